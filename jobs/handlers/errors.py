@@ -1,0 +1,43 @@
+"""What a handler raises when its call to a provider did not succeed."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+Outcome = Literal["not_sent", "refused", "answered", "unknown"]
+
+
+class ProviderError(Exception):
+    """
+    One failed attempt. Whether it is retried follows from `status` and `outcome`.
+
+    Nothing secret may be put in it: all of it is stored with the job and shown to operators.
+
+    Args:
+        status: The provider's HTTP status; None when it gave none.
+        message: One sentence for an operator.
+        code: Stable name of the failure, `lower_snake_case`.
+        retry_after: Seconds the provider asked us to wait, already validated.
+        outcome: `not_sent`: nothing left this machine (name not found, connection refused or
+            timed out). `refused`: we did not send it and never shall (the target is not
+            allowed); repeating cannot help. `answered`: the provider gave `status`.
+            `unknown`: sent, but no complete answer came; the effect may have been applied.
+        details: JSON-able facts for the dead letter.
+    """
+
+    def __init__(
+        self,
+        status: int | None,
+        message: str,
+        *,
+        code: str,
+        retry_after: float | None = None,
+        outcome: Outcome,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.retry_after = retry_after
+        self.outcome: Outcome = outcome
+        self.details: dict[str, Any] = dict(details or {})
