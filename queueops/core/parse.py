@@ -1,0 +1,99 @@
+"""Parsers of setting values: each knows its rule in words and raises ValueError on anything else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """`rule` completes the sentence "X must be ..."."""
+
+    rule: str
+    parse: Callable[[str], Any]
+
+
+_ON = frozenset({"1", "true", "yes", "on"})
+_OFF = frozenset({"0", "false", "no", "off"})
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in _ON | _OFF:
+        raise ValueError(value)
+    return value.lower() in _ON
+
+
+def _path(value: str) -> Path:
+    return Path(value).expanduser().absolute()
+
+
+def _words(value: str) -> tuple[str, ...]:
+    words = tuple(word for word in value.replace(",", " ").split() if word)
+    if not words:
+        raise ValueError(value)
+    return words
+
+
+def _origins(value: str) -> tuple[str, ...]:
+    origins = _words(value)
+    for origin in origins:
+        parts = urlsplit(origin)
+        if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path:
+            raise ValueError(origin)
+    return origins
+
+
+def _postgres_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"postgresql", "postgres"} or not parts.path.strip("/"):
+        raise ValueError(value)
+    _ = parts.port  # raises ValueError when it is no port
+    return value
+
+
+def integer(low: int, high: int) -> Parser:
+    def parse(value: str) -> int:
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(value)
+        return number
+
+    return Parser(f"a whole number from {low:,} to {high:,}", parse)
+
+
+def number(low: float, high: float) -> Parser:
+    def parse(value: str) -> float:
+        figure = float(value)
+        if not low <= figure <= high:
+            raise ValueError(value)
+        return figure
+
+    return Parser(f"a number from {low:g} to {high:g}", parse)
+
+
+def text(*, at_least: int = 1) -> Parser:
+    def parse(value: str) -> str:
+        if len(value) < at_least:
+            raise ValueError(value)
+        return value
+
+    return Parser(f"at least {at_least} characters long" if at_least > 1 else "text", parse)
+
+
+def one_of(*choices: str) -> Parser:
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise ValueError(value)
+        return value
+
+    return Parser("one of " + ", ".join(choices), parse)
+
+
+BOOLEAN = Parser("on or off", _boolean)
+PORT = integer(1, 65_535)
+PATH = Parser("a path", _path)
+WORDS = Parser("one or more words, separated by commas", _words)
+ORIGINS = Parser("origins such as https://queue.example.org, separated by commas", _origins)
+POSTGRES_URL = Parser("postgresql://user:password@host:port/name", _postgres_url)

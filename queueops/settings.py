@@ -1,0 +1,175 @@
+"""Django's settings. What an installation may change comes from the environment: core/env.py."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from queueops.core import embedded, env
+from queueops.core.database import database_settings
+from queueops.core.secret_key import development_secret_key
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+try:
+    QUEUEOPS: env.Environment = env.read(
+        os.environ, default_data_dir=embedded.default_data_dir(BASE_DIR)
+    )
+except env.BadConfiguration as error:
+    sys.exit(str(error))
+
+DEBUG = QUEUEOPS.debug
+SECRET_KEY = QUEUEOPS.secret_key or development_secret_key(QUEUEOPS.data_dir)
+ALLOWED_HOSTS = list(QUEUEOPS.allowed_hosts)
+CSRF_TRUSTED_ORIGINS = list(QUEUEOPS.csrf_trusted_origins)
+
+INSTALLED_APPS = [
+    "daphne",  # first: its runserver replaces Django's
+    "unfold",  # before django.contrib.admin: its templates replace the admin's
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_q",
+    "queueops",
+    "queueops.tenancy",
+    "ratelimits",
+    "jobs",
+    "dashboards",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "queueops.urls"
+ASGI_APPLICATION = "queueops.asgi.application"
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASES = {
+    "default": database_settings(
+        QUEUEOPS.database_url or embedded.EmbeddedServer(QUEUEOPS.data_dir).dsn()
+    ),
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / ".static"
+WHITENOISE_USE_FINDERS = True  # no collectstatic step between a clone and a running admin
+
+# A body is capped before Django sees it (core/body_cap.py); what passes is streamed or bounded.
+DATA_UPLOAD_MAX_MEMORY_SIZE = None
+FILE_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = QUEUEOPS.tls
+SECURE_HSTS_SECONDS = 31_536_000 if QUEUEOPS.tls else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = QUEUEOPS.tls
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if QUEUEOPS.tls_proxy else None
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+
+REST_FRAMEWORK = {
+    "EXCEPTION_HANDLER": "queueops.api.handle_exception",
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "queueops.tenancy.authentication.ProducerKeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "QueueOps",
+    "DESCRIPTION": "Bulk work against quota-limited APIs: submit, follow, operate.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# django-q2 carries operator and house-keeping tasks only, each short; jobs never pass through it.
+Q_CLUSTER = {
+    "name": "queueops",
+    "label": "House-keeping",
+    "orm": "default",
+    "broker_class": "jobs.cluster.SkipLockedBroker",
+    "workers": QUEUEOPS.workers,
+    "timeout": 240,
+    "retry": 300,  # above timeout, or a task that is still running would be handed out again
+    "poll": 1,
+    "max_attempts": 3,
+    "catch_up": False,
+    "save_limit": 250,
+    # A daemonic process may have no children, and handlers may need some.
+    "daemonize_workers": False,
+}
+
+UNFOLD = {
+    "SITE_TITLE": "QueueOps",
+    "SITE_HEADER": "QueueOps",
+    "SHOW_HISTORY": True,
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "text": {"format": "%(asctime)s %(levelname)-7s %(name)s  %(message)s"},
+        "json": {"()": "queueops.core.logs.JsonFormatter"},
+    },
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": QUEUEOPS.log_format},
+    },
+    "root": {"handlers": ["console"], "level": QUEUEOPS.log_level},
+}

@@ -1,0 +1,21 @@
+"""
+The project's settings with a throw-away data directory.
+
+pytest-django reads the settings before any conftest.py, so the directory is chosen here. Processes
+that a test starts inherit it, and use the project's own settings.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+_data_dir = tempfile.mkdtemp(prefix="queueops-test-")
+Path(_data_dir).chmod(0o711)
+for _name in [name for name in os.environ if name.startswith("QUEUEOPS_")]:
+    del os.environ[_name]
+os.environ["QUEUEOPS_DATA_DIR"] = _data_dir
+os.environ["QUEUEOPS_ALLOW_LOOPBACK_TARGETS"] = "on"
+
+from queueops.settings import *  # noqa: E402, F403 (after the environment is set)
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
