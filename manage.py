@@ -8,11 +8,20 @@ import sys
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")
     from django.core.management import execute_from_command_line
+    from django.db import OperationalError
 
-    from queueops.core import embedded
+    from queueops.core.embedded import server_for_command
+    from queueops.core.errors import QueueOpsError
 
-    with embedded.server_for_command(sys.argv):
-        execute_from_command_line(sys.argv)
+    try:
+        with server_for_command(sys.argv):
+            execute_from_command_line(sys.argv)
+    except QueueOpsError as error:
+        sys.exit(error.message)
+    except OperationalError as error:
+        sys.exit(
+            f"The database does not answer (DATABASE_URL says where it is): {' '.join(str(error).split())}"
+        )
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ from queueops.core.secret_key import development_secret_key
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 try:
-    QUEUEOPS: env.Environment = env.read(
-        os.environ, default_data_dir=embedded.default_data_dir(BASE_DIR)
-    )
+    QUEUEOPS: env.Environment = env.read(os.environ, default_data_dir=embedded.default_data_dir(BASE_DIR))
 except env.BadConfiguration as error:
     sys.exit(str(error))
 
@@ -24,7 +22,6 @@ ALLOWED_HOSTS = list(QUEUEOPS.allowed_hosts)
 CSRF_TRUSTED_ORIGINS = list(QUEUEOPS.csrf_trusted_origins)
 
 INSTALLED_APPS = [
-    "daphne",  # first: its runserver replaces Django's
     "unfold",  # before django.contrib.admin: its templates replace the admin's
     "unfold.contrib.filters",
     "django.contrib.admin",
@@ -77,9 +74,7 @@ TEMPLATES: list[dict[str, Any]] = [
 ]
 
 DATABASES = {
-    "default": database_settings(
-        QUEUEOPS.database_url or embedded.EmbeddedServer(QUEUEOPS.data_dir).dsn()
-    ),
+    "default": database_settings(QUEUEOPS.database_url or embedded.EmbeddedServer(QUEUEOPS.data_dir).dsn()),
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

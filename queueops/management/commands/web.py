@@ -1,0 +1,16 @@
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+
+class Command(BaseCommand):
+    help = "Serve the API and the admin on QUEUEOPS_HOST and QUEUEOPS_PORT (daphne)."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        # Imported here: the application switches this process to pooled connections, and every
+        # other command would load Twisted for nothing.
+        from queueops.asgi import application, body_limits
+        from queueops.core.web_server import serve
+
+        serve(application, host=settings.QUEUEOPS.host, port=settings.QUEUEOPS.port, limits=body_limits)
