@@ -1,28 +1,23 @@
 """
 The one way out: HTTP calls to addresses that somebody else chose.
 
-Each address is checked three times: in the URL where it is written out, in the resolver's answer,
-and on the socket about to connect. A name that changes its address between two look-ups (DNS
-rebinding) therefore gains nothing. A kept connection is checked again before it is reused, since
-the call that opened it may have been allowed more.
+`outbound_policy` says what may be called, `outbound_connector` sees to it at every connection, and
+this module adds what a URL cannot show: redirects, sizes, time, headers.
 """
 
 import asyncio
 import re
-import socket
 from collections.abc import Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.client_reqrep import ClientRequest
-from aiohttp.connector import AddrInfoType, Connection
+from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.outbound_connector import Passage, checked_connector, current_passage
 from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused, parse_target
 
 MAX_REDIRECTS = 5
@@ -37,6 +32,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNSAFE_IN_HEADER_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _REDIRECTS_OF_READS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_OF_WRITES = frozenset({307, 308})
+_FIRST_ERROR_STATUS = 400
 
 FailureReason = Literal[
     "dns_failed", "tls_failed", "connect_timeout", "connect_failed", "timeout", "connection_broken"
@@ -47,7 +43,8 @@ class OutboundFailed(QueueOpsError):
     """
     An outbound call got no complete answer.
 
-    `outcome` is `not_sent` while no connection had been made, `unknown` from then on.
+    `outcome` is `not_sent` while no connection had been made, `unknown` from then on; `reason` is a
+    FailureReason.
     """
 
     code = "outbound_failed"
@@ -57,7 +54,7 @@ class OutboundFailed(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class OutboundResponse:
-    """A provider's answer; `body` is decompressed and holds at most what the caller asked for."""
+    """A provider's answer; `body` is decompressed and no longer than the caller asked for."""
 
     status: int
     headers: CIMultiDictProxy[str]
@@ -66,68 +63,13 @@ class OutboundResponse:
     charset: str | None
 
 
-@dataclass(slots=True)
-class _Hop:
-    """One request of a call, as seen by the connector that carries it."""
-
-    host: str
-    policy: OutboundPolicy
-    is_connected: bool = False
-    refusal: OutboundRefused | None = None
-
-    def check(self, address: str) -> None:
-        try:
-            self.policy.check(self.host, address)
-        except OutboundRefused as refusal:
-            # Kept because the connector wraps what is raised while it races addresses.
-            self.refusal = refusal
-            raise
-
-
-# No default: a request made past `send` finds no policy and fails.
-_hop: ContextVar[_Hop] = ContextVar("outbound_hop")
-
-
-class _CheckedResolver(AbstractResolver):
-    def __init__(self, inner: AbstractResolver) -> None:
-        self._inner = inner
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        answers = await self._inner.resolve(host, port, family)
-        for answer in answers:
-            _hop.get().check(answer["host"])
-        return answers
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-
-def _open_checked_socket(addr_info: AddrInfoType) -> socket.socket:
-    family, kind, proto, _, address = addr_info
-    _hop.get().check(str(address[0]))
-    return socket.socket(family, kind, proto)
-
-
-class _CheckedConnector(aiohttp.TCPConnector):
-    async def connect(
-        self, req: ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
-    ) -> Connection:
-        hop = _hop.get()
-        if hop.is_connected:
-            # aiohttp sends PUT and DELETE again by itself when a connection breaks; such a second
-            # call is one that no limit has counted.
-            raise aiohttp.ClientConnectionError("The connection broke.")
-        connection = await super().connect(req, traces, timeout)
-        peer = connection.transport and connection.transport.get_extra_info("peername")
-        try:
-            hop.check(str(peer[0]) if peer else "")
-        except OutboundRefused:
-            connection.close()
-            raise
-        hop.is_connected = True
-        return connection
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    target: URL
+    headers: CIMultiDict[str]
+    body: bytes | None
+    max_response_bytes: int
 
 
 @dataclass(slots=True)
@@ -173,25 +115,15 @@ class OutboundClient:
             OutboundRefused: The target, a redirect's target or a header is not allowed.
             OutboundFailed: No complete answer.
         """
-        sent_headers = checked_headers(headers or {})
         target = parse_target(url, policy=policy)
+        request = _Request(method, target, checked_headers(headers or {}), body, max_response_bytes)
+        session = self._session(reuse_connection=reuse_connection)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         for _ in range(MAX_REDIRECTS + 1):
-            hop = _Hop(host=target.raw_host or "", policy=policy)
-            token = _hop.set(hop)
-            try:
-                response = await self._send_once(
-                    hop, method, target, sent_headers, body, deadline, max_response_bytes,
-                    reuse_connection=reuse_connection,
-                )  # fmt: skip
-            finally:
-                _hop.reset(token)
-            if not follow_redirects or not _is_redirect(method, response):
+            response = await _send_once(session, request, policy=policy, deadline=deadline)
+            if not follow_redirects or not _is_redirect(request, response):
                 return response
-            following = _redirect_target(target, response, policy=policy)
-            if following.origin() != target.origin():
-                sent_headers = _without_credentials(sent_headers)
-            target = following
+            request = _redirected(request, response, policy=policy)
         raise OutboundRefused(f"More than {MAX_REDIRECTS} redirects.", host=target.raw_host)
 
     async def close(self) -> None:
@@ -201,50 +133,13 @@ class OutboundClient:
         for session in sessions:
             await session.close()
 
-    async def _send_once(
-        self,
-        hop: _Hop,
-        method: str,
-        target: URL,
-        headers: CIMultiDict[str],
-        body: bytes | None,
-        deadline: float,
-        max_response_bytes: int,
-        *,
-        reuse_connection: bool,
-    ) -> OutboundResponse:
-        remaining = max(deadline - asyncio.get_running_loop().time(), 0.001)
-        timeout = aiohttp.ClientTimeout(
-            total=remaining, sock_connect=min(remaining, CONNECT_TIMEOUT_SECONDS), ceil_threshold=60
-        )
-        try:
-            async with self._session(reuse_connection=reuse_connection).request(
-                method, target, headers=headers, data=body, timeout=timeout, allow_redirects=False
-            ) as response:
-                content, is_truncated = await _read(response, max_response_bytes)
-                return OutboundResponse(
-                    response.status, response.headers, content, is_truncated, response.charset
-                )
-        except aiohttp.InvalidURL:
-            raise OutboundRefused("The URL cannot be called.", host=hop.host) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise hop.refusal or _failure(hop, error) from error
-
     def _session(self, *, reuse_connection: bool) -> aiohttp.ClientSession:
         if reuse_connection not in self._sessions:
-            connector = _CheckedConnector(
-                resolver=_CheckedResolver(self.resolver or aiohttp.ThreadedResolver()),
-                socket_factory=_open_checked_socket,
-                # A cached answer would be looked up, and checked, for another call's policy.
-                use_dns_cache=False,
-                force_close=not reuse_connection,
-                limit=0,  # executors bound what runs at once; waiting here would eat the timeout
-            )
             self._sessions[reuse_connection] = aiohttp.ClientSession(
-                connector=connector,
+                connector=checked_connector(resolver=self.resolver, reuse=reuse_connection),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
-                trust_env=False,
+                trust_env=False,  # a proxy would connect where no check is made
             )
         return self._sessions[reuse_connection]
 
@@ -254,7 +149,7 @@ def checked_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
     Return the headers, refusing names and values that could smuggle another header.
 
     Raises:
-        OutboundRefused: A header's name is no token, or its value has a control character.
+        OutboundRefused: A name is no token or given twice, or a value has a control character.
     """
     checked: CIMultiDict[str] = CIMultiDict()
     for name, value in headers.items():
@@ -268,6 +163,32 @@ def checked_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
     return checked
 
 
+async def _send_once(
+    session: aiohttp.ClientSession, request: _Request, *, policy: OutboundPolicy, deadline: float
+) -> OutboundResponse:
+    remaining = max(deadline - asyncio.get_running_loop().time(), 0.001)
+    timeout = aiohttp.ClientTimeout(total=remaining, sock_connect=CONNECT_TIMEOUT_SECONDS)
+    passage = Passage(host=request.target.raw_host or "", policy=policy)
+    token = current_passage.set(passage)
+    try:
+        async with session.request(
+            request.method,
+            request.target,
+            headers=request.headers,
+            data=request.body,
+            timeout=timeout,
+            allow_redirects=False,
+        ) as response:
+            body, is_truncated = await _read(response, request.max_response_bytes)
+            return OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
+    except aiohttp.InvalidURL:
+        raise OutboundRefused("The URL cannot be called.", host=passage.host) from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise passage.refusal or _failure(passage, error) from error
+    finally:
+        current_passage.reset(token)
+
+
 async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
     content = bytearray()
     try:
@@ -278,47 +199,46 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bo
                 return bytes(content[:limit]), True
     except (aiohttp.ClientError, OSError):
         # The status of a refusal is the answer, whole body or not: a 429 must stay a 429.
-        if response.status < 400:
+        if response.status < _FIRST_ERROR_STATUS:
             raise
         return bytes(content), True
     return bytes(content), False
 
 
-def _is_redirect(method: str, response: OutboundResponse) -> bool:
-    followed = _REDIRECTS_OF_READS if method in {"GET", "HEAD"} else _REDIRECTS_OF_WRITES
+def _is_redirect(request: _Request, response: OutboundResponse) -> bool:
+    # After a POST, a 303 says that it was done: following it could fail and hide that.
+    followed = _REDIRECTS_OF_READS if request.method in {"GET", "HEAD"} else _REDIRECTS_OF_WRITES
     return response.status in followed and "Location" in response.headers
 
 
-def _redirect_target(target: URL, response: OutboundResponse, *, policy: OutboundPolicy) -> URL:
+def _redirected(request: _Request, response: OutboundResponse, *, policy: OutboundPolicy) -> _Request:
+    host = request.target.raw_host
     try:
-        joined = str(target.join(URL(response.headers["Location"])))
+        location = str(request.target.join(URL(response.headers["Location"])))
     except ValueError:
-        raise OutboundRefused("A redirect's URL cannot be parsed.", host=target.raw_host) from None
-    following = parse_target(joined, policy=policy)
-    if target.scheme == "https" and following.scheme != "https":
-        raise OutboundRefused("A redirect leads from https to http.", host=target.raw_host)
-    return following
+        raise OutboundRefused("A redirect's URL cannot be parsed.", host=host) from None
+    target = parse_target(location, policy=policy)
+    if request.target.scheme == "https" and target.scheme != "https":
+        raise OutboundRefused("A redirect leads from https to http.", host=host)
+    headers = request.headers
+    if target.origin() != request.target.origin():
+        headers = CIMultiDict(item for item in headers.items() if not SENSITIVE_HEADER.search(item[0]))
+    return replace(request, target=target, headers=headers)
 
 
-def _without_credentials(headers: CIMultiDict[str]) -> CIMultiDict[str]:
-    return CIMultiDict(
-        (name, value) for name, value in headers.items() if not SENSITIVE_HEADER.search(name)
-    )
-
-
-def _failure(hop: _Hop, error: Exception) -> OutboundFailed:
-    reason, words = _reason(hop, error)
+def _failure(passage: Passage, error: Exception) -> OutboundFailed:
+    reason, words = _reason(passage, error)
     return OutboundFailed(
-        f"{hop.host}: {words}.",
+        f"{passage.host}: {words}.",
         reason=reason,
-        outcome="unknown" if hop.is_connected else "not_sent",
-        host=hop.host,
+        outcome="unknown" if passage.is_connected else "not_sent",
+        host=passage.host,
     )
 
 
-def _reason(hop: _Hop, error: Exception) -> tuple[FailureReason, str]:
+def _reason(passage: Passage, error: Exception) -> tuple[FailureReason, str]:
     is_timeout = isinstance(error, TimeoutError)
-    if hop.is_connected:
+    if passage.is_connected:
         if is_timeout:
             return "timeout", "no complete answer in time"
         return "connection_broken", "the connection broke before a complete answer"

@@ -155,7 +155,7 @@ class OutboundPolicy:
 
 def is_public(ip: Address) -> bool:
     """Say whether an address belongs to the public internet."""
-    if ip.version == 4:
+    if isinstance(ip, IPv4Address):
         return not any(ip in network for network in NOT_PUBLIC_V4)
     return ip in GLOBAL_UNICAST_V6 and not any(ip in network for network in NOT_PUBLIC_V6)
 
@@ -205,9 +205,7 @@ def _check_literal(host: str, policy: OutboundPolicy) -> None:
 
 def _host_name(entry: str) -> str:
     name = entry.rstrip(".").lower()
-    if not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", name) or _NUMBER.fullmatch(
-        name.rsplit(".", 1)[-1]
-    ):
+    if not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", name) or _NUMBER.fullmatch(name.rsplit(".", 1)[-1]):
         raise ValueError(f"{entry!r} is neither a host name nor a network.")
     return name
 

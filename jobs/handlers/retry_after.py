@@ -1,0 +1,40 @@
+"""Reading a provider's Retry-After header, which may hold anything."""
+
+import math
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+MAX_RETRY_AFTER_SECONDS = 86_400.0
+
+_SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?")
+
+
+def parse_retry_after(value: str | None, *, date: str | None = None) -> float | None:
+    """
+    Return the seconds to wait, at most MAX_RETRY_AFTER_SECONDS; None for what makes no sense.
+
+    Args:
+        value: The header: seconds or an HTTP date. Negative, past and garbled values are ignored.
+        date: The answer's own Date header, from which a date is counted, so that the difference
+            between the provider's clock and ours does not matter.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if _SECONDS.fullmatch(text):
+        seconds = float(text)
+    else:
+        until = _http_date(text)
+        if until is None:
+            return None
+        seconds = (until - (_http_date(date or "") or datetime.now(UTC))).total_seconds()
+    return min(seconds, MAX_RETRY_AFTER_SECONDS) if math.isfinite(seconds) and seconds > 0 else None
+
+
+def _http_date(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

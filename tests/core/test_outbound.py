@@ -1,0 +1,459 @@
+import asyncio
+import gzip
+import socket
+import tracemalloc
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from queueops.core.outbound import MAX_REDIRECTS, OutboundClient, OutboundFailed
+from queueops.core.outbound_connector import Passage, _open_checked_socket, current_passage
+from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused
+from tests.support.http_server import canary, raw_server, serving
+
+STRICT = OutboundPolicy()
+LOOPBACK = OutboundPolicy.of(allow_loopback=True)
+
+# Every spelling of a forbidden target that we know; {port} is where the canary listens.
+VECTORS = [
+    "http://127.0.0.1:{port}/",
+    "http://127.0.0.1.:{port}/",
+    "http://127.1:{port}/",
+    "http://127.0.1:{port}/",
+    "http://127.255.255.254:{port}/",
+    "http://0x7f000001:{port}/",
+    "http://0x7f.0.0.1:{port}/",
+    "http://0X7F.0x1:{port}/",
+    "http://2130706433:{port}/",
+    "http://017700000001:{port}/",
+    "http://0177.0.0.1:{port}/",
+    "http://127.0.0.0x1:{port}/",
+    "http://0:{port}/",
+    "http://0.0.0.0:{port}/",
+    "http://localhost:{port}/",
+    "http://LOCALHOST.:{port}/",
+    "http://[::1]:{port}/",
+    "http://[0:0:0:0:0:0:0:1]:{port}/",
+    "http://[::]:{port}/",
+    "http://[::ffff:127.0.0.1]:{port}/",
+    "http://[::ffff:7f00:1]:{port}/",
+    "http://[::127.0.0.1]:{port}/",
+    "http://[64:ff9b::127.0.0.1]:{port}/",
+    "http://[64:ff9b:1::7f00:1]:{port}/",
+    "http://[2002:7f00:1::]:{port}/",
+    "http://[2001:0:7f00:1::]:{port}/",
+    "http://[fe80::1%25lo]:{port}/",
+    "http://[fec0::1]:{port}/",
+    "http://[fd00::1]:{port}/",
+    "http://[ff02::1]:{port}/",
+    "http://100.64.0.1:{port}/",
+    "http://169.254.169.254:{port}/latest/meta-data/",
+    "http://10.0.0.1:{port}/",
+    "http://172.16.0.1:{port}/",
+    "http://192.168.0.1:{port}/",
+    "http://224.0.0.1:{port}/",
+    "http://255.255.255.255:{port}/",
+    "http://\u2460\u2461\u2466.0.0.1:{port}/",
+    "http://127\u30020\u30020\u30021:{port}/",
+    "http://\uff11\uff12\uff17.0.0.1:{port}/",
+    "http://user@127.0.0.1:{port}/",
+    "http://name.example@127.0.0.1:{port}/",
+    "http://name.example#@127.0.0.1:{port}/",
+    "http://name.example\\@127.0.0.1:{port}/",
+    "http://127.0.0.1:{port}\\@name.example/",
+    "http://127.0.0.1%2f@name.example:{port}/",
+    "http://rebound.example:{port}/",
+    "http://both.example:{port}/",
+    "http://mapped.example:{port}/",
+    "http://word.example:{port}/",
+    "https://127.0.0.1:{port}/",
+    "ws://127.0.0.1:{port}/",
+    "gopher://127.0.0.1:{port}/",
+    "file:///etc/passwd",
+]
+
+
+class NamesOf(AbstractResolver):
+    """Answers from a table; any other name is refused with an error."""
+
+    def __init__(self, **names: list[str]) -> None:
+        self.names = names
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        label = host.partition(".")[0].lower()
+        if label not in self.names:
+            raise OSError(f"{host} is unknown")
+        return [self.answer(host, port, address) for address in self.names[label]]
+
+    def answer(self, host: str, port: int, address: str) -> ResolveResult:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return ResolveResult(
+            hostname=host, host=address, port=port, family=family, proto=0, flags=socket.AI_NUMERICHOST
+        )
+
+    async def close(self) -> None: ...
+
+
+class TwoFaced(dict[str, Any]):
+    """A resolver's answer that shows a public address when it is checked and another afterwards."""
+
+    reads = 0
+
+    def __getitem__(self, key: str) -> Any:
+        if key != "host":
+            return super().__getitem__(key)
+        self.reads += 1
+        return "93.184.216.34" if self.reads == 1 else "127.0.0.1"
+
+
+class Rebinding(NamesOf):
+    def answer(self, host: str, port: int, address: str) -> ResolveResult:
+        return TwoFaced(super().answer(host, port, address))  # type: ignore[return-value]
+
+
+@asynccontextmanager
+async def client_of(resolver=None):
+    client = OutboundClient(resolver=resolver)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def get(client, url, *, policy=LOOPBACK, method="GET", **options):
+    options = {"timeout_seconds": 10, "max_response_bytes": 1_000, **options}
+    return await client.send(method, url, policy=policy, **options)
+
+
+@pytest.mark.parametrize("url", VECTORS)
+def test_no_spelling_of_a_forbidden_target_makes_a_connection(url):
+    names = NamesOf(
+        rebound=["127.0.0.1"],
+        both=["93.184.216.34", "127.0.0.1"],
+        mapped=["::ffff:127.0.0.1"],
+        word=["localhost"],
+        localhost=["127.0.0.1"],
+    )
+
+    async def scenario():
+        async with canary() as bird, client_of(names) as client:
+            with pytest.raises((OutboundRefused, OutboundFailed)) as stopped:
+                await get(client, url.format(port=bird.port), policy=STRICT)
+            return bird.connections, stopped.value
+
+    connections, error = asyncio.run(scenario())
+    assert connections == 0
+    # name.example is unknown to the resolver: that URL's host is the public-looking name.
+    assert isinstance(error, OutboundRefused) or "#@" in url
+
+
+def test_the_canary_sings_when_loopback_is_allowed():
+    async def scenario():
+        async with canary() as bird, client_of() as client:
+            response = await get(client, f"http://127.0.0.1:{bird.port}/")
+            return bird.connections, response.body
+
+    assert asyncio.run(scenario()) == (1, b"secret")
+
+
+def test_an_address_that_changes_between_check_and_connection_is_refused():
+    async def scenario():
+        async with canary() as bird, client_of(Rebinding(name=["93.184.216.34"])) as client:
+            with pytest.raises(OutboundRefused):
+                await get(client, f"http://name.example:{bird.port}/", policy=STRICT)
+            return bird.connections
+
+    assert asyncio.run(scenario()) == 0
+
+
+def test_the_socket_check_holds_by_itself():
+    async def scenario():
+        async with canary() as bird:
+            connector = aiohttp.TCPConnector(socket_factory=_open_checked_socket)
+            current_passage.set(Passage(host="127.0.0.1", policy=STRICT))
+            async with aiohttp.ClientSession(connector=connector) as session:
+                with pytest.raises(OutboundRefused):
+                    await session.get(f"http://127.0.0.1:{bird.port}/")
+            return bird.connections
+
+    assert asyncio.run(scenario()) == 0
+
+
+def test_a_kept_connection_is_not_lent_to_a_call_that_is_allowed_less():
+    requests = []
+
+    async def answer(request):
+        requests.append(request.path)
+        return web.Response(text="ok")
+
+    async def scenario():
+        async with serving(answer) as url, client_of(NamesOf(name=["127.0.0.1"])) as client:
+            named = url.replace("127.0.0.1", "name.example")
+            await get(client, named + "/allowed")
+            with pytest.raises(OutboundRefused):
+                await get(client, named + "/not-allowed", policy=STRICT)
+
+    asyncio.run(scenario())
+    assert requests == ["/allowed"]
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://10.0.0.1/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::ffff:127.0.0.1]/",
+        "//127.1/",
+        "http://private.example/",
+        "http://user:secret@name.example/",
+        "file:///etc/passwd",
+        "gopher://name.example/",
+        "http://[broken",
+    ],
+)
+def test_a_redirect_to_a_forbidden_target_is_refused(location):
+    async def answer(request):
+        return web.Response(status=302, headers={"Location": location})
+
+    async def scenario():
+        async with serving(answer) as url, client_of(NamesOf(private=["10.0.0.1"])) as client:
+            with pytest.raises(OutboundRefused):
+                await get(client, url, follow_redirects=True)
+            return (await get(client, url)).status
+
+    assert asyncio.run(scenario()) == 302
+
+
+def test_redirects_end_after_a_few():
+    count = 0
+
+    async def answer(request):
+        nonlocal count
+        count += 1
+        return web.Response(status=307, headers={"Location": "/again"})
+
+    async def scenario():
+        async with serving(answer) as url, client_of() as client:
+            with pytest.raises(OutboundRefused, match="redirects"):
+                await get(client, url, follow_redirects=True)
+
+    asyncio.run(scenario())
+    assert count == MAX_REDIRECTS + 1
+
+
+@pytest.mark.parametrize("origin", ["same", "other"])
+def test_credentials_stay_behind_when_a_redirect_changes_the_origin(origin):
+    seen: dict[str, str] = {}
+
+    async def final(request):
+        seen.update(request.headers)
+        return web.Response(text="done")
+
+    async def scenario():
+        async with serving(final) as other:
+
+            async def first(request):
+                if request.path == "/final":
+                    return await final(request)
+                location = "/final" if origin == "same" else other + "/final"
+                return web.Response(status=302, headers={"Location": location})
+
+            async with serving(first) as url, client_of() as client:
+                headers = {"Authorization": "Bearer s", "Cookie": "c=s", "X-Api-Key": "s", "X-Trace": "t"}
+                await get(client, url, headers=headers, follow_redirects=True)
+
+    asyncio.run(scenario())
+    kept = {"Authorization", "Cookie", "X-Api-Key"} & set(seen)
+    assert len(kept) == (3 if origin == "same" else 0)
+    assert seen["X-Trace"] == "t"
+
+
+def test_a_post_is_repeated_at_the_new_place_only_where_nothing_was_done_at_the_old_one():
+    async def answer(request):
+        if request.path == "/final":
+            return web.Response(text=f"{request.method} {await request.text()}")
+        return web.Response(status=int(request.path[1:]), headers={"Location": "/final"})
+
+    async def scenario():
+        async with serving(answer) as url, client_of() as client:
+            return [
+                await get(client, f"{url}/{status}", method="POST", body=b"x", follow_redirects=True)
+                for status in (301, 302, 303, 307, 308)
+            ]
+
+    responses = asyncio.run(scenario())
+    assert [response.status for response in responses] == [301, 302, 303, 200, 200]
+    assert responses[3].body == responses[4].body == b"POST x"
+
+
+def test_a_gzip_bomb_is_cut_at_the_cap():
+    bomb = gzip.compress(bytes(100_000_000))
+
+    async def answer(request):
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    async def scenario():
+        async with serving(answer) as url, client_of() as client:
+            tracemalloc.start()
+            response = await get(client, url, max_response_bytes=50_000)
+            return response, tracemalloc.get_traced_memory()[1]
+
+    try:
+        response, peak = asyncio.run(scenario())
+    finally:
+        tracemalloc.stop()
+    assert response.is_truncated
+    assert len(response.body) == 50_000
+    assert peak < 10_000_000
+
+
+def test_a_body_of_exactly_the_cap_is_whole():
+    async def answer(request):
+        return web.Response(body=b"x" * 1_000)
+
+    async def scenario():
+        async with serving(answer) as url, client_of() as client:
+            return await get(client, url, max_response_bytes=1_000)
+
+    response = asyncio.run(scenario())
+    assert (len(response.body), response.is_truncated) == (1_000, False)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-A": "1\r\nX-Evil: 1"},
+        {"X-A": "1\nX-Evil: 1"},
+        {"X-A": "1\x00"},
+        {"X-A\r\nX-Evil": "1"},
+        {"X A": "1"},
+        {"X-A:": "1"},
+        {"": "1"},
+        {"X-A": "1", "x-a": "2"},
+    ],
+)
+def test_a_header_that_could_smuggle_another_is_refused_before_anything_is_sent(headers):
+    async def scenario():
+        async with canary() as bird, client_of() as client:
+            with pytest.raises(OutboundRefused):
+                await get(client, f"http://127.0.0.1:{bird.port}/", headers=headers)
+            return bird.connections
+
+    assert asyncio.run(scenario()) == 0
+
+
+def test_a_refused_connection_was_not_sent():
+    async def scenario():
+        async with serving(lambda request: web.Response()) as url:
+            pass
+        async with client_of() as client:
+            with pytest.raises(OutboundFailed) as failed:
+                await get(client, url)
+            return failed.value.details
+
+    details = asyncio.run(scenario())
+    assert (details["reason"], details["outcome"]) == ("connect_failed", "not_sent")
+
+
+def test_an_unknown_name_was_not_sent():
+    async def scenario():
+        async with client_of(NamesOf()) as client:
+            with pytest.raises(OutboundFailed) as failed:
+                await get(client, "http://nobody.example/")
+            return failed.value.details
+
+    details = asyncio.run(scenario())
+    assert (details["reason"], details["outcome"]) == ("dns_failed", "not_sent")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"HTTP/1.1 200", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", b"nonsense\r\n\r\n"],
+)
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+def test_a_broken_answer_leaves_the_outcome_unknown_and_is_not_sent_again(answer, method):
+    async def scenario():
+        async with raw_server(answer) as (url, heads), client_of() as client:
+            with pytest.raises(OutboundFailed) as failed:
+                await get(client, url, method=method, body=b"x")
+            return failed.value.details, len(heads)
+
+    details, calls = asyncio.run(scenario())
+    assert (details["reason"], details["outcome"], calls) == ("connection_broken", "unknown", 1)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"])
+def test_an_answer_that_does_not_come_in_time_leaves_the_outcome_unknown(answer):
+    async def scenario():
+        async with raw_server(answer, stay_open=True) as (url, _), client_of() as client:
+            with pytest.raises(OutboundFailed) as failed:
+                await get(client, url, timeout_seconds=0.2)
+            return failed.value.details
+
+    details = asyncio.run(scenario())
+    assert (details["reason"], details["outcome"]) == ("timeout", "unknown")
+
+
+@pytest.mark.parametrize("stay_open", [False, True])
+def test_a_429_with_a_broken_body_is_still_a_429(stay_open):
+    answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 99\r\n\r\nslow down"
+
+    async def scenario():
+        async with raw_server(answer, stay_open=stay_open) as (url, _), client_of() as client:
+            return await get(client, url, timeout_seconds=0.2)
+
+    response = asyncio.run(scenario())
+    assert (response.status, response.headers["Retry-After"]) == (429, "7")
+    assert (response.body, response.is_truncated) == (b"slow down", True)
+
+
+def test_connections_are_kept_only_for_calls_that_may_be_repeated():
+    peers = []
+
+    async def answer(request):
+        peers.append(request.transport.get_extra_info("peername"))
+        return web.Response(text="ok")
+
+    async def scenario():
+        async with serving(answer) as url, client_of() as client:
+            for reuse in (True, True, False, False):
+                await get(client, url, reuse_connection=reuse)
+
+    asyncio.run(scenario())
+    assert peers[0] == peers[1]
+    assert len(set(peers)) == 3
+
+
+def test_cookies_are_not_carried_from_one_call_to_the_next():
+    cookies = []
+
+    async def answer(request):
+        cookies.append(request.headers.get("Cookie"))
+        return web.Response(headers={"Set-Cookie": "session=other-tenant"})
+
+    async def scenario():
+        async with serving(answer) as url, client_of() as client:
+            await get(client, url)
+            await get(client, url)
+
+    asyncio.run(scenario())
+    assert cookies == [None, None]
+
+
+def test_a_proxy_of_the_environment_is_not_used(monkeypatch):
+    async def scenario():
+        async with canary() as bird, serving(_ok) as url, client_of() as client:
+            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{bird.port}")
+            return (await get(client, url)).body, bird.connections
+
+    assert asyncio.run(scenario()) == (b"ok", 0)
+
+
+async def _ok(request):
+    return web.Response(text="ok")

@@ -1,0 +1,156 @@
+import pytest
+
+from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused, parse_target
+
+STRICT = OutboundPolicy()
+
+NOT_PUBLIC = [
+    "0.0.0.0",  # noqa: S104 (not bound to)
+    "0.1.2.3",
+    "10.0.0.1",
+    "100.64.0.1",
+    "100.127.255.254",
+    "100.100.100.200",
+    "127.0.0.1",
+    "127.255.255.254",
+    "168.63.129.16",
+    "169.254.169.254",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.0.192",
+    "192.0.2.1",
+    "192.88.99.1",
+    "192.168.1.1",
+    "198.18.0.1",
+    "198.51.100.7",
+    "203.0.113.9",
+    "224.0.0.1",
+    "239.255.255.255",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::127.0.0.1",
+    "::ffff:127.0.0.1",
+    "::ffff:8.8.8.8",
+    "64:ff9b::7f00:1",
+    "64:ff9b::808:808",
+    "64:ff9b:1::a00:1",
+    "100::1",
+    "2001::1",
+    "2001:0:7f00:1::",
+    "2001:10::1",
+    "2001:db8::1",
+    "2002:7f00:1::",
+    "3fff::1",
+    "5f00::1",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fec0::1",
+    "ff02::1",
+]
+
+
+@pytest.mark.parametrize("address", NOT_PUBLIC)
+def test_an_address_that_is_not_public_is_refused(address):
+    assert not STRICT.allows("name.example", address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["1.1.1.1", "8.8.8.8", "172.15.0.1", "172.32.0.1", "100.63.0.1", "100.128.0.1", "2606:4700::1111"],
+)
+def test_a_public_address_is_allowed(address):
+    assert STRICT.allows("name.example", address)
+
+
+@pytest.mark.parametrize("address", ["", "name.example", "127.1", "1.1.1.1:80", "0x7f000001"])
+def test_what_is_no_address_is_refused(address):
+    assert not STRICT.allows("name.example", address)
+
+
+@pytest.mark.parametrize("address", NOT_PUBLIC)
+def test_the_development_setting_lets_only_loopback_pass(address):
+    is_loopback = address in {"127.0.0.1", "127.255.255.254", "::1"}
+    assert OutboundPolicy.of(allow_loopback=True).allows("name.example", address) == is_loopback
+
+
+def test_an_allowed_name_reaches_its_private_addresses_only():
+    policy = OutboundPolicy.of(allow=["Sheets.Internal."])
+    assert policy.allows("sheets.internal", "10.1.2.3")
+    assert policy.allows("SHEETS.internal.", "fd12::1")
+    assert not policy.allows("other.internal", "10.1.2.3")
+    for address in ("127.0.0.1", "169.254.169.254", "100.100.100.200", "fd00:ec2::254", "0.1.2.3", "::1"):
+        assert not policy.allows("sheets.internal", address)
+
+
+def test_an_allowed_network_reaches_itself_only():
+    policy = OutboundPolicy.of(allow=["10.1.0.0/16", "fd12::/64"])
+    assert policy.allows("any.example", "10.1.2.3")
+    assert policy.allows("any.example", "fd12::7")
+    assert not policy.allows("any.example", "10.2.0.1")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "127.0.0.0/8",
+        "0.0.0.0/0",
+        "::/0",
+        "169.254.169.254",
+        "10.0.0.0/7",
+        "10.0.0.1/8",
+        "",
+        "a b",
+        "127.1",
+        "*",
+    ],
+)
+def test_an_allow_list_that_would_lift_more_than_private_networks_is_refused(entry):
+    with pytest.raises(ValueError, match=r"."):
+        OutboundPolicy.of(allow=[entry])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "/relative",
+        "//name.example/",
+        "ftp://name.example/",
+        "file:///etc/passwd",
+        "gopher://name.example/",
+        "http://",
+        "http:///path",
+        "http://:80/",
+        "http://user@name.example/",
+        "http://user:secret@name.example/",
+        "http://@name.example/",
+        "http://name.example\\@127.0.0.1/",
+        "http://name.example/\r\nX-Evil: 1",
+        "http://name.example/a b",
+        "http://na\tme.example/",
+        "http://name.example:99999/",
+        "http://name.example:port/",
+        "http://[::1",
+        "http://[fe80::1%25eth0]/",
+        "http://127.0.0.1%00.example/",
+        "http://name.example/" + "a" * 9_000,
+    ],
+)
+def test_a_url_that_is_not_plain_is_refused(url):
+    with pytest.raises(OutboundRefused):
+        parse_target(url, policy=STRICT)
+
+
+def test_a_public_url_passes_without_its_fragment():
+    target = parse_target("https://name.example:8443/path?q=1#part", policy=STRICT)
+    assert str(target) == "https://name.example:8443/path?q=1"
+
+
+def test_a_refusal_does_not_say_what_a_name_resolves_to():
+    with pytest.raises(OutboundRefused) as refused:
+        STRICT.check("db.internal", "10.9.8.7")
+    assert "10.9.8.7" not in str(refused.value.as_dict())
