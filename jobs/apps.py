@@ -1,7 +1,22 @@
+from typing import Any
+
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class JobsConfig(AppConfig):
     name = "jobs"
     label = "jobs"
     verbose_name = "Jobs"
+
+    def ready(self) -> None:
+        from jobs.handlers.registry import load_handlers
+
+        load_handlers()
+        post_migrate.connect(_prepare_database, sender=self)
+
+
+def _prepare_database(**kwargs: Any) -> None:
+    from jobs.services import upkeep
+
+    upkeep.prepare_database()

@@ -1,7 +1,13 @@
 """Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
+from typing import Any
+
+import psycopg
+from django.db import connection
 
 
 @cache
@@ -21,3 +27,22 @@ def load_sql(package: str, name: str) -> str:
     while lines and (not lines[0].strip() or lines[0].startswith("--")):
         lines.pop(0)
     return "\n".join(lines).strip() + "\n"
+
+
+@contextmanager
+def hot_cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
+    """
+    A cursor of Django's connection that binds on the server, so that hot statements are planned once.
+
+    Django's own cursors write the parameters into the text. Errors come out as django.db's.
+    """
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        yield cursor
+
+
+def run_sql(package: str, name: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Run one statement of `<package>/sql/` in the caller's transaction and return its rows."""
+    with hot_cursor() as cursor:
+        cursor.execute(load_sql(package, name).encode(), parameters)
+        return cursor.fetchall()

@@ -1,0 +1,115 @@
+-- Claim up to `wanted` jobs in the order of jobs.md: class, then turns between projects, then score, then age.
+--
+-- Inside a project and tier the ready index is first-come, so heads suffice: some rows are read per project and
+-- tier, scored at this instant, merged, and locked in order. Reading more heads than wanted, without locks, lets
+-- several executors find work behind each other's claims; locking every head would starve them.
+--
+-- params  wanted: most jobs to claim; starved: how many of them go first to overdue jobs of lower classes;
+--         executor: who claims; lease: seconds;
+--         turn_projects, turn_passes: where each project stands in this executor's turns; turn_now: where all others do
+-- locks   the claimed rows, SKIP LOCKED: never waits; then the counters of this backend alone
+-- clock   now(): the transaction's start
+-- returns one row a claimed job: what its handler needs, and the project's weight for the turns
+WITH RECURSIVE active AS (
+    (SELECT project_id FROM jobs_job
+      WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2
+      ORDER BY project_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.project_id FROM jobs_job AS job
+             WHERE job.project_id > active.project_id
+               AND job.status = 'queued' AND job.scheduled_at IS NULL AND NOT job.held AND job.crash_count < 2
+             ORDER BY job.project_id LIMIT 1)
+      FROM active
+     WHERE active.project_id IS NOT NULL
+), pause AS MATERIALIZED (
+    SELECT scope, key FROM jobs_pauseswitch
+), competing AS MATERIALIZED (
+    SELECT project.id, project.weight,
+           greatest(coalesce(turn.pass, %(turn_now)s::float8), %(turn_now)s::float8) AS pass,
+           greatest(4, ceil(3.0 * %(wanted)s::int / count(*) OVER ()))::int AS heads
+      FROM active
+      JOIN tenancy_project AS project ON project.id = active.project_id
+      LEFT JOIN unnest(%(turn_projects)s::text[], %(turn_passes)s::float8[]) AS turn (id, pass) ON turn.id = project.id
+     WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = project.id))
+), head AS MATERIALIZED (
+    SELECT job.id, job.eligible_since, competing.id AS project_id, competing.pass, competing.weight, rule.tier,
+           extract(epoch FROM now() - job.eligible_since)::float8 AS age
+      FROM competing
+     CROSS JOIN jobs_agingrule AS rule
+     CROSS JOIN LATERAL (
+           SELECT id, eligible_since FROM jobs_job
+            WHERE project_id = competing.id AND priority = rule.tier
+              AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2
+            ORDER BY eligible_since, id
+            LIMIT competing.heads) AS job
+), scored AS (
+    SELECT head.*,
+           head.age >= own.first_after_seconds AS waited_long,
+           CASE WHEN aged.age >= rule.first_after_seconds
+                THEN least(rule.cap, rule.first_score
+                                     + coalesce(floor((aged.age - rule.first_after_seconds) / rule.step_seconds), 0))
+                ELSE rule.base END AS score
+      FROM head
+      JOIN jobs_agingrule AS own ON own.tier = head.tier
+     CROSS JOIN LATERAL (
+           SELECT CASE WHEN head.age >= own.promote_after_seconds THEN own.promote_to ELSE own.tier END AS tier,
+                  CASE WHEN head.age >= own.promote_after_seconds THEN head.age - own.promote_after_seconds
+                       ELSE head.age END AS age) AS aged
+      JOIN jobs_agingrule AS rule ON rule.tier = aged.tier
+), classed AS (
+    SELECT scored.*, (SELECT max(base) FROM jobs_agingrule WHERE base <= scored.score) AS class FROM scored
+), turned AS (
+    SELECT classed.*,
+           waited_long AND class < max(class) OVER () AS overdue,
+           pass + row_number() OVER (PARTITION BY class, project_id ORDER BY score DESC, eligible_since, id) / weight
+               AS turn
+      FROM classed
+), placed AS (
+    SELECT turned.*,
+           overdue AND row_number() OVER (PARTITION BY overdue ORDER BY class DESC, turn, score DESC, eligible_since, id)
+                       <= %(starved)s::int AS first
+      FROM turned
+), candidate AS MATERIALIZED (
+    SELECT job.id, placed.weight
+      FROM (SELECT id, weight FROM placed
+             ORDER BY first DESC, class DESC, turn, score DESC, eligible_since, id) AS placed
+     CROSS JOIN LATERAL (
+           SELECT id FROM jobs_job
+            WHERE id = placed.id AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+              AND (expires_at IS NULL OR expires_at > now())
+              AND NOT EXISTS (SELECT FROM pause
+                               WHERE (scope = 'service' AND key = service) OR (scope = 'kind' AND key = kind)
+                                  OR (scope = 'batch' AND key = batch_id::text))
+              AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker
+                               WHERE breaker.service = jobs_job.service AND breaker.opened_at IS NOT NULL
+                                 AND breaker.probe_job_id IS DISTINCT FROM jobs_job.id)
+              FOR UPDATE SKIP LOCKED) AS job
+     LIMIT %(wanted)s::int
+), claim AS MATERIALIZED (
+    SELECT nextval('jobs_fencing_token') AS token
+), moved AS (
+    UPDATE jobs_job AS job
+       SET status = 'dispatched', executor = %(executor)s::uuid, fencing_token = claim.token,
+           lease_expires_at = now() + %(lease)s::float8 * interval '1 second', updated_at = now()
+      FROM candidate, claim
+     WHERE job.id = candidate.id
+    RETURNING job.*, candidate.weight
+), logged AS (
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status, data)
+    SELECT id, project_id, user_id, batch_id, 'state_change', 'queued', 'dispatched', detail.data
+      FROM moved, (SELECT jsonb_build_object('executor', %(executor)s::uuid, 'fencing_token', token) AS data
+                     FROM claim) AS detail
+), counted AS (
+    INSERT INTO jobs_jobcount AS total (project_id, batch_id, shard, queued, dispatched)
+    SELECT project_id, coalesce(batch_id, '00000000-0000-0000-0000-000000000000'), pg_backend_pid(), -count(*), count(*)
+      FROM moved
+     GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
+    HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
+     ORDER BY 1, 2
+    ON CONFLICT (project_id, batch_id, shard) DO UPDATE
+       SET queued = total.queued + excluded.queued, dispatched = total.dispatched + excluded.dispatched
+)
+SELECT id, fencing_token, project_id, user_id, batch_id, kind, payload::text AS payload, effect_key, retry_policy_id,
+       retry_count, crash_count,
+       coalesce(extract(epoch FROM now() - first_attempt_at), 0)::float8 - deferred_seconds AS window_used, weight
+  FROM moved

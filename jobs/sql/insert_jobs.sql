@@ -1,0 +1,44 @@
+-- Insert jobs as queued, log and count them in the same statement.
+--
+-- params  project, batch, submitted_by, held: the same for all; the rest parallel arrays, one entry a job:
+--         ids, kinds, services, models, call_types, costs, priorities, payloads (JSON as text), user_ids,
+--         idempotency_keys, effect_keys, retry_policies, scheduled_ats, delays (seconds; instead of scheduled_ats),
+--         expires_ats, origins
+-- locks   none but those of the unique key: waits for another insert of the same key to end
+-- clock   now(): the transaction's start
+-- returns the ids inserted; an id that is missing met a job with its idempotency key
+WITH given AS MATERIALIZED (
+    SELECT *, CASE WHEN coalesce(at, now() + delay * interval '1 second') > now()
+                   THEN coalesce(at, now() + delay * interval '1 second') END AS due
+      FROM unnest(
+        %(ids)s::uuid[], %(kinds)s::text[], %(services)s::text[], %(models)s::text[], %(call_types)s::text[],
+        %(costs)s::int[], %(priorities)s::text[], %(payloads)s::text[], %(user_ids)s::uuid[],
+        %(idempotency_keys)s::text[], %(effect_keys)s::text[], %(retry_policies)s::text[],
+        %(scheduled_ats)s::timestamptz[], %(delays)s::float8[], %(expires_ats)s::timestamptz[], %(origins)s::uuid[]
+      ) AS t (id, kind, service, model, call_type, cost, priority, payload, user_id, idempotency_key, effect_key,
+              retry_policy, at, delay, expires_at, origin)
+), added AS (
+    INSERT INTO jobs_job (
+           id, project_id, user_id, batch_id, kind, service, model, call_type, cost, priority, status, held, payload,
+           idempotency_key, effect_key, retry_policy_id, scheduled_at, eligible_since, expires_at, origin_id)
+    SELECT id, %(project)s::text, user_id, %(batch)s::uuid, kind, service, model, call_type, cost, priority, 'queued',
+           %(held)s::boolean, payload::jsonb, idempotency_key, effect_key, retry_policy, due, coalesce(due, now()),
+           expires_at, origin
+      FROM given
+        ON CONFLICT (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+    RETURNING id, user_id, scheduled_at, origin_id
+), logged AS (
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, to_status, message, data)
+    SELECT id, %(project)s::text, user_id, %(batch)s::uuid, 'state_change', 'queued', %(submitted_by)s::text,
+           CASE WHEN scheduled_at IS NOT NULL OR origin_id IS NOT NULL
+                THEN jsonb_strip_nulls(jsonb_build_object('scheduled_at', scheduled_at, 'origin', origin_id)) END
+      FROM added
+), counted AS (
+    INSERT INTO jobs_jobcount AS total (project_id, batch_id, shard, queued)
+    SELECT %(project)s::text, scope.batch_id, pg_backend_pid(), (SELECT count(*) FROM added)
+      FROM (SELECT uuid '00000000-0000-0000-0000-000000000000' AS batch_id
+             UNION SELECT %(batch)s::uuid WHERE %(batch)s::uuid IS NOT NULL) AS scope
+     ORDER BY scope.batch_id
+    ON CONFLICT (project_id, batch_id, shard) DO UPDATE SET queued = total.queued + excluded.queued
+)
+SELECT id FROM added

@@ -1,0 +1,44 @@
+-- Make jobs whose time has come claimable: scheduled, deferred and retried ones.
+--
+-- params  most: bound of one statement
+-- locks   the promoted rows, SKIP LOCKED: an executor that promotes the same rows loses nothing
+-- clock   now(): the transaction's start
+-- returns one row: how many were promoted, and the seconds until the next is due (null: none waits for a time)
+WITH candidate AS MATERIALIZED (
+    SELECT id, status FROM jobs_job
+     WHERE status IN ('queued', 'rate_limited', 'retried') AND scheduled_at <= now()
+     ORDER BY scheduled_at
+     LIMIT %(most)s::int
+       FOR UPDATE SKIP LOCKED
+), moved AS (
+    UPDATE jobs_job AS job
+       SET status = 'queued', scheduled_at = NULL, updated_at = now()
+      FROM candidate
+     WHERE job.id = candidate.id
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, candidate.status AS from_status
+), logged AS (
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status, message, data)
+    SELECT id, project_id, user_id, batch_id,
+           CASE from_status WHEN 'queued' THEN 'scheduling' ELSE 'state_change' END,
+           CASE from_status WHEN 'queued' THEN NULL ELSE from_status END,
+           CASE from_status WHEN 'queued' THEN NULL ELSE 'queued' END,
+           'its time has come', '{"scheduled_at": null}'
+      FROM moved
+), counted AS (
+    INSERT INTO jobs_jobcount AS total (project_id, batch_id, shard, queued, rate_limited, retried)
+    SELECT project_id, coalesce(batch_id, '00000000-0000-0000-0000-000000000000'), pg_backend_pid(),
+           count(*) FILTER (WHERE from_status <> 'queued'),
+           - count(*) FILTER (WHERE from_status = 'rate_limited'),
+           - count(*) FILTER (WHERE from_status = 'retried')
+      FROM moved
+     GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
+    HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
+     ORDER BY 1, 2
+    ON CONFLICT (project_id, batch_id, shard) DO UPDATE
+       SET queued = total.queued + excluded.queued,
+           rate_limited = total.rate_limited + excluded.rate_limited,
+           retried = total.retried + excluded.retried
+)
+SELECT (SELECT count(*) FROM moved)::int AS promoted,
+       (SELECT extract(epoch FROM min(scheduled_at) - now()) FROM jobs_job
+         WHERE status IN ('queued', 'rate_limited', 'retried') AND scheduled_at > now())::float8 AS next_due

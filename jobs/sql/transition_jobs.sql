@@ -1,0 +1,80 @@
+-- Move jobs along one edge of jobs/states.py; log each move and count it in the same statement.
+--
+-- params  target, sources, needs_lease: the edge; attempt, crash, deferral: 0 or 1, added to the counters;
+--         ids, tokens, delays (seconds until it may run; null: at once), codes and messages (of the error),
+--         results, data (JSON as text): parallel arrays, one entry a job; message: what the event says where
+--         the job's own message is null
+-- locks   the moved rows, in id order; waits rather than skips, so that an operator's click is not lost
+--         because an executor held the row; then the counters of this backend alone
+-- clock   now(): the transaction's start
+-- returns the ids that moved; an id that is missing was not in `sources`, or its lease is somebody else's
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(
+        %(ids)s::uuid[], %(tokens)s::bigint[], %(delays)s::float8[], %(codes)s::text[], %(messages)s::text[],
+        %(results)s::text[], %(data)s::text[]
+    ) AS t (id, token, delay, code, message, result, data)
+), candidate AS MATERIALIZED (
+    SELECT job.id, job.status, job.deferred_seconds
+      FROM jobs_job AS job
+     WHERE job.id = ANY(%(ids)s::uuid[]) AND job.status = ANY(%(sources)s::text[])
+     ORDER BY job.id
+       FOR UPDATE
+), moved AS (
+    UPDATE jobs_job AS job
+       SET status = %(target)s::text,
+           retry_count = job.retry_count + %(attempt)s::int,
+           crash_count = job.crash_count + %(crash)s::int,
+           deferral_count = job.deferral_count + %(deferral)s::int,
+           scheduled_at = CASE WHEN given.delay IS NOT NULL THEN now() + given.delay * interval '1 second' END,
+           lease_expires_at = CASE WHEN %(target)s::text = 'in_progress' THEN job.lease_expires_at END,
+           started_at = CASE WHEN %(target)s::text = 'in_progress' THEN now() ELSE job.started_at END,
+           first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, now())
+                                   ELSE job.first_attempt_at END,
+           finished_at = CASE WHEN %(target)s::text IN ('completed', 'failed', 'cancelled') THEN now() END,
+           progress = CASE %(target)s::text WHEN 'completed' THEN 100 WHEN 'in_progress' THEN 0 ELSE job.progress END,
+           progress_message = CASE %(target)s::text WHEN 'in_progress' THEN '' ELSE job.progress_message END,
+           result = coalesce(given.result::jsonb, job.result),
+           last_error_code = coalesce(given.code, job.last_error_code),
+           last_error_message = CASE WHEN given.code IS NULL THEN job.last_error_message
+                                     ELSE coalesce(given.message, '') END,
+           updated_at = now()
+      FROM candidate JOIN given USING (id)
+     WHERE job.id = candidate.id
+       AND (NOT %(needs_lease)s::boolean OR job.fencing_token = given.token)
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.scheduled_at, candidate.status AS from_status,
+              given.code, given.message, given.data
+), logged AS (
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status, message, data)
+    SELECT id, project_id, user_id, batch_id, 'state_change', from_status, %(target)s::text,
+           coalesce(message, %(message)s::text),
+           CASE WHEN scheduled_at IS NULL AND code IS NULL THEN data::jsonb
+                ELSE coalesce(data::jsonb, '{}') || jsonb_strip_nulls(jsonb_build_object(
+                         'scheduled_at', scheduled_at, 'error_code', code, 'error_message', message)) END
+      FROM moved
+), counted AS (
+    INSERT INTO jobs_jobcount AS total
+           (project_id, batch_id, shard, queued, rate_limited, dispatched, in_progress, retried, completed, failed, cancelled)
+    SELECT project_id, coalesce(batch_id, '00000000-0000-0000-0000-000000000000'), pg_backend_pid(),
+           (%(target)s::text = 'queued')::int * count(*) - count(*) FILTER (WHERE from_status = 'queued'),
+           (%(target)s::text = 'rate_limited')::int * count(*) - count(*) FILTER (WHERE from_status = 'rate_limited'),
+           (%(target)s::text = 'dispatched')::int * count(*) - count(*) FILTER (WHERE from_status = 'dispatched'),
+           (%(target)s::text = 'in_progress')::int * count(*) - count(*) FILTER (WHERE from_status = 'in_progress'),
+           (%(target)s::text = 'retried')::int * count(*) - count(*) FILTER (WHERE from_status = 'retried'),
+           (%(target)s::text = 'completed')::int * count(*),
+           (%(target)s::text = 'failed')::int * count(*),
+           (%(target)s::text = 'cancelled')::int * count(*)
+      FROM moved
+     GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
+    HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
+     ORDER BY 1, 2
+    ON CONFLICT (project_id, batch_id, shard) DO UPDATE
+       SET queued = total.queued + excluded.queued,
+           rate_limited = total.rate_limited + excluded.rate_limited,
+           dispatched = total.dispatched + excluded.dispatched,
+           in_progress = total.in_progress + excluded.in_progress,
+           retried = total.retried + excluded.retried,
+           completed = total.completed + excluded.completed,
+           failed = total.failed + excluded.failed,
+           cancelled = total.cancelled + excluded.cancelled
+)
+SELECT id FROM moved

@@ -1,0 +1,71 @@
+"""The one function that writes a job's status. Claim, promotion and insertion have statements of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from queueops.core.sql import run_sql
+
+from .states import TRANSITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """
+    One job's move along an edge.
+
+    Attributes:
+        token: The fencing token it was claimed with; edges that need the lease compare it.
+        delay_seconds: Until it may run. None: at once. The database's clock adds it.
+        error_code: With `message`, becomes the row's last error. None: the last error stays.
+        message: What the event says; None: the edge's common message.
+        result: The handler's result as JSON text.
+        data: The event's further figures as JSON text.
+    """
+
+    id: UUID
+    token: int | None = None
+    delay_seconds: float | None = None
+    error_code: str | None = None
+    message: str | None = None
+    result: str | None = None
+    data: str | None = None
+
+
+def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "") -> set[UUID]:
+    """
+    Move jobs along one edge of `states.TRANSITIONS`, with their events and counts, in the caller's transaction.
+
+    Args:
+        moves: At most one a job.
+        message: What the events say of jobs whose move has no message of its own.
+
+    Returns:
+        The ids that moved. One that is missing was in no source state of the edge, or another executor owns it.
+    """
+    if not moves:
+        return set()
+    return {row[0] for row in run_sql("jobs", "transition_jobs", _parameters(edge, moves, message))}
+
+
+def _parameters(edge: str, moves: Sequence[Move], message: str) -> dict[str, Any]:
+    transition = TRANSITIONS[edge]
+    return {
+        "target": transition.target.value,
+        "sources": [state.value for state in transition.sources],
+        "needs_lease": transition.needs_lease,
+        "attempt": int(transition.consumes_attempt),
+        "crash": int(transition.counts_crash),
+        "deferral": int(transition.counts_deferral),
+        "ids": [move.id for move in moves],
+        "tokens": [move.token for move in moves],
+        "delays": [move.delay_seconds for move in moves],
+        "codes": [move.error_code for move in moves],
+        "messages": [move.message for move in moves],
+        "results": [move.result for move in moves],
+        "data": [move.data for move in moves],
+        "message": message,
+    }

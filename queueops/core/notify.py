@@ -1,0 +1,18 @@
+"""NOTIFY: a hint that something happened. Whoever misses it finds out by polling."""
+
+from enum import StrEnum
+
+from django.db import connection
+
+
+class Channel(StrEnum):
+    """Payloads are empty: identical notifications of one transaction arrive once."""
+
+    READY = "queueops_ready"  # a job may be claimable
+    CANCEL = "queueops_cancel"  # a running job was cancelled or reset
+
+
+def notify(channel: Channel) -> None:
+    """Notify at the commit of the caller's transaction. Call it once a flush: commits with NOTIFY queue up."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_notify(%s, '')", [channel.value])

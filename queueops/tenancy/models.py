@@ -1,0 +1,109 @@
+"""Whose work it is: projects and the keys their producers hold."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Any
+
+from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models.functions import Now
+
+KEY_PREFIX = "qo_"
+KEY_PREFIX_LENGTH = 11  # "qo_" and 8 characters: enough to recognise a key, useless for guessing it
+
+project_id_rule = RegexValidator(
+    r"^[a-z0-9][a-z0-9._-]{0,62}\Z",
+    "Use 1 to 63 lower-case letters, digits, dots, dashes or underscores; begin with a letter or digit.",
+)
+
+
+class Scope(models.TextChoices):
+    READ = "read", "read jobs and batches"
+    SUBMIT = "submit", "submit and cancel work"
+    OPERATE = "operate", "steer and requeue work"
+
+
+def default_scopes() -> list[str]:
+    return [Scope.READ.value, Scope.SUBMIT.value]
+
+
+class Project(models.Model):
+    """One tenant: its jobs, keys, limits and turns."""
+
+    id = models.CharField(
+        primary_key=True, max_length=63, validators=[project_id_rule], help_text="Never changes."
+    )
+    name = models.CharField(max_length=200)
+    weight = models.FloatField(
+        default=1.0,
+        db_default=1.0,
+        validators=[MinValueValidator(0.01)],
+        help_text="Turns relative to the other projects: 2 gets twice the turns of 1.",
+    )
+    max_waiting_jobs = models.PositiveIntegerField(
+        default=5_000_000,
+        db_default=5_000_000,
+        help_text="Submissions beyond this many unfinished jobs are refused with 429.",
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ("id",)
+        constraints = [
+            models.CheckConstraint(condition=models.Q(weight__gt=0), name="project_weight_positive")
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+def digest_of(secret: str) -> str:
+    """SHA-256 hex of a key. The key has 32 random bytes, so a slow hash would protect nothing more."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class ProducerKeyQuerySet(models.QuerySet["ProducerKey"]):
+    def usable(self) -> ProducerKeyQuerySet:
+        """Keys neither revoked nor expired, by the database's clock."""
+        return self.filter(revoked_at=None).filter(models.Q(expires_at=None) | models.Q(expires_at__gt=Now()))
+
+
+class ProducerKey(models.Model):
+    """An API key of one project. Only its digest is stored; the key itself is shown once, when issued."""
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="keys")
+    name = models.CharField(max_length=200, help_text="Who or what uses it.")
+    prefix = models.CharField(
+        max_length=16, editable=False, help_text="The key's first characters, to recognise it."
+    )
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), default=default_scopes)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False, help_text="To the minute.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    objects = ProducerKeyQuerySet.as_manager()
+
+    class Meta:
+        ordering = ("project_id", "name")
+
+    def __str__(self) -> str:
+        return f"{self.prefix}… ({self.name})"
+
+    @classmethod
+    def issue(cls, project: Project, **fields: Any) -> tuple[ProducerKey, str]:
+        """
+        Make and store a new key.
+
+        Returns:
+            The row, and the key's text: the only time it can be seen.
+        """
+        secret = KEY_PREFIX + secrets.token_urlsafe(32)
+        key = cls.objects.create(
+            project=project, prefix=secret[:KEY_PREFIX_LENGTH], digest=digest_of(secret), **fields
+        )
+        return key, secret
