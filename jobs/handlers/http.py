@@ -13,7 +13,8 @@ from jobs.handlers.http_payload import HttpRequest, outbound_policy
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.handlers.retry_after import parse_retry_after
 from jobs.states import CallType
-from queueops.core.outbound import OutboundClient, OutboundFailed, OutboundRefused, OutboundResponse
+from queueops.core.outbound import OutboundClient, OutboundFailed, OutboundResponse
+from queueops.core.outbound_policy import OutboundRefused
 
 EXCERPT_CHARACTERS = 500
 

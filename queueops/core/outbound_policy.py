@@ -76,6 +76,7 @@ NOT_PUBLIC_V6: tuple[Network, ...] = tuple(
 )
 
 _UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
+_CREDENTIALS_IN_URL = re.compile(r"[^/?#]*//[^/?#]*@")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
 
@@ -182,7 +183,7 @@ def parse_target(text: str, *, policy: OutboundPolicy) -> URL:
         raise OutboundRefused("Only http and https URLs can be called.")
     if not host or not port:
         raise OutboundRefused("The URL names no host.")
-    if url.raw_user is not None or url.raw_password is not None or "@" in url.raw_authority:
+    if _CREDENTIALS_IN_URL.match(text):
         raise OutboundRefused("Put credentials into a header, not into the URL.", host=host)
     if "%" in host:
         raise OutboundRefused("The host is not a plain name or address.", host=host)

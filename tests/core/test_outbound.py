@@ -350,7 +350,7 @@ def test_a_header_that_could_smuggle_another_is_refused_before_anything_is_sent(
 
 def test_a_refused_connection_was_not_sent():
     async def scenario():
-        async with serving(lambda request: web.Response()) as url:
+        async with serving(_ok) as url:
             pass
         async with client_of() as client:
             with pytest.raises(OutboundFailed) as failed:

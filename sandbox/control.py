@@ -1,0 +1,110 @@
+"""The sandbox's own controls under /_sandbox; no knob touches them."""
+
+import json
+import os
+import time
+from itertools import islice
+from typing import Any
+
+from aiohttp import web
+
+from sandbox.knobs import InvalidKnobs
+from sandbox.ledger import Call
+from sandbox.paging import boolean, integer, limit, refuse_unknown
+from sandbox.state import STATE, State
+
+_started = time.monotonic()
+
+
+def add_routes(app: web.Application) -> None:
+    app.router.add_get("/_sandbox/health", health)
+    app.router.add_get("/_sandbox/knobs", read_knobs)
+    app.router.add_patch("/_sandbox/knobs", turn_knobs)
+    app.router.add_get("/_sandbox/ledger", read_ledger)
+    app.router.add_delete("/_sandbox/ledger", clear_ledger)
+    app.router.add_get("/_sandbox/effects", read_effects)
+    app.router.add_post("/_sandbox/reset", reset)
+
+
+async def health(request: web.Request) -> web.Response:
+    uptime = round(time.monotonic() - _started, 3)
+    return web.json_response({"status": "ok", "pid": os.getpid(), "uptime_seconds": uptime})
+
+
+async def read_knobs(request: web.Request) -> web.Response:
+    return web.json_response(_knobs(request.app[STATE]))
+
+
+async def turn_knobs(request: web.Request) -> web.Response:
+    """Replace the knobs named in the body, all or none."""
+    try:
+        request.app[STATE].gate.turn(json.loads(await request.read()))
+    except InvalidKnobs as error:
+        body = {"error": {"code": 400, "message": "No knob was changed.", "mistakes": error.mistakes}}
+        return web.json_response(body, status=400)
+    except (ValueError, RecursionError):
+        raise web.HTTPBadRequest(text="The body must be a JSON object of knobs.") from None
+    return web.json_response(_knobs(request.app[STATE]))
+
+
+async def read_ledger(request: web.Request) -> web.Response:
+    """Return calls in order of arrival, filtered, and the counters of all calls."""
+    refuse_unknown(
+        request, ("after", "limit", "method", "path", "status", "accepted", "effect_key", "provider")
+    )
+    accepted = boolean(request, "accepted")
+    query = request.query
+
+    def matches(call: Call) -> bool:
+        return (
+            (accepted is None or call.accepted == accepted)
+            and ("method" not in query or call.method == query["method"].upper())
+            and ("path" not in query or call.path.startswith(query["path"]))
+            and ("status" not in query or str(call.status).lower() == query["status"].lower())
+            and ("effect_key" not in query or call.effect_key == query["effect_key"])
+            and ("provider" not in query or call.provider == query["provider"])
+        )
+
+    ledger = request.app[STATE].ledger
+    calls, following = ledger.page(
+        after=integer(request, "after", default=0), limit=limit(request), matches=matches
+    )
+    return web.json_response({"calls": calls, "next_after": following, "counters": ledger.counters()})
+
+
+async def clear_ledger(request: web.Request) -> web.Response:
+    """Forget calls, counters and effects; rows and knobs stay."""
+    request.app[STATE].ledger.clear()
+    return web.Response(status=204)
+
+
+async def read_effects(request: web.Request) -> web.Response:
+    """List how often each row was written, or each effect key applied."""
+    refuse_unknown(request, ("by", "min_count", "after", "limit"))
+    by = request.query.get("by", "row")
+    if by not in {"row", "effect_key"}:
+        raise web.HTTPBadRequest(text="by must be row or effect_key.")
+    ledger = request.app[STATE].ledger
+    counts = (ledger.rows if by == "row" else ledger.effect_keys).counts
+    low = integer(request, "min_count", default=1)
+    after, count = integer(request, "after", default=0), limit(request)
+    found = [{"name": name, "count": times} for name, times in counts.items() if times >= low]
+    more = after + count < len(found)
+    page = list(islice(found, after, after + count))
+    return web.json_response(
+        {"effects": page, "total": len(found), "next_after": after + count if more else None}
+    )
+
+
+async def reset(request: web.Request) -> web.Response:
+    """Return to the state after the start: default knobs, no rows, an empty ledger."""
+    state = request.app[STATE]
+    state.gate.reset()
+    state.ledger.clear()
+    state.plain_sheets.clear()
+    return web.Response(status=204)
+
+
+def _knobs(state: State) -> dict[str, Any]:
+    knobs = state.gate.knobs.model_dump(mode="json")
+    return {**knobs, "outage_seconds_left": round(state.gate.outage_seconds_left(), 3)}

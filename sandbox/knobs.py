@@ -1,0 +1,127 @@
+"""What can be turned at run time: how slow, how strict and how unreliable the sandbox is."""
+
+import json
+import random
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Milliseconds = Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+ErrorStatus = Annotated[int, Field(ge=400, le=599)]
+
+MAX_LATENCY_MILLISECONDS = 60_000.0
+
+
+class InvalidKnobs(Exception):
+    """Some knobs were refused; none was changed. Holds one sentence per mistake."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = mistakes
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class FixedLatency(_Part):
+    mode: Literal["fixed"]
+    milliseconds: Milliseconds
+
+    def draw(self, dice: random.Random) -> float:
+        return self.milliseconds
+
+
+class UniformLatency(_Part):
+    mode: Literal["uniform"]
+    low_milliseconds: Milliseconds
+    high_milliseconds: Milliseconds
+
+    @model_validator(mode="after")
+    def _low_is_lower(self) -> Self:
+        if self.low_milliseconds > self.high_milliseconds:
+            raise ValueError("low_milliseconds is above high_milliseconds")
+        return self
+
+    def draw(self, dice: random.Random) -> float:
+        return dice.uniform(self.low_milliseconds, self.high_milliseconds)
+
+
+class LognormalLatency(_Part):
+    """Most answers near the median, a few far slower: how real providers behave."""
+
+    mode: Literal["lognormal"]
+    median_milliseconds: Annotated[float, Field(gt=0, le=60_000, allow_inf_nan=False)]
+    sigma: Annotated[float, Field(ge=0, le=3, allow_inf_nan=False)] = 0.5
+
+    def draw(self, dice: random.Random) -> float:
+        return min(self.median_milliseconds * dice.lognormvariate(0, self.sigma), MAX_LATENCY_MILLISECONDS)
+
+
+class Quota(_Part):
+    """At most `calls` in any `window_seconds`."""
+
+    calls: Annotated[int, Field(ge=1, le=100_000)]
+    window_seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+    rejected_calls_count: bool = False
+
+
+class RowError(_Part):
+    """Rows whose name matches `pattern` (* and ? stand for anything) are answered with `status`."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=200)]
+    status: ErrorStatus = 400
+
+
+class Outage(_Part):
+    """From the moment it is set; `close` breaks each connection without an answer."""
+
+    seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+    mode: Literal["close", "503"] = "close"
+
+
+class Knobs(_Part):
+    """All knobs; the defaults make a provider without faults."""
+
+    seed: int = 0
+    latency: (
+        Annotated[FixedLatency | UniformLatency | LognormalLatency, Field(discriminator="mode")] | None
+    ) = None
+    error_rates: dict[ErrorStatus, Rate] = Field(default_factory=dict)
+    quota: Quota | None = None
+    retry_after: Literal["none", "seconds", "date", "garbage", "negative"] = "none"
+    retry_after_seconds: Annotated[int, Field(ge=0, le=86_400)] = 1
+    html_429: bool = False
+    row_errors: Annotated[list[RowError], Field(max_length=100)] = Field(default_factory=list)
+    apply_then_503_rate: Rate = 0.0
+    outage: Outage | None = None
+
+    @model_validator(mode="after")
+    def _rates_fit(self) -> Self:
+        if sum(self.error_rates.values()) > 1 + 1e-9:
+            raise ValueError("error_rates add up to more than 1")
+        return self
+
+    def changed(self, changes: Any) -> "Knobs":
+        """
+        Return these knobs with some replaced; a nested knob is replaced as a whole.
+
+        Raises:
+            InvalidKnobs: An unknown knob or a value out of range.
+        """
+        if not isinstance(changes, dict):
+            raise InvalidKnobs(["Send a JSON object of knobs."])
+        merged = {**self.model_dump(mode="json"), **changes}
+        try:
+            return Knobs.model_validate_json(json.dumps(merged))
+        except ValidationError as error:
+            raise InvalidKnobs([_sentence(mistake) for mistake in error.errors()]) from None
+
+
+def _sentence(mistake: Any) -> str:
+    where = ".".join(str(part) for part in mistake["loc"])
+    if mistake["type"] == "extra_forbidden":
+        return f"{where}: there is no such knob"
+    message = str(mistake["msg"]).removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message

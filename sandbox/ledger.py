@@ -1,0 +1,124 @@
+"""Every call received and every effect applied, from the provider's side."""
+
+import itertools
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+MAX_CALLS = 200_000
+MAX_EFFECT_NAMES = 1_000_000
+
+
+@dataclass(slots=True)
+class Call:
+    """
+    One call as received.
+
+    `accepted` is false when an outage, a quota or a drawn 429 turned it away. `status` is null
+    until it is answered, and stays so when the connection was broken instead. `cause` names the
+    knob that decided the answer.
+    """
+
+    seq: int
+    at: float
+    provider: str
+    method: str
+    path: str
+    effect_key: str | None
+    accepted: bool = True
+    status: int | None = None
+    cause: str | None = None
+    effects: int = 0
+    latency_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class EffectCounts:
+    """How often each name had an effect applied."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    repeated: int = 0
+    untracked: int = 0
+
+    def add(self, name: str) -> None:
+        if name not in self.counts and len(self.counts) >= MAX_EFFECT_NAMES:
+            self.untracked += 1
+            return
+        self.counts[name] += 1
+        self.repeated += self.counts[name] == 2  # noqa: PLR2004 (the second time makes it repeated)
+
+
+class Ledger:
+    """The newest MAX_CALLS calls, and counters of all of them."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._calls: deque[Call] = deque(maxlen=MAX_CALLS)
+        self._open: set[int] = set()  # by id(): a call from before a clear() counts no more
+        self._received = self._accepted = self._effects = 0
+        self._statuses: Counter[str] = Counter()
+        self.rows = EffectCounts()
+        self.effect_keys = EffectCounts()
+
+    def open_call(self, *, provider: str, method: str, path: str, effect_key: str | None) -> Call:
+        """Note a call at its arrival, so that one whose caller dies is still seen."""
+        self._received += 1
+        call = Call(self._received, time.time(), provider, method, path, effect_key)
+        self._calls.append(call)
+        self._open.add(id(call))
+        return call
+
+    def close_call(self, call: Call, status: int | None) -> None:
+        """Note the answer; None when the connection was broken instead."""
+        call.status = status
+        if id(call) not in self._open:
+            return
+        self._open.remove(id(call))
+        self._statuses["none" if status is None else str(status)] += 1
+        self._accepted += call.accepted
+
+    def note_effect(self, call: Call, *, row: str | None = None) -> None:
+        """Note that the call changed something at the provider."""
+        call.effects += 1
+        if id(call) not in self._open:
+            return
+        self._effects += 1
+        if row is not None:
+            self.rows.add(row)
+        if call.effect_key is not None:
+            self.effect_keys.add(call.effect_key)
+
+    def counters(self) -> dict[str, Any]:
+        answered = self._statuses.total()
+        return {
+            "received": self._received,
+            "answered": answered,
+            "in_flight": self._received - answered,
+            "accepted": self._accepted,
+            "rejected": answered - self._accepted,
+            "by_status": dict(sorted(self._statuses.items())),
+            "effects_applied": self._effects,
+            "rows_written": len(self.rows.counts),
+            "rows_written_repeatedly": self.rows.repeated,
+            "effect_keys_seen": len(self.effect_keys.counts),
+            "effect_keys_repeated": self.effect_keys.repeated,
+            "effects_untracked": self.rows.untracked + self.effect_keys.untracked,
+            "calls_dropped": self._received - len(self._calls),
+        }
+
+    def page(
+        self, *, after: int, limit: int, matches: Callable[[Call], bool]
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return up to `limit` matching calls past `after` in order of arrival, and where to go on."""
+        found = [asdict(call) for call in itertools.islice(self._matching(after, matches), limit + 1)]
+        return found[:limit], found[limit - 1]["seq"] if len(found) > limit else None
+
+    def _matching(self, after: int, matches: Callable[[Call], bool]) -> Iterator[Call]:
+        dropped = self._received - len(self._calls)
+        return (
+            call for call in itertools.islice(self._calls, max(after - dropped, 0), None) if matches(call)
+        )
