@@ -5,14 +5,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from queueops.core import embedded, env
+from queueops.core import env
 from queueops.core.database import database_settings
+from queueops.core.embedded import EmbeddedServer
+from queueops.core.postgres_host import default_data_dir
 from queueops.core.secret_key import development_secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 try:
-    QUEUEOPS: env.Environment = env.read(os.environ, default_data_dir=embedded.default_data_dir(BASE_DIR))
+    QUEUEOPS: env.Environment = env.read(os.environ, default_data_dir=default_data_dir(BASE_DIR))
 except env.BadConfiguration as error:
     sys.exit(str(error))
 
@@ -42,6 +44,7 @@ INSTALLED_APPS = [
     "ratelimits",
     "jobs",
     "dashboards",
+    *QUEUEOPS.extra_apps,
 ]
 
 MIDDLEWARE = [
@@ -74,7 +77,7 @@ TEMPLATES: list[dict[str, Any]] = [
 ]
 
 DATABASES = {
-    "default": database_settings(QUEUEOPS.database_url or embedded.EmbeddedServer(QUEUEOPS.data_dir).dsn()),
+    "default": database_settings(QUEUEOPS.database_url or EmbeddedServer(QUEUEOPS.data_dir).dsn()),
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -113,12 +116,12 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "queueops.api.handle_exception",
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "queueops.tenancy.authentication.ProducerKeyAuthentication",
-        "rest_framework.authentication.SessionAuthentication",
+        "queueops.tenancy.authentication.OperatorSessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": ["queueops.tenancy.permissions.MeetsNeed"],
+    "DEFAULT_THROTTLE_CLASSES": ["queueops.tenancy.throttles.CallerThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PARSER_CLASSES": ["jobs.api.parsers.JSONDocument"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
 }
 
@@ -126,11 +129,22 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "QueueOps",
     "DESCRIPTION": "Bulk work against quota-limited APIs: submit, follow, operate.",
     "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
+    # Without this a bad key, or a session that names no project, could not read the documentation.
+    "SERVE_AUTHENTICATION": [],
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "JobState": "jobs.states.JobState",
+        "Priority": "jobs.states.Priority",
+        "CallType": "jobs.states.CallType",
+        "EventType": "jobs.states.EventType",
+        "Resolution": "jobs.models.Resolution",
+        "OperationStatus": "jobs.models.BulkOperation.Status",
+    },
 }
 
 # django-q2 carries operator and house-keeping tasks only, each short; jobs never pass through it.

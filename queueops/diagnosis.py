@@ -1,0 +1,225 @@
+"""What `manage.py doctor` looks at: one function a question, each with an answer and what to do."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import psycopg
+from django.conf import settings
+from django.core import checks
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from queueops.core.database import MINIMUM_POSTGRES
+
+MAX_CLOCK_SKEW_SECONDS = 1.0
+LISTEN_WAIT_SECONDS = 2.0
+CONNECTIONS_PER_WORKER = 3  # the executor's, its listener, and django-q2's
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    Attributes:
+        advice: What to do; empty when nothing is to be done.
+    """
+
+    subject: str
+    verdict: Verdict
+    observation: str
+    advice: str = ""
+
+
+def examine() -> Iterator[Finding]:
+    """Answer every question; without a database only those that need none."""
+    yield from examine_settings()
+    database = examine_database()
+    yield database
+    yield examine_sandbox()
+    if database.verdict is Verdict.FAIL:
+        return
+    for question in DATABASE_QUESTIONS:
+        try:
+            yield question()
+        except (DatabaseError, psycopg.Error) as error:
+            subject = question.__name__.removeprefix("examine_").replace("_", " ")
+            yield Finding(subject, Verdict.FAIL, str(error).strip(), "Look into the database's log.")
+
+
+def examine_settings() -> Iterator[Finding]:
+    problems = checks.run_checks(include_deployment_checks=not settings.DEBUG)
+    for problem in problems:
+        verdict = Verdict.FAIL if problem.level >= checks.ERROR else Verdict.WARN
+        yield Finding("settings", verdict, f"{problem.id}: {problem.msg}", problem.hint or "")
+    if not problems:
+        mode = "development" if settings.DEBUG else "production"
+        yield Finding("settings", Verdict.OK, f"valid, {mode} mode")
+
+
+def examine_database() -> Finding:
+    try:
+        connection.ensure_connection()
+    except Exception as error:  # noqa: BLE001 (whatever is wrong is the finding)
+        reason = " ".join(str(error).split())
+        return Finding("database", Verdict.FAIL, reason, "Start PostgreSQL or correct DATABASE_URL.")
+    version = connection.connection.info.server_version
+    shown = f"PostgreSQL {version // 10_000}.{version % 10_000}"
+    if version < MINIMUM_POSTGRES * 10_000:
+        return Finding("database", Verdict.FAIL, shown, f"Upgrade to PostgreSQL {MINIMUM_POSTGRES} or newer.")
+    return Finding("database", Verdict.OK, shown)
+
+
+def examine_durability() -> Finding:
+    lax = [
+        name
+        for name in ("fsync", "synchronous_commit", "full_page_writes")
+        if _scalar(f"SHOW {name}") == "off"
+    ]
+    if lax:
+        names = ", ".join(lax)
+        return Finding(
+            "durability",
+            Verdict.WARN,
+            f"{names} off",
+            f"Turn {names} on, or a crash loses acknowledged work.",
+        )
+    return Finding("durability", Verdict.OK, "fsync, synchronous_commit and full_page_writes on")
+
+
+def examine_clock() -> Finding:
+    before = datetime.now(UTC)
+    theirs = _scalar("SELECT clock_timestamp()")
+    after = datetime.now(UTC)
+    assert isinstance(theirs, datetime)  # noqa: S101 (narrows the type)
+    skew = (theirs - (before + (after - before) / 2)).total_seconds()
+    shown = f"{skew:+.3f} s between this machine and the database"
+    if abs(skew) > MAX_CLOCK_SKEW_SECONDS:
+        return Finding(
+            "clock",
+            Verdict.WARN,
+            shown,
+            "Synchronise the clocks (NTP). Leases and limits use the database's clock and are right; "
+            "logs and signed webhooks use this one.",
+        )
+    return Finding("clock", Verdict.OK, shown)
+
+
+def examine_listen() -> Finding:
+    if not settings.QUEUEOPS.listen:
+        return Finding("listen", Verdict.OK, "off; workers poll every "
+                       f"{settings.QUEUEOPS.poll_seconds:g} s")  # fmt: skip
+    parameters = connection.get_connection_params()
+    wanted = {
+        key: parameters[key] for key in ("host", "port", "user", "password", "dbname") if parameters.get(key)
+    }
+    with psycopg.connect(**wanted, autocommit=True) as listener:
+        listener.execute("LISTEN queueops_doctor")
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_notify('queueops_doctor', '')")
+        began = time.monotonic()
+        for _ in listener.notifies(timeout=LISTEN_WAIT_SECONDS, stop_after=1):
+            return Finding("listen", Verdict.OK, f"heard after {(time.monotonic() - began) * 1000:.1f} ms")
+    return Finding(
+        "listen",
+        Verdict.WARN,
+        f"nothing heard in {LISTEN_WAIT_SECONDS:g} s",
+        "Behind PgBouncer in transaction mode set QUEUEOPS_LISTEN=off, or give workers a session pool.",
+    )
+
+
+def examine_connections() -> Finding:
+    most = int(str(_scalar("SHOW max_connections"))) - int(
+        str(_scalar("SHOW superuser_reserved_connections"))
+    )
+    used = int(str(_scalar("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")))
+    config = settings.QUEUEOPS
+    needed = config.pool_size + config.workers * CONNECTIONS_PER_WORKER
+    shown = f"{used} of {most} in use; one web process and one worker master take up to {needed}"
+    if most - used < needed:
+        return Finding(
+            "connections",
+            Verdict.WARN,
+            shown,
+            "Raise max_connections, lower QUEUEOPS_POOL_SIZE or QUEUEOPS_WORKERS, or put PgBouncer in front.",
+        )
+    return Finding("connections", Verdict.OK, shown)
+
+
+def examine_permissions() -> Finding:
+    schema, may_create, may_have_temporary = _row(
+        "SELECT current_schema(), coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),"
+        " has_database_privilege(current_database(), 'TEMPORARY')"
+    )
+    user = _scalar("SELECT current_user")
+    if not (may_create and may_have_temporary):
+        database = _scalar("SELECT current_database()")
+        return Finding(
+            "permissions",
+            Verdict.FAIL,
+            f"{user} may not create tables in schema {schema}, or temporary ones",
+            f'GRANT CREATE ON SCHEMA "{schema or "public"}" TO "{user}"; '
+            f'GRANT TEMPORARY ON DATABASE "{database}" TO "{user}";',
+        )
+    return Finding("permissions", Verdict.OK, f"{user} may create tables, partitions and temporary tables")
+
+
+def examine_migrations() -> Finding:
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if missing:
+        return Finding("migrations", Verdict.FAIL, f"{len(missing)} not applied", "Run manage.py migrate.")
+    return Finding("migrations", Verdict.OK, "all applied")
+
+
+def examine_executors() -> Finding:
+    if _scalar("SELECT to_regclass('jobs_executor')") is None:
+        return Finding("executors", Verdict.WARN, "no tables yet", "Run manage.py migrate.")
+    alive = _scalar(
+        "SELECT count(*) FROM jobs_executor WHERE heartbeat_at > now() - make_interval(secs => %s)",
+        settings.QUEUEOPS.lease_seconds,
+    )
+    if not alive:
+        return Finding(
+            "executors", Verdict.WARN, "none alive", "Start workers: manage.py up, or manage.py qcluster."
+        )
+    return Finding("executors", Verdict.OK, f"{alive} alive")
+
+
+def examine_sandbox() -> Finding:
+    port = settings.QUEUEOPS.sandbox_port
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return Finding("sandbox", Verdict.OK, f"not running on port {port}; only the demo needs it")
+    return Finding("sandbox", Verdict.OK, f"answers on port {port}")
+
+
+DATABASE_QUESTIONS: tuple[Callable[[], Finding], ...] = (
+    examine_durability,
+    examine_clock,
+    examine_listen,
+    examine_connections,
+    examine_permissions,
+    examine_migrations,
+    examine_executors,
+)
+
+
+def _row(statement: str, *parameters: float) -> tuple[object, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        row: tuple[object, ...] = cursor.fetchone()
+    return row
+
+
+def _scalar(statement: str, *parameters: float) -> object:
+    return _row(statement, *parameters)[0]

@@ -1,0 +1,27 @@
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from rich.console import Console
+from rich.table import Table
+
+from queueops.diagnosis import Verdict, examine
+
+COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+
+
+class Command(BaseCommand):
+    help = "Look at the installation and say what to do. Ends with 1 if something fails, with 0 otherwise."
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        table = Table("", "what", "found", "what to do", box=None, pad_edge=False)
+        findings = list(examine())
+        for finding in findings:
+            colour = COLOURS[finding.verdict]
+            table.add_row(
+                f"[{colour}]{finding.verdict}[/]", finding.subject, finding.observation, finding.advice
+            )
+        Console().print(table)
+        if any(finding.verdict is Verdict.FAIL for finding in findings):
+            sys.exit(1)

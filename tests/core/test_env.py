@@ -1,0 +1,119 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from queueops.core.env import BadConfiguration, declared_settings, read
+from tests.support.processes import ROOT
+
+PRODUCTION = {
+    "QUEUEOPS_DEBUG": "off",
+    "QUEUEOPS_SECRET_KEY": "k" * 50,
+    "QUEUEOPS_ALLOWED_HOSTS": "queue.example.org",
+    "QUEUEOPS_TLS": "on",
+}
+
+
+def read_from(**environ: str):
+    return read(environ, default_data_dir=Path("/nowhere"))
+
+
+def problems_of(**environ: str) -> list[str]:
+    with pytest.raises(BadConfiguration) as caught:
+        read_from(**environ)
+    return caught.value.problems
+
+
+def test_an_empty_environment_gives_the_defaults():
+    found = read_from()
+    assert (found.lease_seconds, found.renew_seconds, found.sweep_seconds) == (30.0, 10.0, 5.0)
+    assert (found.workers, found.executor_slots, found.poll_seconds) == (2, 200, 0.25)
+    assert found.data_dir == Path("/nowhere")
+
+
+def test_a_variable_that_is_set_but_empty_counts_as_unset():
+    assert read_from(QUEUEOPS_WORKERS="").workers == 2
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "rule"),
+    [
+        ("QUEUEOPS_PORT", "99999", "a whole number from 1 to 65,535"),
+        ("QUEUEOPS_WORKERS", "two", "a whole number from 1 to 256"),
+        ("QUEUEOPS_POLL_SECONDS", "nan", "a number from 0.01 to 60"),
+        ("QUEUEOPS_DEBUG", "perhaps", "on or off"),
+        ("QUEUEOPS_LOG_FORMAT", "xml", "one of json, text"),
+        ("QUEUEOPS_CSRF_TRUSTED_ORIGINS", "queue.example.org", "origins such as"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_key_and_its_rule(variable: str, value: str, rule: str):
+    (problem,) = problems_of(**{variable: value})
+    assert problem.startswith(f"{variable} must be {rule}")
+    assert repr(value) in problem
+
+
+def test_all_bad_values_are_named_at_once():
+    assert len(problems_of(QUEUEOPS_PORT="0", QUEUEOPS_WORKERS="-1", QUEUEOPS_RENEW_SECONDS="20")) == 3
+
+
+def test_a_secret_that_breaks_its_rule_is_not_shown():
+    (problem,) = problems_of(DATABASE_URL="mysql://root:hunter2@db/x")
+    assert "hunter2" not in problem
+
+
+def test_an_unknown_variable_with_our_prefix_is_refused():
+    assert problems_of(QUEUEOPS_WORKER="4") == [
+        "QUEUEOPS_WORKER is not a setting (docs/reference/settings.md lists them)"
+    ]
+
+
+def test_a_lease_must_outlast_a_missed_renewal():
+    (problem,) = problems_of(QUEUEOPS_LEASE_SECONDS="20", QUEUEOPS_RENEW_SECONDS="10")
+    assert "QUEUEOPS_RENEW_SECONDS" in problem
+    assert "QUEUEOPS_LEASE_SECONDS" in problem
+
+
+def test_the_short_lease_profile_is_accepted():
+    found = read_from(QUEUEOPS_LEASE_SECONDS="6", QUEUEOPS_RENEW_SECONDS="2", QUEUEOPS_SWEEP_SECONDS="1")
+    assert found.lease_seconds == 6
+
+
+def test_production_starts_with_what_it_requires():
+    assert read_from(**PRODUCTION).debug is False
+
+
+@pytest.mark.parametrize("missing", ["QUEUEOPS_SECRET_KEY", "QUEUEOPS_ALLOWED_HOSTS", "QUEUEOPS_TLS"])
+def test_production_refuses_to_start_without(missing: str):
+    (problem,) = problems_of(**{key: value for key, value in PRODUCTION.items() if key != missing})
+    assert problem.startswith(missing)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("QUEUEOPS_ALLOWED_HOSTS", "*"), ("QUEUEOPS_ALLOW_LOOPBACK_TARGETS", "on")]
+)
+def test_production_refuses(variable: str, value: str):
+    (problem,) = problems_of(**{**PRODUCTION, variable: value})
+    assert problem.startswith(variable)
+
+
+def test_every_setting_says_what_it_does_and_what_it_must_be():
+    for declared, _ in declared_settings().values():
+        assert declared.text.endswith(".")
+        assert declared.rule
+
+
+def test_a_bad_value_stops_a_command_with_one_message_and_no_traceback():
+    result = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=ROOT,
+        env={"QUEUEOPS_PORT": "nine", "QUEUEOPS_WORKERS": "0", "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "QUEUEOPS_PORT must be a whole number" in result.stderr
+    assert "QUEUEOPS_WORKERS must be a whole number" in result.stderr
+    assert "Traceback" not in result.stderr
