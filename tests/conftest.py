@@ -7,11 +7,16 @@ import pytest
 from django.conf import settings
 
 from queueops.core.embedded import EmbeddedServer
+from tests.support.browser import find_chromium
+
+pytest_plugins = ["tests.support.sandbox"]
+
+DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})
 
 
 @pytest.fixture(scope="session")
 def database_server() -> Iterator[None]:
-    """Run the server for as long as the session lasts, and remove its directory afterwards."""
+    """Run the server for as long as the session lasts."""
     if settings.QUEUEOPS.database_url:
         yield
         return
@@ -22,6 +27,28 @@ def database_server() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(database_server: None) -> None:
     """Start the server before pytest-django creates the test database, and only if a test needs it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    no_browser = pytest.mark.skip(reason="Chromium is not installed")
+    chromium = find_chromium()
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES:
+            item.add_marker("database")
+        if chromium is None and item.get_closest_marker("browser"):
+            item.add_marker(no_browser)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = [
+        report
+        for report in terminalreporter.getreports("skipped")
+        if "Chromium is not installed" in str(report.longrepr)
+    ]
+    if skipped:
+        terminalreporter.section("NOT TESTED IN A BROWSER", red=True, bold=True)
+        terminalreporter.line(f"{len(skipped)} browser tests were skipped; install Chromium to run them.")
 
 
 def pytest_unconfigure() -> None:

@@ -46,7 +46,7 @@ def checked_connector(*, resolver: AbstractResolver | None, reuse: bool) -> aioh
     return _CheckedConnector(
         resolver=_CheckedResolver(resolver or aiohttp.ThreadedResolver()),
         socket_factory=_open_checked_socket,
-        use_dns_cache=False,  # a cached answer was checked for another request's policy
+        use_dns_cache=False,  # a shared look-up would answer one request with another's refusal
         force_close=not reuse,
         limit=0,  # executors bound what runs at once; waiting here would eat the timeout
     )

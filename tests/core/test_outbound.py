@@ -203,6 +203,27 @@ def test_a_kept_connection_is_not_lent_to_a_call_that_is_allowed_less():
     assert requests == ["/allowed"]
 
 
+def test_a_call_is_not_refused_because_another_call_for_the_same_name_was():
+    released = asyncio.Event()
+
+    class Slow(NamesOf):
+        async def resolve(self, host, port=0, family=socket.AF_UNSPEC):
+            await released.wait()
+            return await super().resolve(host, port, family)
+
+    async def scenario():
+        async with serving(_ok) as url, client_of(Slow(name=["127.0.0.1"])) as client:
+            named = url.replace("127.0.0.1", "name.example")
+            calls = [asyncio.create_task(get(client, named, policy=policy)) for policy in (STRICT, LOOPBACK)]
+            await asyncio.sleep(0)  # both now wait for the look-up
+            released.set()
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    refused, allowed = asyncio.run(scenario())
+    assert isinstance(refused, OutboundRefused)
+    assert allowed.body == b"ok"
+
+
 @pytest.mark.parametrize(
     "location",
     [
@@ -438,9 +459,10 @@ def test_cookies_are_not_carried_from_one_call_to_the_next():
         return web.Response(headers={"Set-Cookie": "session=other-tenant"})
 
     async def scenario():
-        async with serving(answer) as url, client_of() as client:
-            await get(client, url)
-            await get(client, url)
+        async with serving(answer) as url, client_of(NamesOf(name=["127.0.0.1"])) as client:
+            named = url.replace("127.0.0.1", "name.example")
+            await get(client, named)
+            await get(client, named)
 
     asyncio.run(scenario())
     assert cookies == [None, None]
