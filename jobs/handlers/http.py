@@ -59,7 +59,7 @@ async def http_request(job: RunningJob[HttpRequest]) -> Done:
 
     started = time.monotonic()
     try:
-        response = await _client().send(
+        response = await shared_client().send(
             request.method,
             request.url,
             policy=outbound_policy(),
@@ -96,7 +96,7 @@ async def close() -> None:
         await client.close()
 
 
-def _client() -> OutboundClient:
+def shared_client() -> OutboundClient:
     return _clients.setdefault(asyncio.get_running_loop(), OutboundClient())
 
 

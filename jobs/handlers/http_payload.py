@@ -105,6 +105,8 @@ class HttpRequest(BaseModel):
     def _fits_together(self) -> Self:
         if self.text is not None and self.json_body is not None:
             raise ValueError("give text or json, not both")
+        if self.text is not None:
+            self.text.encode()
         if self.json_body is not None:
             json.dumps(self.json_body, allow_nan=False)
         if self.method in METHODS_WITHOUT_BODY and (self.text is not None or self.json_body is not None):

@@ -100,8 +100,8 @@ def batch_counts(batch_ids: Iterable[UUID]) -> dict[UUID, Counts]:
 def project_counts(project_id: str) -> Counts:
     """Jobs by state of a whole project; those deleted by retention stay counted."""
     rows = JobCount.objects.filter(project_id=project_id, batch_id=WHOLE_PROJECT)
-    row = rows.values_list("project_id").annotate(*SUMS).first()
-    return _counts(row[1:]) if row else dict(NO_JOBS)
+    sums = rows.aggregate(**{state: Sum(state, default=0) for state in NO_JOBS})
+    return {state: sums[state] for state in NO_JOBS}
 
 
 def effective_priority_of(job: Job, *, now: datetime) -> int:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import date, timedelta
+from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
+from pydantic import ValidationError
 
 from jobs.aging import DEFAULT_RULES
 from jobs.backoff import TEMPLATES
-from jobs.models import AgingRule, RetryPolicy
+from jobs.classify import Failure
+from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.models import AgingRule, Batch, Job, RetryPolicy
+from jobs.states import RUNNING, TERMINAL, WAITING, JobState
+from jobs.transitions import Move, move_jobs
+
+from .finish import bury
+from .snapshots import batch_counts
+from .webhooks import send_batch_webhooks
+
+logger = logging.getLogger(__name__)
 
 PARTITIONS_AHEAD = 7
+RESCUE_AT_ONCE = 500
+MAX_CRASHES = 3
+RATE_MEMORY_SECONDS = 10.0
 
 
 def prepare_database() -> None:
@@ -76,3 +93,92 @@ def make_partitions(*, ahead: int = PARTITIONS_AHEAD) -> list[str]:
 def partition_of(day: date) -> tuple[str, str, str]:
     """The name and bounds of the log's partition of one day, in UTC."""
     return f"jobs_jobevent_{day:%Y%m%d}", f"{day} 00:00+00", f"{day + timedelta(days=1)} 00:00+00"
+
+
+@transaction.atomic()
+def rescue_lapsed() -> int:
+    """
+    Take back jobs whose executor did not renew its lease: killed, cut off, or frozen.
+
+    Costs no attempt but a crash. A job that has brought down its process for the third time is buried as poison;
+    one that was running and may not be repeated is buried as `outcome_unknown`; the others run again.
+
+    Returns:
+        How many were taken back. At most RESCUE_AT_ONCE; the rest is for the next sweep.
+    """
+    lapsed = (
+        Job.objects.filter(status__in=RUNNING, lease_expires_at__lt=Now())
+        .order_by("id")
+        .select_for_update(skip_locked=True)[:RESCUE_AT_ONCE]
+    )
+    rescued: list[Move] = []
+    buried: list[Move] = []
+    reasons: dict[UUID, tuple[str, Failure]] = {}
+    for job in lapsed:
+        failure = _fate(job)
+        if failure is None:
+            rescued.append(Move(job.pk, delay_seconds=0, message="its executor stopped renewing the lease"))
+        else:
+            reasons[job.pk] = (job.kind, failure)
+            buried.append(Move(job.pk, error_code=failure.code, message=failure.message))
+    move_jobs("rescue", rescued)
+    bury("bury", reasons, buried)
+    if rescued or buried:
+        logger.warning("%s jobs with a lapsed lease came back, %s were buried", len(rescued), len(buried))
+    return len(rescued) + len(buried)
+
+
+def _fate(job: Job) -> Failure | None:
+    """Why a job with a lapsed lease may not run again; None: it may."""
+    if job.crash_count + 1 >= MAX_CRASHES:
+        return Failure("poison", "crash", f"its process died {job.crash_count + 1} times while it ran")
+    if job.status == JobState.IN_PROGRESS and not _is_repeatable(job):
+        return Failure("outcome_unknown", "crash", "its process died while the call was under way")
+    return None
+
+
+def _is_repeatable(job: Job) -> bool:
+    try:
+        handler = find_handler(job.kind)
+        return handler.is_repeatable(handler.schema.validate_python(job.payload))
+    except (UnknownKind, ValidationError):
+        return False
+
+
+@transaction.atomic()
+def expire_waiting() -> int:
+    """Bury waiting jobs whose producer's time limit has passed; at most RESCUE_AT_ONCE. Returns how many."""
+    expired = (
+        Job.objects.filter(status__in=WAITING, expires_at__isnull=False, expires_at__lte=Now())
+        .order_by("id")
+        .select_for_update(skip_locked=True)[:RESCUE_AT_ONCE]
+    )
+    failure = Failure("expired", "expired", "it waited longer than its producer allowed")
+    kinds = {job.pk: (job.kind, failure) for job in expired}
+    return len(bury("reject", kinds, [Move(pk, error_code=failure.code, message=failure.message) for pk in kinds]))
+
+
+def finish_batches() -> None:
+    """Sample the rate of open batches, and close those whose items have all ended, with their webhooks."""
+    open_batches = list(Batch.objects.filter(finished_at=None))
+    counts = batch_counts([batch.pk for batch in open_batches])
+    for batch in open_batches:
+        finished = sum(counts[batch.pk][state] for state in TERMINAL)
+        with transaction.atomic():
+            if finished == sum(counts[batch.pk].values()) and batch.total:
+                if Batch.objects.filter(pk=batch.pk, finished_at=None).update(finished_at=Now(), rate_per_second=None):
+                    send_batch_webhooks(batch)
+            elif finished != batch.sampled_finished or batch.sampled_at is None:
+                _sample_rate(batch, finished)
+
+
+def _sample_rate(batch: Batch, finished: int) -> None:
+    """Smooth over about ten seconds, so that the ETA does not jump with every flush."""
+    now = timezone.now()
+    rate = batch.rate_per_second
+    if batch.sampled_at is not None:
+        seconds = max(0.001, (now - batch.sampled_at).total_seconds())
+        latest = max(0, finished - batch.sampled_finished) / seconds
+        share = min(1.0, seconds / RATE_MEMORY_SECONDS)
+        rate = latest if rate is None else rate + share * (latest - rate)
+    Batch.objects.filter(pk=batch.pk).update(rate_per_second=rate, sampled_at=now, sampled_finished=finished)

@@ -1,0 +1,167 @@
+"""Example bodies and answers of the OpenAPI document. A test validates each against its schema."""
+
+JOB_ID = "01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e11"
+NEW_JOB_ID = "01938a41-02aa-7c3e-8a10-4b7d6cb0f932"
+BATCH_ID = "01938a3c-7cf0-7d44-b7c1-6a0f3d0c9a77"
+DEAD_LETTER_ID = "01938a3e-11b4-7a90-8e2b-5f0c2c6f7d05"
+OPERATION_ID = "01938a42-9f10-72c8-a4de-91e20cc41b60"
+AT = "2026-03-02T09:15:04.120394Z"
+LATER = "2026-03-02T09:15:09.120394Z"
+
+SPEC = {
+    "kind": "http.request",
+    "payload": {"method": "POST", "url": "https://api.example.org/rows", "json": {"row": 7}},
+    "priority": "normal",
+    "idempotency_key": "import-2026-03-02-row-7",
+}
+SUBMITTED = {"id": JOB_ID, "created": True, "url": f"/api/v1/jobs/{JOB_ID}/"}
+BATCH = {"name": "import 2026-03-02", "partial": False, "jobs": [SPEC]}
+LINES = '{"kind":"http.request","payload":{"url":"https://api.example.org/rows/7"}}\n'
+SUBMITTED_BATCH = {
+    "id": BATCH_ID,
+    "accepted": 1,
+    "duplicates": 0,
+    "error_count": 0,
+    "errors": [],
+    "url": f"/api/v1/batches/{BATCH_ID}/",
+}
+JOB = {
+    "id": JOB_ID,
+    "batch": BATCH_ID,
+    "user_id": None,
+    "kind": "http.request",
+    "service": "http",
+    "model": None,
+    "call_type": "write",
+    "cost": 1,
+    "priority": "normal",
+    "state": "retried",
+    "held": False,
+    "progress": 0,
+    "progress_message": "",
+    "idempotency_key": "import-2026-03-02-row-7",
+    "retry_policy": None,
+    "retry_count": 1,
+    "crash_count": 0,
+    "deferral_count": 0,
+    "last_error_code": "http_429",
+    "last_error_message": "The provider answered 429.",
+    "scheduled_at": LATER,
+    "expires_at": None,
+    "origin": None,
+    "created_at": AT,
+    "updated_at": AT,
+    "started_at": AT,
+    "finished_at": None,
+}
+EVENT = {
+    "id": 184467,
+    "job_id": JOB_ID,
+    "batch_id": BATCH_ID,
+    "user_id": None,
+    "event_type": "state_change",
+    "from_status": "in_progress",
+    "to_status": "retried",
+    "message": "The provider answered 429.",
+    "progress_percent": None,
+    "data": {"delay_seconds": 5.0},
+    "created_at": AT,
+}
+JOB_DETAIL = {
+    **JOB,
+    "payload": SPEC["payload"],
+    "result": None,
+    "attempts": 1,
+    "eta": None,
+    "effective_priority": 10,
+    "waiting_for": "it is tried again after: The provider answered 429.",
+    "recheck_after_seconds": 5.0,
+    "last_event": EVENT,
+}
+BATCH_DETAIL = {
+    "id": BATCH_ID,
+    "name": "import 2026-03-02",
+    "total": 1000,
+    "paused": False,
+    "submitted_by": "key:qo_k3Jx81Qz",
+    "created_at": AT,
+    "finished_at": None,
+    "counts": {
+        "queued": 400,
+        "rate_limited": 100,
+        "dispatched": 0,
+        "in_progress": 20,
+        "retried": 5,
+        "completed": 470,
+        "failed": 5,
+        "cancelled": 0,
+    },
+    "finished": 475,
+    "progress": 47.5,
+    "rate_per_second": 5.0,
+    "eta": LATER,
+    "recheck_after_seconds": 105.0,
+}
+DEAD_LETTER = {
+    "id": DEAD_LETTER_ID,
+    "job": JOB_ID,
+    "batch_id": BATCH_ID,
+    "kind": "http.request",
+    "service": "http",
+    "payload": SPEC["payload"],
+    "error_code": "http_404",
+    "error_class": "HandlerError",
+    "error_message": "The provider answered 404.",
+    "http_status": 404,
+    "remediation": "Check the identifiers.",
+    "attempts": [{"attempt": 1, "at": AT, "error": "The provider answered 404."}],
+    "retry_count": 0,
+    "crash_count": 0,
+    "fingerprint": "9f2c1be04d7a5c11",
+    "created_at": AT,
+    "resolution": None,
+    "resolved_by": "",
+    "resolved_at": None,
+    "requeued_as": None,
+    "note": "",
+}
+OPERATION = {
+    "id": OPERATION_ID,
+    "action": "requeue_dead_letters",
+    "status": "running",
+    "total": 50000,
+    "done": 12000,
+    "skipped": 3,
+    "reason": "",
+    "error": "",
+    "created_at": AT,
+    "updated_at": AT,
+    "finished_at": None,
+}
+STARTED = {"id": OPERATION_ID, "status": "running", "total": 50000, "url": f"/api/v1/operations/{OPERATION_ID}/"}
+MOVED = {"moved": [JOB_ID], "unmoved": [NEW_JOB_ID]}
+REQUEUED = {"moved": {DEAD_LETTER_ID: NEW_JOB_ID}, "unmoved": []}
+REQUEUED_ONE = {"id": NEW_JOB_ID, "origin": JOB_ID, "url": f"/api/v1/jobs/{NEW_JOB_ID}/"}
+HANDLERS = {
+    "results": [
+        {
+            "kind": "http.request",
+            "service": "http",
+            "call_type": "write",
+            "timeout_seconds": 60.0,
+            "retry_policy": "moderate",
+            "idempotent": None,
+            "sends_effect_key": False,
+            "description": "Send one HTTP request.",
+            "payload_schema": {"type": "object"},
+        }
+    ]
+}
+PROJECT = {
+    "id": "demo",
+    "name": "Demo",
+    "paused": False,
+    "counts": BATCH_DETAIL["counts"],
+    "unfinished": 525,
+    "max_waiting_jobs": 5_000_000,
+}

@@ -1,0 +1,144 @@
+"""What lists can be narrowed by. Parameters that are not known, or given twice, are refused."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import django_filters
+from django.db.models import QuerySet
+from django_filters.rest_framework import DjangoFilterBackend
+from rest_framework.request import Request
+
+from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Resolution
+from jobs.states import EventType, JobState, Priority
+
+from .errors import InvalidQuery
+from .pagination import NewestFirst
+
+# An id is made by a web process's clock, created_at by the database's.
+CLOCK_SLACK = timedelta(hours=1)
+
+
+class StrictFilterBackend(DjangoFilterBackend):
+    """A misspelt filter must not answer with everything."""
+
+    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
+        filterset = self.get_filterset(request, queryset, view)
+        known = {"project", *NewestFirst.parameters, *(filterset.filters if filterset else ())}
+        refuse_unknown(request, known)
+        if filterset is None:
+            return queryset
+        if not filterset.is_valid():
+            raise InvalidQuery(fields={name: list(map(str, errors)) for name, errors in filterset.errors.items()})
+        found: QuerySet[Any] = filterset.qs
+        return found
+
+
+def refuse_unknown(request: Request, known: set[str]) -> None:
+    """
+    Raises:
+        InvalidQuery: A query parameter is unknown, given twice, or holds a NUL character.
+    """
+    fields: dict[str, list[str]] = {}
+    for name, values in request.query_params.lists():
+        if name not in known:
+            fields[name] = [f"unknown; known are {', '.join(sorted(known))}"]
+        elif len(values) > 1:
+            fields[name] = ["given more than once"]
+        elif "\0" in values[0]:
+            fields[name] = ["NUL characters are not allowed"]
+    if fields:
+        raise InvalidQuery(fields=fields)
+
+
+class ChoicesFilter(django_filters.BaseInFilter, django_filters.ChoiceFilter):
+    """One or more of the choices, separated by commas."""
+
+
+class CreatedFilterSet(django_filters.FilterSet):
+    created_after = django_filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
+    created_before = django_filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
+
+
+class TimeOrderedFilterSet(CreatedFilterSet):
+    """Ids are UUIDv7: bounding them as well lets the primary key find the time."""
+
+    created_after = django_filters.IsoDateTimeFilter(field_name="created_at", method="since")
+    created_before = django_filters.IsoDateTimeFilter(field_name="created_at", method="until")
+
+    def since(self, queryset: QuerySet[Any], name: str, moment: datetime) -> QuerySet[Any]:
+        return queryset.filter(created_at__gte=moment, pk__gte=_first_id_at(moment, -CLOCK_SLACK))
+
+    def until(self, queryset: QuerySet[Any], name: str, moment: datetime) -> QuerySet[Any]:
+        return queryset.filter(created_at__lt=moment, pk__lt=_first_id_at(moment, CLOCK_SLACK))
+
+
+class JobFilter(TimeOrderedFilterSet):
+    state = ChoicesFilter(field_name="status", choices=JobState.choices)
+    priority = ChoicesFilter(choices=Priority.choices)
+    batch = django_filters.UUIDFilter(field_name="batch_id")
+    user = django_filters.UUIDFilter(field_name="user_id")
+    held = django_filters.BooleanFilter()
+
+    class Meta:
+        model = Job
+        fields = ("kind", "service", "model", "idempotency_key", "last_error_code")
+
+
+class BatchJobFilter(JobFilter):
+    batch = None
+
+    class Meta(JobFilter.Meta):
+        pass
+
+
+class BatchFilter(TimeOrderedFilterSet):
+    finished = django_filters.BooleanFilter(field_name="finished_at", lookup_expr="isnull", exclude=True)
+    paused = django_filters.BooleanFilter()
+
+    class Meta:
+        model = Batch
+        fields = ("name",)
+
+
+class EventFilter(CreatedFilterSet):
+    job = django_filters.UUIDFilter(field_name="job_id")
+    batch = django_filters.UUIDFilter(field_name="batch_id")
+    event_type = ChoicesFilter(choices=EventType.choices)
+    to_state = ChoicesFilter(field_name="to_status", choices=JobState.choices)
+
+    class Meta:
+        model = JobEvent
+        fields = ()
+
+
+class JobEventFilter(EventFilter):
+    job = None
+    batch = None
+
+
+class DeadLetterFilter(TimeOrderedFilterSet):
+    batch = django_filters.UUIDFilter(field_name="batch_id")
+    job = django_filters.UUIDFilter(field_name="job_id")
+    resolution = ChoicesFilter(choices=Resolution.choices)
+    open = django_filters.BooleanFilter(field_name="resolution", lookup_expr="isnull")
+
+    class Meta:
+        model = DeadLetter
+        fields = ("kind", "service", "fingerprint", "error_code")
+
+
+class OperationFilter(TimeOrderedFilterSet):
+    status = ChoicesFilter(choices=BulkOperation.Status.choices)
+
+    class Meta:
+        model = BulkOperation
+        fields = ("action",)
+
+
+def _first_id_at(moment: datetime, shift: timedelta) -> UUID:
+    """The least UUIDv7 of a millisecond, clipped to what 48 bits hold."""
+    milliseconds = (moment.timestamp() + shift.total_seconds()) * 1000
+    return UUID(int=min(2**48 - 1, max(0, int(milliseconds))) << 80)

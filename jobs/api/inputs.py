@@ -1,0 +1,104 @@
+"""What the actions take. Unknown fields are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from jobs.services.submit import MAX_DELAY_SECONDS
+from jobs.states import Priority
+
+Reason = Annotated[str, StringConstraints(max_length=500)]
+GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True)]
+DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS)]
+Ids = Annotated[list[UUID], Field(min_length=1, description="At most 10,000.")]
+
+
+class Input(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class BatchInput(Input):
+    """Options of a batch; with NDJSON they are query parameters."""
+
+    name: str = Field(default="", max_length=200)
+    partial: bool = Field(default=False, description="Accept the valid jobs and report the others.")
+    start_interval_seconds: float = Field(
+        default=0, ge=0, le=86_400, description="Start the jobs this far apart."
+    )
+
+
+class BatchDocument(BatchInput):
+    # Each job is validated by the service, which reports errors by line.
+    jobs: list[dict[str, Any]] = Field(description="JobSpec objects.")
+
+
+class WithReason(Input):
+    reason: Reason = ""
+
+
+class Schedule(WithReason):
+    delay_seconds: DelaySeconds = Field(description="From now. 0: run as soon as possible.")
+
+
+class Reset(WithReason):
+    delay_seconds: DelaySeconds | None = None
+
+
+class ChangePriority(WithReason):
+    priority: Priority
+
+
+class CancelMany(WithReason):
+    ids: Ids
+
+
+class ScheduleMany(Schedule):
+    ids: Ids
+
+
+class ResetMany(Reset):
+    ids: Ids
+
+
+class ChangePriorityMany(ChangePriority):
+    ids: Ids
+
+
+class Requeue(Input):
+    payload: dict[str, Any] | None = Field(default=None, description="Instead of the failed job's.")
+    priority: Priority | None = None
+    note: Reason = ""
+
+
+class DeadLetterFilterInput(Input):
+    """Open dead letters that match everything given."""
+
+    kind: str | None = Field(default=None, max_length=100)
+    service: str | None = Field(default=None, max_length=64)
+    fingerprint: str | None = Field(default=None, max_length=32)
+    error_code: str | None = Field(default=None, max_length=64)
+    batch_id: UUID | None = None
+
+
+class Selection(Input):
+    """Either ids (answered at once) or a filter (an operation in the background)."""
+
+    ids: Ids | None = None
+    filter: DeadLetterFilterInput | None = None
+
+
+class RequeueMany(Selection):
+    priority: Priority | None = None
+    spread_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this.")
+    note: Reason = ""
+
+
+class Discard(Input):
+    reason: GivenReason
+
+
+class DiscardMany(Selection):
+    reason: GivenReason

@@ -1,0 +1,210 @@
+"""Request bodies: JSON documents, and streams of JSON lines that are never whole in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Any, TypeVar
+
+import pydantic_core
+from django.conf import settings
+from django.http import UnreadablePostError
+from pydantic import BaseModel, ValidationError
+from rest_framework.exceptions import UnsupportedMediaType
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+
+from jobs.services.submit import NUL_ESCAPE
+from queueops.core.body_cap import too_large
+
+from .errors import IncompleteBody, InvalidInput, MalformedJSON, TooDeep
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+MAX_DOCUMENT_BYTES = 32_000_000  # parsed, a document takes about ten times its size
+ENVELOPE_BYTES = 100_000  # what surrounds the largest payload: keys, names, form fields
+SPOOL_BYTES = 1_000_000
+READ_BYTES = 262_144
+
+POSITION = re.compile(r" at line (\d+) column (\d+)\Z")
+# A number that may not fit a double, which the parser would silently turn into infinity.
+MAY_OVERFLOW = re.compile(rb"[eE]\+?\d{3}|\d{309}")
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class JSONDocument(BaseParser):
+    """For `request.data` and the OpenAPI document; the views read with the functions below."""
+
+    media_type = JSON
+
+    def parse(self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None) -> Any:
+        return parse_json(stream.read())
+
+
+class JSONLines(BaseParser):
+    """Names the media type. DRF takes a chunked body, which has no length, for an empty one."""
+
+    media_type = NDJSON
+
+    def parse(self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None) -> Any:
+        raise NotImplementedError("read_lines() reads it")
+
+
+def media_type_of(request: Request, *accepted: str) -> str:
+    """
+    Return the body's media type.
+
+    Raises:
+        UnsupportedMediaType: It is none of those accepted (415).
+    """
+    media_type = request.content_type.partition(";")[0].strip().lower()
+    if media_type not in accepted:
+        raise UnsupportedMediaType(
+            request.content_type, f"Send {' or '.join(accepted)}, not {media_type or 'a body without a type'}."
+        )
+    return media_type
+
+
+def read_document(request: Request, *, limit_bytes: int | None = None) -> bytes:
+    """
+    Read a JSON body; an empty one needs no media type.
+
+    Args:
+        limit_bytes: By default what one job with the largest payload takes.
+
+    Raises:
+        UnsupportedMediaType, IncompleteBody
+        BodyTooLarge: Also where no server in front has cut the body off.
+    """
+    limit = limit_bytes or max_job_bytes()
+    try:
+        raw: bytes = request.read(limit + 1)
+    except UnreadablePostError as error:
+        raise IncompleteBody from error
+    if len(raw) > limit:
+        raise too_large(limit)
+    if raw:
+        media_type_of(request, JSON)
+    return raw
+
+
+def max_job_bytes() -> int:
+    return settings.QUEUEOPS.max_job_mb * 1024 * 1024 + ENVELOPE_BYTES
+
+
+def parse_json(raw: bytes) -> Any:
+    """
+    Parse strictly: UTF-8, no NaN or infinity, no NUL character, no lone surrogates.
+
+    Raises:
+        MalformedJSON: With line and column.
+        TooDeep
+    """
+    try:
+        parsed = pydantic_core.from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise _as_malformed(str(error)) from None
+    if NUL_ESCAPE.search(raw):
+        raise MalformedJSON("The body holds a NUL character (\\u0000), which cannot be stored.")
+    if MAY_OVERFLOW.search(raw):
+        try:
+            json.dumps(parsed, allow_nan=False)
+        except ValueError:
+            raise MalformedJSON("The body holds a number that is too large.") from None
+    return parsed
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """
+    Parse a JSON object; an empty body counts as an empty object.
+
+    Raises:
+        MalformedJSON, TooDeep
+        InvalidInput: It is not an object.
+    """
+    parsed = parse_json(raw) if raw else {}
+    if not isinstance(parsed, dict):
+        raise InvalidInput("The body must be a JSON object.")
+    return parsed
+
+
+def parse_as(model: type[Model], raw: bytes) -> Model:
+    """
+    Parse a body into one of `inputs`' models.
+
+    Raises:
+        MalformedJSON, TooDeep
+        InvalidInput: With the path of each bad or unknown field.
+    """
+    parsed = parse_object(raw)
+    try:
+        return model.model_validate(parsed)
+    except ValidationError as error:
+        fields: dict[str, list[str]] = {}
+        for item in error.errors(include_url=False, include_context=False, include_input=False):
+            fields.setdefault(".".join(map(str, item["loc"])), []).append(item["msg"])
+        raise InvalidInput(fields=fields) from None
+
+
+def digest_of(request: Request, raw: bytes) -> str:
+    """Digest what decides the meaning of a request: method, address and body."""
+    return _started_digest(request, raw).hexdigest()
+
+
+def read_lines(request: Request) -> Iterator[bytes]:
+    """Yield the lines of the body as they are read. See `_lines` for one that is too long."""
+    return _lines(request)
+
+
+def spool_lines(request: Request) -> tuple[Iterator[bytes], str]:
+    """
+    Copy the body aside while digesting it, because the digest must be known before the first line counts.
+
+    Returns:
+        The lines, and the digest of the request.
+    """
+    digest = _started_digest(request, b"")
+    spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
+    try:
+        while block := request.read(READ_BYTES):
+            digest.update(block)
+            spool.write(block)
+    except UnreadablePostError as error:
+        raise IncompleteBody from error
+    spool.seek(0)
+    return _lines(spool), digest.hexdigest()
+
+
+def _lines(stream: Any) -> Iterator[bytes]:
+    """
+    Yield lines; of one longer than any job may be, only its beginning.
+
+    The service refuses that beginning for its length, so the error names the line and memory stays bounded.
+    """
+    limit = max_job_bytes()
+    try:
+        while line := stream.readline(limit):
+            yield line
+            while len(line) == limit and not line.endswith(b"\n"):
+                line = stream.readline(limit)
+    except UnreadablePostError as error:
+        raise IncompleteBody from error
+
+
+def _started_digest(request: Request, raw: bytes) -> hashlib._Hash:
+    return hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode() + raw)
+
+
+def _as_malformed(message: str) -> MalformedJSON | TooDeep:
+    if message.startswith("recursion limit"):
+        return TooDeep()
+    found = POSITION.search(message)
+    if found is None:
+        return MalformedJSON(f"Not valid JSON: {message}.")
+    line, column = map(int, found.groups())
+    return MalformedJSON(f"Not valid JSON: {message}.", line=line, column=column)

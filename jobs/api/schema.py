@@ -1,0 +1,127 @@
+"""What the OpenAPI document says besides what the views' types say: errors, headers, examples, security."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+from pydantic import BaseModel, Field
+
+ALWAYS = {
+    401: ("not_authenticated", "No API key was sent, or it is unknown, expired or revoked."),
+    403: ("missing_scope", "The key's scopes, or the operator's permissions, do not cover this."),
+    429: ("throttled", "Too many requests; Retry-After says when to try again."),
+    500: ("internal_error", "A bug. It is in the server's log."),
+    503: ("database_unavailable", "The database does not answer; Retry-After says when to try again."),
+}
+OTHERS = {
+    400: ("malformed_json", "The body is not valid JSON, or a query parameter is wrong."),
+    404: ("not_found", "The project has nothing with this id."),
+    409: ("wrong_state", "The state it is in now does not allow this."),
+    413: ("payload_too_large", "The body, a payload or the number of jobs is too large."),
+    415: ("unsupported_media_type", "The body has another media type."),
+    422: ("invalid_input", "The body is JSON but not what is expected; `fields` says what is wrong where."),
+}
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description=(
+        "1 to 200 printable ASCII characters. The same request again within 7 days gets the stored answer with "
+        "the header `Idempotency-Replayed: true`; another request with the same key is refused with 422."
+    ),
+)
+
+
+class ErrorDetail(BaseModel):
+    code: str = Field(description="Stable: decide by it, not by the message.")
+    message: str
+    fields: dict[str, list[str]] | None = Field(default=None, description="What is wrong, by the path of the field.")
+    details: dict[str, Any] | None = Field(default=None, description="Figures, by error code.")
+
+
+class Error(BaseModel):
+    error: ErrorDetail
+
+
+class ProducerKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "queueops.tenancy.authentication.ProducerKeyAuthentication"
+    name = ["bearerKey", "headerKey"]
+
+    def get_security_definition(self, auto_schema: Any) -> list[dict[str, Any]]:
+        return [
+            {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer qo_…`"},
+            {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+        ]
+
+
+class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "queueops.tenancy.authentication.OperatorSessionAuthentication"
+    name = "operatorSession"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": "sessionid",
+            "description": "The admin's session; name the project in the header X-Project, and send the CSRF token.",
+        }
+
+
+def operation(
+    summary: str,
+    *,
+    tag: str,
+    operation_id: str,
+    answer: Any,
+    example: Any,
+    status: int = 200,
+    other_answers: dict[int, Any] | None = None,
+    body: Any = None,
+    body_example: Any = None,
+    lines_example: str | None = None,
+    errors: Sequence[int] = (),
+    parameters: Sequence[OpenApiParameter] = (),
+    answers_once: bool = False,
+    description: str = "",
+) -> Callable[[Any], Any]:
+    """
+    Describe one method of a view.
+
+    Args:
+        example: Of the answer; for a list, of one of its rows.
+        errors: Statuses besides those that every operation may answer with.
+        answers_once: The operation honours Idempotency-Key.
+    """
+    examples = [
+        OpenApiExample("Answer", value=example, response_only=True, status_codes=[str(status)]),
+    ]
+    if body_example is not None:
+        examples.append(
+            OpenApiExample("Request", value=body_example, request_only=True, media_type="application/json")
+        )
+    if lines_example is not None:
+        examples.append(
+            OpenApiExample("Lines", value=lines_example, request_only=True, media_type="application/x-ndjson")
+        )
+    with_body = {400, 413, 415, 422} if body is not None else set()
+    refusals = sorted({*ALWAYS, *errors, *with_body})
+    return extend_schema(
+        operation_id=operation_id,
+        summary=summary,
+        description=description or summary,
+        tags=[tag],
+        request=body,
+        parameters=[*parameters, *([IDEMPOTENCY_KEY] if answers_once else [])],
+        responses={status: answer, **(other_answers or {}), **{code: _refusal(code) for code in refusals}},
+        examples=examples,
+    )
+
+
+def _refusal(status: int) -> OpenApiResponse:
+    code, description = (ALWAYS | OTHERS)[status]
+    value = {"error": {"code": code, "message": description}}
+    return OpenApiResponse(Error, description, [OpenApiExample(code, value=value, response_only=True)])

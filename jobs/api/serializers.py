@@ -1,0 +1,226 @@
+"""What the API shows. Everything is read-only; what it takes is in `inputs`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rest_framework import serializers
+
+from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent
+from jobs.services.snapshots import BatchSnapshot, JobSnapshot
+from jobs.states import JobState
+
+JOB_FIELDS = (
+    "id",
+    "batch",
+    "user_id",
+    "kind",
+    "service",
+    "model",
+    "call_type",
+    "cost",
+    "priority",
+    "state",
+    "held",
+    "progress",
+    "progress_message",
+    "idempotency_key",
+    "retry_policy",
+    "retry_count",
+    "crash_count",
+    "deferral_count",
+    "last_error_code",
+    "last_error_message",
+    "scheduled_at",
+    "expires_at",
+    "origin",
+    "created_at",
+    "updated_at",
+    "started_at",
+    "finished_at",
+)
+
+
+class JobSerializer(serializers.ModelSerializer[Job]):
+    state = serializers.ChoiceField(source="status", choices=JobState.choices)
+
+    class Meta:
+        model = Job
+        fields = JOB_FIELDS
+        read_only_fields = JOB_FIELDS
+
+
+class EventSerializer(serializers.ModelSerializer[JobEvent]):
+    class Meta:
+        model = JobEvent
+        fields = (
+            "id",
+            "job_id",
+            "batch_id",
+            "user_id",
+            "event_type",
+            "from_status",
+            "to_status",
+            "message",
+            "progress_percent",
+            "data",
+            "created_at",
+        )
+        read_only_fields = fields
+
+
+class JobDetailSerializer(JobSerializer):
+    payload = serializers.JSONField()
+    result = serializers.JSONField(allow_null=True)
+    attempts = serializers.IntegerField(help_text="Attempts begun, crashes apart.")
+    eta = serializers.DateTimeField(allow_null=True, help_text="When it should end; null while nothing is known.")
+    effective_priority = serializers.IntegerField(
+        allow_null=True, help_text="The score by which it is claimed; null once it runs or has ended."
+    )
+    waiting_for = serializers.CharField(allow_null=True, help_text="Why it does not run now, in words.")
+    recheck_after_seconds = serializers.FloatField(
+        allow_null=True, help_text="When asking again is worth while; also sent as Retry-After."
+    )
+    last_event = EventSerializer(allow_null=True)
+
+    class Meta:
+        model = Job
+        fields = (
+            *JOB_FIELDS,
+            "payload",
+            "result",
+            "attempts",
+            "eta",
+            "effective_priority",
+            "waiting_for",
+            "recheck_after_seconds",
+            "last_event",
+        )
+        read_only_fields = fields
+
+
+class CountsSerializer(serializers.Serializer[dict[str, int]]):
+    """Jobs by state."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {state.value: serializers.IntegerField() for state in JobState}
+
+
+BATCH_FIELDS = ("id", "name", "total", "paused", "submitted_by", "created_at", "finished_at")
+
+
+class BatchSerializer(serializers.ModelSerializer[Batch]):
+    """Args, by attribute: see BatchSnapshot."""
+
+    counts = CountsSerializer(help_text="Items by state; a requeued item counts once, as its latest job.")
+    finished = serializers.IntegerField()
+    progress = serializers.FloatField(help_text="Percent of the items that have ended.")
+    rate_per_second = serializers.FloatField(allow_null=True)
+    eta = serializers.DateTimeField(allow_null=True)
+    recheck_after_seconds = serializers.FloatField(allow_null=True)
+
+    class Meta:
+        model = Batch
+        fields = (
+            *BATCH_FIELDS,
+            "counts",
+            "finished",
+            "progress",
+            "rate_per_second",
+            "eta",
+            "recheck_after_seconds",
+        )
+        read_only_fields = fields
+
+
+class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):
+    class Meta:
+        model = DeadLetter
+        fields = (
+            "id",
+            "job",
+            "batch_id",
+            "kind",
+            "service",
+            "payload",
+            "error_code",
+            "error_class",
+            "error_message",
+            "http_status",
+            "remediation",
+            "attempts",
+            "retry_count",
+            "crash_count",
+            "fingerprint",
+            "created_at",
+            "resolution",
+            "resolved_by",
+            "resolved_at",
+            "requeued_as",
+            "note",
+        )
+        read_only_fields = fields
+
+
+class OperationSerializer(serializers.ModelSerializer[BulkOperation]):
+    class Meta:
+        model = BulkOperation
+        fields = (
+            "id",
+            "action",
+            "status",
+            "total",
+            "done",
+            "skipped",
+            "reason",
+            "error",
+            "created_at",
+            "updated_at",
+            "finished_at",
+        )
+        read_only_fields = fields
+
+
+def job_answer(snapshot: JobSnapshot) -> dict[str, Any]:
+    job = snapshot.job
+    shown = JobSerializer(job).data
+    return {
+        **shown,
+        "payload": job.payload,
+        "result": job.result,
+        "attempts": job.retry_count + (job.status in ATTEMPT_UNDER_WAY_OR_OVER and job.started_at is not None),
+        "eta": getattr(snapshot, "eta", None),
+        "effective_priority": snapshot.effective_priority,
+        "waiting_for": snapshot.waiting_for,
+        "recheck_after_seconds": snapshot.recheck_after_seconds,
+        "last_event": EventSerializer(snapshot.last_event).data if snapshot.last_event else None,
+    }
+
+
+ATTEMPT_UNDER_WAY_OR_OVER = frozenset({JobState.IN_PROGRESS, JobState.COMPLETED, JobState.FAILED})
+_time = serializers.DateTimeField()
+
+
+def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
+    batch = snapshot.batch
+    return {
+        "id": str(batch.pk),
+        "name": batch.name,
+        "total": batch.total,
+        "paused": batch.paused,
+        "submitted_by": batch.submitted_by,
+        "created_at": _time.to_representation(batch.created_at),
+        "finished_at": batch.finished_at and _time.to_representation(batch.finished_at),
+        "counts": snapshot.counts,
+        "finished": snapshot.finished,
+        "progress": snapshot.progress,
+        "rate_per_second": batch.rate_per_second,
+        "eta": snapshot.eta and _time.to_representation(snapshot.eta),
+        "recheck_after_seconds": snapshot.recheck_after_seconds,
+    }
+
+
+def retry_after(recheck_after_seconds: float | None) -> dict[str, str]:
+    """The Retry-After header of something that has not ended."""
+    return {} if recheck_after_seconds is None else {"Retry-After": str(math.ceil(recheck_after_seconds))}

@@ -1,0 +1,115 @@
+"""What a failed attempt means: retry it, or give up and tell the operator what to do. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.handlers.errors import Outcome, ProviderError
+from jobs.handlers.registry import UnknownKind
+
+MAX_MESSAGE = 2000
+
+REMEDIES: dict[int, str] = {
+    429: "A per-minute quota was exceeded. It backs off by itself; lower concurrency, batch more, or raise the quota.",
+    403: "Permission or scope is missing. Check the credential and its scopes.",
+    404: "The resource is missing. Check the identifiers.",
+    400: "The request is malformed. Check the request and its field mask.",
+    401: "The provider does not accept the credential. Check or renew it.",
+    402: "The provider wants to be paid. Check the account's billing.",
+    408: "The provider took too long. If it goes on, check its status page and lower concurrency.",
+}
+OUTAGE_REMEDY = "The provider failed. Check its status page; requeue once it works again."
+REMEDIES_BY_CODE: dict[str, str] = {
+    "timeout": "The call passed its time limit. Make the request smaller or allow the handler more time.",
+    "outcome_unknown": (
+        "The call began and nobody saw its end, and repeating it may double its effect. Look at the provider whether "
+        "it was carried out: discard if so, requeue if not."
+    ),
+    "poison": "It brought down its process three times. Look at the payload and the handler before requeueing it.",
+    "expired": "It waited longer than its producer allowed. Requeue it if it is still wanted.",
+    "unknown_kind": "No worker knows this kind. Deploy the handler, then requeue.",
+    "invalid_payload": "The payload no longer fits the handler's schema. Edit it and requeue.",
+    "handler_error": "The handler raised an unexpected error: a bug. Fix it, then requeue.",
+    "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
+    "target_refused": "The target address may not be called. Check the URL.",
+}
+DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discard."
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, as stored."""
+
+    code: str
+    error_class: str
+    message: str
+    outcome: Outcome = "unknown"
+    status: int | None = None
+    retry_after: float | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def remedy(self) -> str:
+        if self.status in REMEDIES:
+            return REMEDIES[self.status]
+        if self.status is not None and self.status >= 500:
+            return OUTAGE_REMEDY
+        return REMEDIES_BY_CODE.get(self.code, DEFAULT_REMEDY)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Describe what a handler raised."""
+    name = f"{type(error).__module__}.{type(error).__qualname__}"
+    if isinstance(error, ProviderError):
+        return Failure(
+            code=error.code,
+            error_class=name,
+            message=clean(error.message),
+            outcome=error.outcome,
+            status=error.status,
+            retry_after=error.retry_after,
+            details=error.details,
+        )
+    if isinstance(error, UnknownKind):
+        return Failure("unknown_kind", name, clean(error.message), outcome="not_sent")
+    return Failure("handler_error", name, clean(f"{type(error).__name__}: {error}"))
+
+
+def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
+    """
+    Whether another attempt may help and cannot do harm.
+
+    Args:
+        repeatable: The work is idempotent, or the provider is sent its effect key.
+    """
+    if failure.outcome == "refused":
+        return False
+    if failure.outcome == "not_sent" or failure.status == 429:
+        return True
+    if failure.outcome == "answered":
+        return repeatable and (failure.status == 408 or (failure.status or 0) >= 500)
+    return repeatable and failure.code not in {"invalid_payload", "result_not_json"}
+
+
+def is_outage(failure: Failure) -> bool:
+    """Whether the failure speaks against the service rather than the request: no connection, or a 5xx."""
+    return (failure.outcome == "not_sent" and failure.code != "unknown_kind") or (failure.status or 0) >= 500
+
+
+def fingerprint(kind: str, failure: Failure) -> str:
+    """
+    Equal for failures with one cause: kind, class of error, and the message without what varies.
+
+    Numbers, hexadecimal ids and quoted text are taken out of the message.
+    """
+    message = re.sub(r"\"[^\"]*\"|'[^']*'|\b[0-9a-f]{8}[0-9a-f-]*\b|\d+", "#", failure.message.lower())
+    text = "\n".join((kind, failure.code, failure.error_class, message))
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def clean(message: str) -> str:
+    """PostgreSQL's text holds no NUL, and lone surrogates are no Unicode."""
+    return message.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()[:MAX_MESSAGE]

@@ -1,0 +1,255 @@
+"""The handler side of an executor: an asyncio loop in its own thread. It never waits for the database."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pydantic_core
+from django.db import close_old_connections
+from pydantic import ValidationError
+
+from jobs.classify import Failure, clean, failure_of
+from jobs.handlers.registry import Done, Handler, JobCancelled, RunningJob, find_handler
+from jobs.services.claim import ClaimedJob
+from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.5
+OVERRUN_SECONDS = 5.0  # how long a handler may ignore its cancellation before its slot is written off
+OUT_OF_MEMORY_EXIT = 137  # as if the kernel had killed it
+
+CANCELLED = "cancelled"
+STOPPING = "stopping"
+
+
+@dataclass(slots=True)
+class _Run:
+    """One job in the loop."""
+
+    job: ClaimedJob
+    begun: float
+    task: asyncio.Task[None] | None = None
+    running: RunningJob[Any] | None = None
+    handler: Handler | None = None
+    repeatable: bool = False
+    ending: str = ""  # why it is being cancelled from outside
+    deadline: float = field(default=float("inf"))
+
+
+class HandlerLoop:
+    """
+    Carries out claimed jobs and collects what became of them.
+
+    Threads: `start`, `carry_out`, `cancel`, `collect` and the figures are for the pump's thread; the rest runs
+    on the loop's own. `wake` is called when there is something to collect; it must be cheap and thread-safe.
+    """
+
+    def __init__(self, *, slots: int, wake: Callable[[], None]) -> None:
+        self.slots = slots
+        self.wake = wake
+        self.last_tick = time.monotonic()
+        self.leaked = 0  # handlers that outlived their deadline: their threads can't be taken back
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="handlers", daemon=True)
+        self._threads = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="handler")
+        self._runs: dict[UUID, _Run] = {}
+        self._outcomes: deque[Outcome] = deque()
+        self._progress: dict[UUID, Progress] = {}
+        self._first_outcome_at: float | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def carry_out(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Begin these jobs. Each ends in exactly one outcome, unless `cancel` says that nobody wants it."""
+        self._loop.call_soon_threadsafe(self._begin, jobs)
+
+    def cancel(self, job_ids: Sequence[UUID], *, reason: str = CANCELLED) -> None:
+        """Interrupt jobs: CANCELLED drops their outcome, STOPPING gives them back."""
+        self._loop.call_soon_threadsafe(self._interrupt, job_ids, reason)
+
+    def collect(self) -> tuple[list[Outcome], list[Progress]]:
+        """What happened since the last call."""
+        self._first_outcome_at = None
+        outcomes = [self._outcomes.popleft() for _ in range(len(self._outcomes))]
+        notes, self._progress = self._progress, {}
+        return outcomes, list(notes.values())
+
+    def put_back(self, outcomes: Sequence[Outcome], notes: Sequence[Progress]) -> None:
+        """Keep what could not be written, for the next `collect`."""
+        self._outcomes.extendleft(reversed(outcomes))
+        self._progress = {note.job.id: note for note in notes} | self._progress
+
+    @property
+    def waiting_seconds(self) -> float | None:
+        """How long the oldest uncollected outcome has waited; None: there is none."""
+        first = self._first_outcome_at
+        if first is None:
+            return 0.0 if self._outcomes else None
+        return time.monotonic() - first
+
+    @property
+    def has_progress(self) -> bool:
+        return bool(self._progress)
+
+    @property
+    def active(self) -> int:
+        """Jobs without an outcome yet."""
+        return len(self._runs)
+
+    @property
+    def lag_seconds(self) -> float:
+        """How late the loop's heartbeat is: a handler that blocks the loop shows here."""
+        return max(0.0, time.monotonic() - self.last_tick - TICK_SECONDS)
+
+    def stop(self) -> None:
+        """Stop the loop. Call it when no job is left."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(self._tick)
+        self._loop.run_forever()
+
+    def _tick(self) -> None:
+        self.last_tick = time.monotonic()
+        for run in [run for run in self._runs.values() if run.deadline < self.last_tick]:
+            self._write_off(run)
+        self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def _begin(self, jobs: Sequence[ClaimedJob]) -> None:
+        now = time.monotonic()
+        for job in jobs:
+            run = self._runs[job.id] = _Run(job, now)
+            run.task = self._loop.create_task(self._carry_out(run))
+
+    def _interrupt(self, job_ids: Sequence[UUID], reason: str) -> None:
+        for job_id in job_ids:
+            run = self._runs.get(job_id)
+            if run is None or run.task is None or run.ending:
+                continue
+            run.ending = reason
+            run.deadline = time.monotonic() + OVERRUN_SECONDS
+            if run.running is not None:
+                run.running.cancelled.set()
+            run.task.cancel()
+
+    async def _carry_out(self, run: _Run) -> None:
+        outcome: Outcome | None
+        try:
+            service, done = await self._call(run)
+            result = None
+            if done is not None and done.result is not None:
+                result = pydantic_core.to_json(done.result).decode()
+            outcome = Succeeded(run.job, service, result, self._elapsed_ms(run))
+        except asyncio.CancelledError:
+            outcome = self._interrupted(run)
+        except JobCancelled:
+            outcome = self._interrupted(run)
+        except MemoryError:
+            # The process may be damaged. Ending it counts a crash for its jobs and leads the guilty one to quarantine.
+            logger.critical("out of memory while carrying out job %s (%s)", run.job.id, run.job.kind)
+            os._exit(OUT_OF_MEMORY_EXIT)
+        except TimeoutError:
+            outcome = self._failed(run, self._timeout(run))
+        except _InvalidPayload as error:
+            outcome = self._failed(run, Failure("invalid_payload", "ValidationError", clean(str(error)), "refused"))
+        except pydantic_core.PydanticSerializationError as error:
+            outcome = self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
+        except Exception as error:
+            outcome = self._failed(run, failure_of(error))
+        self._end(run, outcome)
+
+    async def _call(self, run: _Run) -> tuple[str, Done | None]:
+        job = run.job
+        handler = run.handler = find_handler(job.kind)
+        try:
+            payload = handler.schema.validate_json(job.payload)
+        except ValidationError as error:
+            raise _InvalidPayload(error) from None
+        run.repeatable = handler.is_repeatable(payload)
+        running = run.running = RunningJob(
+            id=job.id,
+            payload=payload,
+            project=job.project,
+            user_id=job.user_id,
+            effect_key=job.effect_key,
+            attempt=job.retry_count + 1,
+            report=lambda percent, message: self._note(job, percent, message),
+        )
+        seconds = handler.timeout.total_seconds()
+        run.deadline = run.begun + seconds + OVERRUN_SECONDS
+        async with asyncio.timeout(seconds):
+            if handler.is_async:
+                return handler.service, await handler.function(running)  # type: ignore[misc]
+            return handler.service, await self._loop.run_in_executor(self._threads, _call_sync, handler, running)
+
+    def _interrupted(self, run: _Run) -> Outcome | None:
+        if run.ending == CANCELLED:
+            return None
+        if not run.ending:
+            return self._failed(run, Failure("handler_error", "CancelledError", "the handler cancelled itself"))
+        if run.repeatable or run.running is None:
+            return GivenBack(run.job, "its executor stops")
+        message = "its executor stopped while the call was under way"
+        return self._failed(run, Failure("outcome_unknown", "interrupted", message))
+
+    def _timeout(self, run: _Run) -> Failure:
+        if run.running is not None:
+            run.running.cancelled.set()
+        return Failure("timeout", "TimeoutError", f"no end after {self._elapsed_ms(run) / 1000:.1f} s")
+
+    def _failed(self, run: _Run, failure: Failure) -> Failed:
+        return Failed(run.job, run.handler, run.repeatable, failure, self._elapsed_ms(run))
+
+    def _write_off(self, run: _Run) -> None:
+        """Give up on a handler that ignores its cancellation. Its thread stays busy: the process must be renewed."""
+        logger.error("job %s (%s) ignores its cancellation; its slot is lost", run.job.id, run.job.kind)
+        self.leaked += 1
+        self._end(run, None if run.ending == CANCELLED else self._failed(run, self._timeout(run)))
+
+    def _end(self, run: _Run, outcome: Outcome | None) -> None:
+        if self._runs.pop(run.job.id, None) is None:
+            return  # written off before
+        if outcome is not None:
+            self._outcomes.append(outcome)
+            if self._first_outcome_at is None:
+                self._first_outcome_at = time.monotonic()
+                self.wake()
+            elif not self._runs:
+                self.wake()
+        elif not self._runs:
+            self.wake()
+
+    def _note(self, job: ClaimedJob, percent: int, message: str) -> None:
+        self._progress[job.id] = Progress(job, percent, clean(message))
+
+    def _elapsed_ms(self, run: _Run) -> float:
+        return (time.monotonic() - run.begun) * 1000
+
+
+class _InvalidPayload(ValueError):
+    """The stored payload does not fit the handler's schema any more."""
+
+    def __init__(self, error: ValidationError) -> None:
+        super().__init__(str(error))
+
+
+def _call_sync(handler: Handler, running: RunningJob[Any]) -> Done | None:
+    try:
+        return handler.function(running)  # type: ignore[return-value]
+    finally:
+        close_old_connections()

@@ -1,0 +1,301 @@
+"""The database side of an executor: one thread that claims, renews, promotes and flushes. It never waits for a handler."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from uuid import UUID
+
+import psycopg
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+
+from jobs.backoff import TEMPLATES
+from jobs.models import Executor as ExecutorRow
+from jobs.services import breaker, claim, executors, finish, upkeep
+from jobs.services.claim import ClaimedJob
+from jobs.turns import Turns
+from queueops.core.notify import Channel
+
+from .loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
+
+logger = logging.getLogger(__name__)
+
+PROMOTE_SECONDS = 0.25
+LINGER_SECONDS = 0.02  # outcomes wait at most this long for company
+PROGRESS_SECONDS = 1.0  # a job's progress is written this often
+TICK_SECONDS = 1.0
+RECONNECT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSettings:
+    """Durations in seconds; see docs/reference/settings.md."""
+
+    slots: int
+    lease_seconds: float
+    renew_seconds: float
+    sweep_seconds: float
+    poll_seconds: float
+    drain_grace_seconds: float
+    listen: bool
+    starved_share: float = 0.1
+    stuck_seconds: float = 30.0
+
+
+class Executor:
+    """
+    One process's executor: this pump and its HandlerLoop.
+
+    It claims only what it can start now, so an urgent job waits for a slot and never behind a prefetched batch.
+    A lost database stops claiming, not the handlers: outcomes are kept and written after the reconnect.
+    """
+
+    def __init__(self, settings: ExecutorSettings, *, cluster_pid: int) -> None:
+        self.id = uuid.uuid4()
+        self.settings = settings
+        self.cluster_pid = cluster_pid
+        self.loop = HandlerLoop(slots=settings.slots, wake=self._wake)
+        self._slots = settings.slots
+        self._role = ExecutorRow.Role.GENERAL
+        self._owned: dict[UUID, ClaimedJob] = {}
+        self._turns = Turns(settings.starved_share)
+        self._policies = dict(TEMPLATES)
+        self._hint = True  # there may be work
+        self._connected = False
+        self._leases_lost = 0
+        self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "sweep", "progress"), 0.0)
+        self._stopping = threading.Event()
+        self._stop_at = float("inf")
+        self._interrupted = False
+        self._ears, self._mouth = os.pipe()
+        os.set_blocking(self._ears, False)
+        os.set_blocking(self._mouth, False)
+        self._thread = threading.Thread(target=self._run, name="pump", daemon=True)
+
+    def start(self) -> None:
+        """Begin. Call it after the fork: threads, loop and connection belong to this process alone."""
+        self.loop.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Claim no more, let running jobs end within the grace period, give back the rest. Returns when done."""
+        self._stopping.set()
+        self._wake()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_done():
+            try:
+                self._connect()
+                self._cycle()
+                self._wait()
+            except (OperationalError, InterfaceError, psycopg.OperationalError) as error:
+                self._disconnected(error)
+            except DatabaseError:
+                logger.exception("executor %s: a statement failed; the cycle is repeated", self.id)
+                time.sleep(0.1)
+            except Exception:
+                # Whatever it is, a dead pump would keep its process from working and from being replaced.
+                logger.exception("executor %s: unexpected error in the pump", self.id)
+                time.sleep(RECONNECT_SECONDS)
+        self._leave()
+
+    def _is_done(self) -> bool:
+        if self.loop.leaked and not self._stopping.is_set():
+            logger.error("executor %s lost %s slots to handlers that ignore their end; it renews itself", self.id, self.loop.leaked)
+            self._stopping.set()
+        if not self._stopping.is_set():
+            return False
+        now = time.monotonic()
+        if self._stop_at == float("inf"):
+            self._stop_at = now + self.settings.drain_grace_seconds
+        if now >= self._stop_at and not self._interrupted:
+            self._interrupted = True
+            self.loop.cancel(list(self._owned), reason=STOPPING)
+        return not self._owned or now >= self._stop_at + OVERRUN_SECONDS + RECONNECT_SECONDS
+
+    def _connect(self) -> None:
+        if self._connected:
+            return
+        connection.ensure_connection()
+        raw = connection.connection
+        if self.settings.listen:
+            # A pooler that shares server connections between clients knows neither LISTEN nor prepared statements.
+            raw.prepare_threshold = 2
+            raw.add_notify_handler(self._hear)
+        with connection.cursor() as cursor:
+            # The hot statements are known and served by indexes. Compiling them costs more than running them, and
+            # a plan made for the tables' size of the moment would scan them once they have grown.
+            cursor.execute("SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
+            if self.settings.listen:
+                for channel in Channel:
+                    cursor.execute(f"LISTEN {channel.value}")
+        self._role, self._slots = executors.register(
+            self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots
+        )
+        executors.hand_back_unknown(self.id, set(self._owned))
+        logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
+        self._connected = True
+        self._hint = True
+
+    def _disconnected(self, error: Exception) -> None:
+        if self._connected:
+            logger.warning("executor %s lost the database: %s", self.id, str(error).strip())
+        self._connected = False
+        try:
+            connection.close()
+        except (DatabaseError, psycopg.Error):
+            connection.connection = None
+        self._stopping.wait(RECONNECT_SECONDS)
+
+    def _cycle(self) -> None:
+        now = time.monotonic()
+        if now >= self._next["renew"]:
+            self._next["renew"] = now + self.settings.renew_seconds
+            self._renew()
+        if now >= self._next["tick"]:
+            self._next["tick"] = now + TICK_SECONDS
+            self._policies = finish.retry_policies()
+            self._do_duties(now)
+        if now >= self._next["promote"]:
+            promoted, next_due = claim.promote_due()
+            self._hint |= promoted > 0
+            self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
+        self._flush_and_claim(now)
+
+    def _flush_and_claim(self, now: float) -> None:
+        free = 0 if self._stopping.is_set() else self._slots - len(self._owned)
+        wants_work = self._hint or now >= self._next["claim"]
+        outcomes, notes = [], []
+        if self._flush_is_due(claiming=wants_work and free > 0) or (self.loop.has_progress and now >= self._next["progress"]):
+            self._next["progress"] = now + PROGRESS_SECONDS
+            outcomes, notes = self.loop.collect()
+        if not self._stopping.is_set():
+            free += len(outcomes)
+        claims = wants_work and free > 0
+        if not outcomes and not notes and not claims:
+            return
+        claimed: list[ClaimedJob] = []
+        try:
+            # One commit for the end of one batch and the start of the next: commits are what a queue waits for.
+            with transaction.atomic():
+                lost = finish.record_outcomes(outcomes, notes, policies=self._policies).lost if outcomes or notes else set()
+                if claims:
+                    claimed = self._claim(free)
+        except Exception:
+            self.loop.put_back(outcomes, notes)
+            raise
+        for outcome in outcomes:
+            self._owned.pop(outcome.job.id, None)
+        self._drop(lost & self._owned.keys())
+        self._leases_lost += len(lost)
+        if claims:
+            self._hint = bool(claimed)
+            self._next["claim"] = now + self.settings.poll_seconds
+        if claimed:
+            self._owned.update((job.id, job) for job in claimed)
+            self.loop.carry_out(claimed)
+
+    def _flush_is_due(self, *, claiming: bool) -> bool:
+        waiting = self.loop.waiting_seconds
+        if waiting is None:
+            return False
+        return claiming or waiting >= LINGER_SECONDS or self.loop.active == 0 or self._stopping.is_set()
+
+    def _claim(self, wanted: int) -> list[ClaimedJob]:
+        lease = self.settings.lease_seconds
+        if self._role == ExecutorRow.Role.QUARANTINE:
+            return claim.claim_suspect(self.id, lease_seconds=lease)
+        return claim.claim_jobs(self.id, wanted=wanted, lease_seconds=lease, turns=self._turns)
+
+    def _renew(self) -> None:
+        owned = {job.id: job.token for job in self._owned.values()}
+        lost = claim.renew_leases(owned, lease_seconds=self.settings.lease_seconds)
+        self._leases_lost += len(lost)
+        self._drop(lost)
+        known = executors.heartbeat(
+            self.id,
+            in_flight=len(self._owned),
+            loop_lag_seconds=self.loop.lag_seconds,
+            draining=self._stopping.is_set(),
+            lost=self._leases_lost,
+        )
+        self._leases_lost = 0
+        if not known:  # forgotten during a long silence
+            self._connected = False
+
+    def _do_duties(self, now: float) -> None:
+        silent = self.settings.lease_seconds
+        if now >= self._next["sweep"]:
+            self._next["sweep"] = now + self.settings.sweep_seconds
+            executors.kill_stuck_executors(silent_seconds=silent, stuck_seconds=self.settings.stuck_seconds)
+            if executors.take_duty("sweep", holder=self.id, term_seconds=self.settings.sweep_seconds):
+                upkeep.rescue_lapsed()
+                executors.forget_silent_executors(silent_seconds=10 * silent)
+        if executors.take_duty("tick", holder=self.id, term_seconds=3 * TICK_SECONDS):
+            upkeep.expire_waiting()
+            upkeep.finish_batches()
+            breaker.tend_breakers()
+
+    def _drop(self, lost: set[UUID]) -> None:
+        """Interrupt handlers whose job is not ours any more; what they return is not wanted."""
+        if lost:
+            self.loop.cancel(list(lost), reason=CANCELLED)
+            for job_id in lost:
+                self._owned.pop(job_id, None)
+
+    def _hear(self, note: psycopg.Notify) -> None:
+        if note.channel == Channel.CANCEL:
+            self._next["renew"] = 0.0  # renewing tells which jobs are not ours any more
+        else:
+            self._hint = True
+
+    def _wait(self) -> None:
+        """Sleep until the next thing is due, a handler ends, or the database says something."""
+        now = time.monotonic()
+        until = min(self._next["renew"], self._next["tick"], self._next["promote"])
+        free = 0 if self._stopping.is_set() else self._slots - len(self._owned)
+        if free > 0:
+            until = now if self._hint else min(until, self._next["claim"])
+        if (waiting := self.loop.waiting_seconds) is not None:
+            until = now if self.loop.active == 0 else min(until, now - waiting + LINGER_SECONDS)
+        if self.loop.has_progress:
+            until = min(until, self._next["progress"])
+        if self._stopping.is_set():
+            until = min(until, now + 0.1)
+        listening = [connection.connection.fileno()] if self.settings.listen else []
+        ready, _, _ = select.select([self._ears, *listening], [], [], max(0.0, until - now))
+        if self._ears in ready:
+            _drain(self._ears)
+        if listening and listening[0] in ready:
+            for note in connection.connection.notifies(timeout=0):
+                self._hear(note)
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._mouth, b".")
+        except BlockingIOError:
+            pass  # the pipe is full of wake-ups already
+
+    def _leave(self) -> None:
+        self.loop.stop()
+        try:
+            executors.deregister(self.id)
+        except (DatabaseError, psycopg.Error):
+            logger.warning("executor %s could not deregister; its row is forgotten later", self.id)
+        connection.close()
+        if self.loop.leaked:
+            os._exit(0)  # its threads never end; the sentinel starts another process
+
+
+def _drain(pipe: int) -> None:
+    try:
+        while os.read(pipe, 4096):
+            pass
+    except BlockingIOError:
+        pass

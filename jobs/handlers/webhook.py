@@ -1,0 +1,121 @@
+"""`queueops.webhook`: tells a project's webhook that a batch has ended."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from pydantic import BaseModel
+
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.http import shared_client
+from jobs.handlers.http_payload import outbound_policy
+from jobs.handlers.registry import Done, RunningJob, handler
+from queueops.core.outbound import OutboundFailed
+from queueops.core.outbound_policy import OutboundRefused
+
+
+class Delivery(BaseModel):
+    delivery_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is posted where. `timestamp`: seconds since the epoch."""
+
+    id: str
+    url: str
+    secret: str
+    timestamp: int
+    body: bytes
+
+    def headers(self) -> dict[str, str]:
+        """
+        The three headers of Standard Webhooks 1.0: id, timestamp and signature.
+
+        The signature is `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`, keyed with the decoded secret.
+        """
+        key = base64.b64decode(self.secret.removeprefix("whsec_"))
+        signed = f"{self.id}.{self.timestamp}.".encode() + self.body
+        signature = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+        return {
+            "Content-Type": "application/json",
+            "webhook-id": self.id,
+            "webhook-timestamp": str(self.timestamp),
+            "webhook-signature": f"v1,{signature}",
+        }
+
+
+@handler(
+    kind="queueops.webhook",
+    service="webhook",
+    payload=Delivery,
+    sends_effect_key=True,  # webhook-id is the delivery's id: receivers drop repetitions by it
+    timeout=timedelta(seconds=30),
+    retry="aggressive",
+)
+async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
+    """Post the end of a batch to one webhook; signed, and repeated until it is accepted with a 2xx."""
+    message = await sync_to_async(compose, thread_sensitive=False)(job.payload.delivery_id)
+    if message is None:
+        return Done({"skipped": "the webhook was removed or disabled"})
+    try:
+        response = await shared_client().send(
+            "POST",
+            message.url,
+            policy=outbound_policy(),
+            headers=message.headers(),
+            body=message.body,
+            timeout_seconds=20,
+            max_response_bytes=10_000,
+            follow_redirects=False,
+            reuse_connection=True,
+        )
+    except OutboundRefused as refusal:
+        raise ProviderError(None, refusal.message, code=refusal.code, outcome="refused") from refusal
+    except OutboundFailed as failure:
+        raise ProviderError(
+            None, failure.message, code=failure.details["reason"], outcome=failure.details["outcome"]
+        ) from failure
+    if not 200 <= response.status < 300:
+        raise ProviderError(
+            response.status, f"the webhook answered {response.status}", code="webhook_refused", outcome="answered"
+        )
+    return Done({"status": response.status})
+
+
+def compose(delivery_id: UUID) -> Message | None:
+    """Build the message of one delivery from the batch as it is now; None: nobody wants it any more."""
+    from django.utils import timezone
+
+    from jobs.models import WebhookDelivery
+    from jobs.services.snapshots import batch_snapshot
+
+    delivery = WebhookDelivery.objects.select_related("webhook", "batch").filter(pk=delivery_id).first()
+    if delivery is None or not delivery.webhook.enabled:
+        return None
+    snapshot = batch_snapshot(delivery.batch)
+    finished_at = delivery.batch.finished_at or timezone.now()
+    content = {
+        "type": "batch.finished",
+        "timestamp": finished_at.isoformat(),
+        "data": {
+            "batch": str(delivery.batch.pk),
+            "project": delivery.batch.project_id,
+            "name": delivery.batch.name,
+            "counts": snapshot.counts,
+        },
+    }
+    return Message(
+        id=str(delivery_id),
+        url=delivery.webhook.url,
+        secret=delivery.webhook.secret,
+        timestamp=int(timezone.now().timestamp()),
+        body=json.dumps(content).encode(),
+    )

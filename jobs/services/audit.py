@@ -1,0 +1,54 @@
+"""The record of what people and keys changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+from uuid import UUID
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from jobs.models import AuditEntry
+
+
+def record(
+    *,
+    actor: str,
+    action: str,
+    target: str,
+    before: Any = None,
+    after: Any = None,
+    moved: int = 1,
+    reason: str = "",
+    project_id: str = "",
+) -> AuditEntry:
+    """
+    Write one entry in the caller's transaction, so that it stays exactly when the change does.
+
+    Args:
+        action: Verb first, `cancel_jobs`.
+        target: `<model> <id>`, or how many of what.
+        before, after: What DjangoJSONEncoder can write. Nothing secret.
+        moved: Rows changed; 0 when the call found nothing to do.
+        project_id: Empty when the change is not of one project.
+    """
+    return AuditEntry.objects.create(
+        actor=actor,
+        action=action,
+        target=target[:200],
+        before=_plain(before),
+        after=_plain(after),
+        moved=moved,
+        reason=reason,
+        project_id=project_id,
+    )
+
+
+def target_of(noun: str, ids: Collection[UUID]) -> str:
+    """`job <id>` for one, `3 jobs` for several."""
+    return f"{noun} {next(iter(ids))}" if len(ids) == 1 else f"{len(ids)} {noun}s"
+
+
+def _plain(value: Any) -> Any:
+    return None if value is None else json.loads(json.dumps(value, cls=DjangoJSONEncoder))

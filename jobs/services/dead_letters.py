@@ -1,0 +1,248 @@
+"""Requeueing and discarding dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, groupby
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.models import Batch, DeadLetter, Resolution, new_id
+from jobs.states import Priority
+from queueops.core.notify import Channel, notify
+from queueops.core.sql import run_sql
+
+from . import audit
+from .errors import InvalidDelay
+from .results import BulkResult, RequeueResult, clean_reason, distinct_ids, required_reason
+from .submit import MAX_DELAY_SECONDS, JobSpec, PreparedJob, insert_prepared, prepare_job
+
+SLICE = 100  # dead letters in memory at once, as a payload may have megabytes
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueOptions:
+    """
+    What the new jobs have unlike the old ones.
+
+    Attributes:
+        payload: Replaces each old payload; the cost is then estimated anew. None: the old payload and cost.
+        priority: None: the old one.
+        spread_seconds: The i-th of n starts i * spread_seconds / n after its requeue.
+        note: Kept with the dead letters.
+    """
+
+    payload: dict[str, Any] | None = None
+    priority: Priority | None = None
+    spread_seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    """A row of lock_dead_letters.sql."""
+
+    id: UUID
+    job_id: UUID
+    project_id: str
+    batch_id: UUID | None
+    kind: str
+    payload: str
+    priority: str
+    cost: int
+    user_id: UUID | None
+    model: str | None
+    retry_policy: str | None
+    effect_key: str
+
+
+@transaction.atomic
+def requeue_dead_letters(
+    ids: Iterable[UUID],
+    *,
+    actor: str,
+    payload: dict[str, Any] | None = None,
+    priority: Priority | None = None,
+    spread_seconds: float = 0.0,
+    note: str = "",
+) -> RequeueResult:
+    """
+    Make a new job of each open dead letter, and wake the executors.
+
+    The new job has the old one's effect key, so that its effect cannot be doubled, names it as its origin,
+    belongs to the same batch, and has a fresh budget: no retries or crashes counted, no expiry, no
+    idempotency key. The old job stays failed, but the counts of its batch and project drop it from `failed`
+    in the same transaction: a requeued item counts once, as its latest job. A batch that had ended is open
+    again.
+
+    Args:
+        ids: At most MAX_BULK_JOBS distinct dead letters.
+        payload, priority, spread_seconds, note: See RequeueOptions.
+
+    Raises:
+        TooManyJobs, InvalidDelay, InvalidJob, PayloadTooLarge: Nothing was requeued.
+    """
+    letters = distinct_ids(ids)
+    options = RequeueOptions(payload, priority, checked_spread(spread_seconds), clean_reason(note))
+    moved = carry_out_requeue(letters, options, actor=actor, total=len(letters))
+    if letters:
+        audit.record(
+            actor=actor,
+            action="requeue_dead_letters",
+            target=audit.target_of("dead letter", letters),
+            after={"priority": priority, "edited": payload is not None, "spread_seconds": spread_seconds},
+            moved=len(moved),
+            reason=options.note,
+            project_id=_common_project(list(moved)),
+        )
+    return RequeueResult(moved, [letter for letter in letters if letter not in moved])
+
+
+@transaction.atomic
+def discard_dead_letters(ids: Iterable[UUID], *, actor: str, reason: str) -> BulkResult:
+    """
+    Close open dead letters without running them again. Their jobs stay failed.
+
+    Raises:
+        TooManyJobs, ReasonRequired: Nothing was discarded.
+    """
+    letters = distinct_ids(ids)
+    reason = required_reason(reason)
+    moved = carry_out_discard(letters, actor=actor, reason=reason)
+    if letters:
+        audit.record(
+            actor=actor,
+            action="discard_dead_letters",
+            target=audit.target_of("dead letter", letters),
+            moved=len(moved),
+            reason=reason,
+            project_id=_common_project(list(moved)),
+        )
+    return BulkResult.of(letters, moved)
+
+
+def carry_out_requeue(
+    ids: Sequence[UUID], options: RequeueOptions, *, actor: str, total: int, position: int = 0
+) -> dict[UUID, UUID]:
+    """
+    `requeue_dead_letters` in the caller's transaction, without its audit entry.
+
+    Args:
+        total, position: These are rows position, position + 1, ... of `total` that the spread is over.
+
+    Returns:
+        The new job of each dead letter requeued.
+    """
+    moved: dict[UUID, UUID] = {}
+    ordered = sorted(ids)
+    gap = options.spread_seconds / total if total else 0.0
+    for start in range(0, len(ordered), SLICE):
+        places = dict(zip(ordered[start : start + SLICE], count(position + start), strict=False))
+        rows = run_sql("jobs", "lock_dead_letters", {"ids": list(places)})
+        prepared = {
+            letter: job
+            for letter in (_Letter(*row) for row in rows)
+            if (job := _prepare(letter, options, delay_seconds=min(places[letter.id], total) * gap))
+        }
+        resolved = _resolve(
+            {letter.id: job.id for letter, job in prepared.items()},
+            Resolution.REQUEUED,
+            actor=actor,
+            note=options.note,
+        )
+        _insert({letter: job for letter, job in prepared.items() if letter.id in resolved}, actor=actor)
+        moved |= {letter.id: job.id for letter, job in prepared.items() if letter.id in resolved}
+    if moved:
+        notify(Channel.READY)
+    return moved
+
+
+def carry_out_discard(ids: Sequence[UUID], *, actor: str, reason: str) -> set[UUID]:
+    """`discard_dead_letters` in the caller's transaction, without its audit entry; returns the ids moved."""
+    return _resolve(dict.fromkeys(ids), Resolution.DISCARDED, actor=actor, note=reason)
+
+
+def checked_spread(spread_seconds: float) -> float:
+    """
+    The spread, when jobs can be scheduled that far.
+
+    Raises:
+        InvalidDelay
+    """
+    if not 0 <= spread_seconds <= MAX_DELAY_SECONDS:
+        raise InvalidDelay(
+            f"The spread is between 0 and {MAX_DELAY_SECONDS:,} seconds.",
+            fields={"spread_seconds": ["out of range"]},
+            given_seconds=spread_seconds,
+            limit_seconds=MAX_DELAY_SECONDS,
+        )
+    return spread_seconds
+
+
+def _prepare(letter: _Letter, options: RequeueOptions, *, delay_seconds: float) -> PreparedJob | None:
+    """None: no handler carries the kind out, so the new job could only fail again."""
+    try:
+        handler = find_handler(letter.kind)
+    except UnknownKind:
+        return None
+    spec = JobSpec(
+        kind=handler.kind,
+        payload=options.payload or {},
+        priority=options.priority or Priority(letter.priority),
+        user_id=letter.user_id,
+        model=letter.model,
+        retry_policy=letter.retry_policy,
+    )
+    origin: dict[str, Any] = {
+        "effect_key": letter.effect_key,
+        "origin": letter.job_id,
+        "delay_seconds": delay_seconds or None,
+    }
+    if options.payload is not None:
+        return prepare_job(spec, **origin)
+    return PreparedJob(new_id(), handler, spec, letter.payload, letter.cost, **origin)
+
+
+def _resolve(
+    new_jobs: dict[UUID, UUID] | dict[UUID, None], resolution: Resolution, *, actor: str, note: str
+) -> set[UUID]:
+    parameters = {
+        "ids": list(new_jobs),
+        "new_jobs": list(new_jobs.values()),
+        "resolution": resolution.value,
+        "actor": actor,
+        "note": note,
+    }
+    return {row[0] for row in run_sql("jobs", "resolve_dead_letters", parameters)}
+
+
+def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
+    batches = Batch.objects.in_bulk({letter.batch_id for letter in prepared if letter.batch_id})
+    for (project_id, batch_id), jobs in _by_batch(prepared):
+        batch = batches.get(batch_id) if batch_id else None
+        insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch)
+    # After the insertion, whose foreign key locks the batch: house-keeping that locks it to close it either
+    # saw the new jobs or has closed it by now.
+    Batch.objects.filter(pk__in=batches, finished_at__isnull=False).update(finished_at=None)
+
+
+def _by_batch(
+    prepared: dict[_Letter, PreparedJob],
+) -> Iterator[tuple[tuple[str, UUID | None], list[PreparedJob]]]:
+    def place(letter: _Letter) -> tuple[str, str]:
+        return letter.project_id, str(letter.batch_id)
+
+    for _, group in groupby(sorted(prepared, key=place), key=place):
+        letters = list(group)
+        yield (letters[0].project_id, letters[0].batch_id), [prepared[letter] for letter in letters]
+
+
+def _common_project(ids: list[UUID]) -> str:
+    projects = (
+        DeadLetter.objects.filter(pk__in=ids).order_by().values_list("project_id", flat=True).distinct()[:2]
+    )
+    return projects[0] if len(projects) == 1 else ""

@@ -1,0 +1,54 @@
+"""What an operator may ask for that cannot be done."""
+
+from __future__ import annotations
+
+from queueops.core.errors import QueueOpsError
+
+
+class ReasonRequired(QueueOpsError):
+    """Say why: what this ends cannot be taken back."""
+
+    code = "reason_required"
+    status = 422
+
+    def __init__(self) -> None:
+        super().__init__(fields={"reason": ["may not be empty"]})
+
+
+class InvalidDelay(QueueOpsError):
+    """The delay is negative or too long."""
+
+    code = "invalid_delay"
+    status = 422
+    detail_fields = ("given_seconds", "limit_seconds")
+
+
+class InvalidFilter(QueueOpsError):
+    """The filter is not valid."""
+
+    code = "invalid_filter"
+    status = 422
+
+
+class UnknownBatch(QueueOpsError):
+    """There is no such batch."""
+
+    code = "unknown_batch"
+    status = 404
+    detail_fields = ("batch_id",)
+
+
+class UnknownPauseTarget(QueueOpsError):
+    """There is nothing of that name to pause."""
+
+    code = "unknown_pause_target"
+    status = 404
+    detail_fields = ("scope", "key")
+
+
+class UnknownBulkOperation(QueueOpsError):
+    """There is no such bulk operation."""
+
+    code = "unknown_bulk_operation"
+    status = 404
+    detail_fields = ("operation_id",)

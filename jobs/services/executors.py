@@ -1,0 +1,139 @@
+"""The register of live executors, and the leases under which they do the periodic duties."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from uuid import UUID
+
+import psutil
+from django.db import connection, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from jobs.models import Executor, Job
+from jobs.states import RUNNING
+from jobs.transitions import Move, move_jobs
+from queueops.core.sql import run_sql
+
+logger = logging.getLogger(__name__)
+
+
+def register(executor_id: UUID, *, cluster_pid: int, slots: int) -> tuple[Executor.Role, int]:
+    """
+    Enter this process as an executor, or confirm that it is.
+
+    One executor of each cluster takes the quarantine seat: the first, and after its death the one that the
+    sentinel starts in its place. It runs one suspect job at a time, so that a job which kills its process
+    takes no other with it.
+
+    Returns:
+        Its role and how many jobs it may run at once.
+    """
+    known = Executor.objects.filter(pk=executor_id).first()
+    if known is not None:
+        return Executor.Role(known.role), known.slots
+    row = {
+        "id": executor_id,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process_started_at": psutil.Process().create_time(),
+        "cluster_pid": cluster_pid,
+    }
+    with transaction.atomic():
+        _lock_cluster(row["host"], cluster_pid)
+        seat = Executor.objects.filter(host=row["host"], cluster_pid=cluster_pid, role=Executor.Role.QUARANTINE).first()
+        if seat is not None and not is_alive(seat):
+            seat.delete()
+            seat = None
+        role = Executor.Role.GENERAL if seat else Executor.Role.QUARANTINE
+        created = Executor.objects.create(**row, role=role, slots=slots if seat else 1)
+    return role, created.slots
+
+
+def heartbeat(executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, draining: bool, lost: int) -> bool:
+    """Say that the executor lives; False: it is not registered. `lost`: leases lost since the last heartbeat."""
+    updated = Executor.objects.filter(pk=executor_id).update(
+        heartbeat_at=Now(),
+        in_flight=in_flight,
+        loop_lag_ms=loop_lag_seconds * 1000,
+        draining=draining,
+        leases_lost=F("leases_lost") + lost,
+    )
+    return updated > 0
+
+
+def deregister(executor_id: UUID) -> None:
+    Executor.objects.filter(pk=executor_id).delete()
+
+
+@transaction.atomic()
+def hand_back_unknown(executor_id: UUID, known: set[UUID]) -> int:
+    """
+    Give back jobs that the database holds for this executor and that it doesn't know.
+
+    They come from a claim whose commit arrived although its answer was lost with the connection. Nothing of
+    them was started, so they cost neither an attempt nor a crash.
+    """
+    owned = Job.objects.filter(executor=executor_id, status__in=RUNNING).values_list("id", "fencing_token")
+    moves = [Move(job_id, token=token, delay_seconds=0) for job_id, token in owned if job_id not in known]
+    return len(move_jobs("hand_back", moves, message="its claim was cut off before it began"))
+
+
+def take_duty(duty: str, *, holder: UUID, term_seconds: float) -> bool:
+    """Whether `holder` does this duty for the next `term_seconds`. Renewing one's own term is always allowed."""
+    return bool(run_sql("jobs", "take_duty", {"duty": duty, "holder": holder, "term": term_seconds}))
+
+
+def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float) -> list[int]:
+    """
+    Kill executors of this host that went silent, or whose event loop is blocked, and forget those that are gone.
+
+    A process that does not answer can't be asked to stop; its jobs come back when their leases lapse, and the
+    sentinel starts another process.
+
+    Returns:
+        The pids killed.
+    """
+    killed = []
+    suspects = Executor.objects.extra(  # noqa: S610 - constant text
+        where=["heartbeat_at < now() - %s * interval '1 second' OR loop_lag_ms > %s"],
+        params=[silent_seconds, stuck_seconds * 1000],
+    )
+    for executor in suspects.filter(host=socket.gethostname()):
+        if is_alive(executor) and executor.pid != os.getpid():
+            logger.error(
+                "executor %s does not answer (handlers' loop %.0f ms late); killing its process %s",
+                executor.pk,
+                executor.loop_lag_ms,
+                executor.pid,
+            )
+            os.kill(executor.pid, signal.SIGKILL)
+            killed.append(executor.pid)
+        if not is_alive(executor) or executor.pid in killed:
+            deregister(executor.pk)
+    return killed
+
+
+def forget_silent_executors(*, silent_seconds: float) -> int:
+    """Delete the rows of executors, on any host, that have been silent so long that their jobs were rescued."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM jobs_executor WHERE heartbeat_at < now() - %s * interval '1 second'", [silent_seconds]
+        )
+        return cursor.rowcount
+
+
+def is_alive(executor: Executor) -> bool:
+    """Whether the process of this row runs on this host; another process with its pid does not count."""
+    try:
+        return abs(psutil.Process(executor.pid).create_time() - executor.process_started_at) < 1
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _lock_cluster(host: str, cluster_pid: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops {host} {cluster_pid}"])

@@ -1,0 +1,82 @@
+"""Dead letters as text, line by line, for people's own tools."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from jobs.models import DeadLetter
+from jobs.querysets import DeadLetterQuerySet
+
+PAGE = 100  # dead letters in memory at once, as a payload may have megabytes
+
+COLUMNS = (
+    "id",
+    "job_id",
+    "project_id",
+    "batch_id",
+    "kind",
+    "service",
+    "error_code",
+    "error_class",
+    "error_message",
+    "http_status",
+    "remediation",
+    "retry_count",
+    "crash_count",
+    "fingerprint",
+    "created_at",
+    "resolution",
+    "resolved_by",
+    "resolved_at",
+    "requeued_as_id",
+    "note",
+    "payload",
+    "attempts",
+)
+JSON_COLUMNS = frozenset({"payload", "attempts"})
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def dead_letters_as_ndjson(letters: DeadLetterQuerySet) -> Iterator[str]:
+    """One JSON object a line, in the order of ids."""
+    for row in _rows(letters):
+        yield json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False) + "\n"
+
+
+def dead_letters_as_csv(letters: DeadLetterQuerySet) -> Iterator[str]:
+    """A header, then one line a dead letter; payload and attempts are JSON. No cell can act as a formula."""
+    yield csv_line(COLUMNS)
+    for row in _rows(letters):
+        yield csv_line(
+            json.dumps(row[column], cls=DjangoJSONEncoder, ensure_ascii=False)
+            if column in JSON_COLUMNS
+            else row[column]
+            for column in COLUMNS
+        )
+
+
+def csv_line(cells: Iterable[Any]) -> str:
+    """One CSV line. Text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    buffer = io.StringIO()
+    csv.writer(buffer).writerow([_safe(cell) for cell in cells])
+    return buffer.getvalue()
+
+
+def _safe(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
+
+
+def _rows(letters: DeadLetterQuerySet) -> Iterator[dict[str, Any]]:
+    """Page by page: a plain iterator would fetch all rows at once, as server-side cursors are off."""
+    ordered = letters.order_by("pk")
+    page: list[DeadLetter] = list(ordered[:PAGE])
+    while page:
+        for letter in page:
+            yield {column: getattr(letter, column) for column in COLUMNS}
+        page = list(ordered.filter(pk__gt=page[-1].pk)[:PAGE])

@@ -1,0 +1,260 @@
+"""Writing down what became of running jobs, many in one transaction."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs import backoff
+from jobs.classify import Failure, fingerprint, is_outage, is_retryable
+from jobs.handlers.registry import Handler
+from jobs.models import RetryPolicy, new_id
+from jobs.transitions import Move, move_jobs
+from queueops.core.sql import run_sql
+
+from .breaker import record_answers
+from .claim import ClaimedJob
+
+logger = logging.getLogger(__name__)
+
+GIVE_BACK_SECONDS = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """`result`: JSON text or None."""
+
+    job: ClaimedJob
+    service: str
+    result: str | None
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    job: ClaimedJob
+    handler: Handler | None  # None: this process knows no handler of the kind
+    repeatable: bool
+    failure: Failure
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """The executor stops before the job could end; the attempt does not count."""
+
+    job: ClaimedJob
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    job: ClaimedJob
+    percent: int
+    message: str
+
+
+Outcome = Succeeded | Failed | GivenBack
+
+
+@dataclass(slots=True)
+class Flushed:
+    """`lost`: jobs whose write was refused because this executor does not own them any more."""
+
+    lost: set[UUID] = field(default_factory=set)
+
+
+@transaction.atomic(savepoint=False)
+def record_outcomes(
+    outcomes: Sequence[Outcome], progress: Collection[Progress] = (), *, policies: Mapping[str, backoff.Policy]
+) -> Flushed:
+    """
+    Write outcomes and progress, each guarded by its fencing token, with events, dead letters and breaker.
+
+    Args:
+        policies: Retry policies by name, see `retry_policies`.
+
+    Returns:
+        What was refused. A refused write is logged on the job and in the log; nothing else happens.
+    """
+    flushed = Flushed()
+    _write_progress(progress, flushed)
+    succeeded = [outcome for outcome in outcomes if isinstance(outcome, Succeeded)]
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    given_back = [outcome for outcome in outcomes if isinstance(outcome, GivenBack)]
+    _move(
+        "complete",
+        [
+            Move(o.job.id, token=o.job.token, result=o.result, data=f'{{"duration_ms": {o.duration_ms:.1f}}}')
+            for o in succeeded
+        ],
+        flushed,
+    )
+    _move(
+        "hand_back",
+        [Move(o.job.id, token=o.job.token, delay_seconds=GIVE_BACK_SECONDS, message=o.reason) for o in given_back],
+        flushed,
+    )
+    silent = record_answers(*_answers(succeeded, failed))
+    if failed:
+        _write_failures(failed, silent, policies, flushed)
+    if flushed.lost:
+        _log_refused([o for o in outcomes if o.job.id in flushed.lost])
+    return flushed
+
+
+def retry_policies() -> dict[str, backoff.Policy]:
+    """The RetryPolicy rows."""
+    return {
+        row.name: backoff.Policy(
+            initial=row.initial_seconds,
+            multiplier=row.multiplier,
+            max_delay=row.max_delay_seconds,
+            max_retries=row.max_retries,
+            jitter=row.jitter,  # type: ignore[arg-type]  # its choices are the Literal's values
+            window=row.window_seconds,
+        )
+        for row in RetryPolicy.objects.all()
+    }
+
+
+def bury(edge: str, failures: Mapping[UUID, tuple[str, Failure]], moves: Sequence[Move]) -> set[UUID]:
+    """
+    Fail jobs for good along `edge` and write their dead letters, in the caller's transaction.
+
+    Args:
+        failures: By job id: its kind and what failed it.
+
+    Returns:
+        The ids that moved; only they have a dead letter.
+    """
+    moved = move_jobs(edge, moves)
+    buried = [(job_id, *failures[job_id]) for job_id in moved]
+    if buried:
+        run_sql(
+            "jobs",
+            "insert_dead_letters",
+            {
+                "letters": [new_id() for _ in buried],
+                "ids": [job_id for job_id, _, _ in buried],
+                "codes": [failure.code for _, _, failure in buried],
+                "classes": [failure.error_class for _, _, failure in buried],
+                "messages": [failure.message for _, _, failure in buried],
+                "statuses": [failure.status for _, _, failure in buried],
+                "remedies": [failure.remedy for _, _, failure in buried],
+                "fingerprints": [fingerprint(kind, failure) for _, kind, failure in buried],
+            },
+        )
+    return moved
+
+
+def _write_failures(
+    failed: Sequence[Failed], silent: set[str], policies: Mapping[str, backoff.Policy], flushed: Flushed
+) -> None:
+    retries: list[Move] = []
+    waits: list[Move] = []
+    deaths: list[Move] = []
+    reasons: dict[UUID, tuple[str, Failure]] = {}
+    for outcome in failed:
+        failure, job = outcome.failure, outcome.job
+        retryable = is_retryable(failure, repeatable=outcome.repeatable)
+        delay, stop = _next_try(outcome, policies)
+        if retryable and outcome.handler and outcome.handler.service in silent and is_outage(failure):
+            waits.append(_failure_move(outcome, delay_seconds=GIVE_BACK_SECONDS))
+        elif retryable and stop is None:
+            retries.append(_failure_move(outcome, delay_seconds=delay))
+        else:
+            deaths.append(_failure_move(outcome, gave_up=stop if retryable else "not retryable"))
+            reasons[job.id] = (job.kind, failure)
+    _move("retry", retries, flushed)
+    _move("hand_back", waits, flushed)
+    flushed.lost |= {move.id for move in deaths} - bury("fail", reasons, deaths)
+
+
+def _next_try(outcome: Failed, policies: Mapping[str, backoff.Policy]) -> tuple[float, str | None]:
+    """The delay before the next retry, and why there is none (None: there is)."""
+    job, failure = outcome.job, outcome.failure
+    name = job.retry_policy or (outcome.handler.retry if outcome.handler else "moderate")
+    policy = policies.get(name) or backoff.TEMPLATES.get(name) or backoff.TEMPLATES["moderate"]
+    delay = backoff.delay(
+        policy,
+        job.retry_count,
+        chance=random.random(),  # noqa: S311 - spreads retries, protects nothing
+        retry_after=failure.retry_after,
+    )
+    used = job.window_used + outcome.duration_ms / 1000
+    return delay, backoff.exhausted(policy, job.retry_count, window_used=used, next_delay=delay)
+
+
+def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_up: str | None = None) -> Move:
+    failure = outcome.failure
+    facts = {
+        "attempt": outcome.job.retry_count + 1,
+        "error_class": failure.error_class,
+        "http_status": failure.status,
+        "outcome": failure.outcome,
+        "retry_after": failure.retry_after,
+        "duration_ms": round(outcome.duration_ms, 1),
+        "delay_seconds": delay_seconds,
+        "gave_up": gave_up,
+        "details": failure.details or None,
+    }
+    return Move(
+        outcome.job.id,
+        token=outcome.job.token,
+        delay_seconds=delay_seconds,
+        error_code=failure.code,
+        message=failure.message,
+        data=json.dumps({name: value for name, value in facts.items() if value is not None}, default=str),
+    )
+
+
+def _answers(
+    succeeded: Sequence[Succeeded], failed: Sequence[Failed]
+) -> tuple[set[str], dict[str, tuple[int, str]]]:
+    """Services that answered properly; and, of the others, how often they did not and the last error."""
+    working = {outcome.service for outcome in succeeded}
+    silent: dict[str, tuple[int, str]] = {}
+    for outcome in failed:
+        if outcome.handler is None:
+            continue
+        service = outcome.handler.service
+        if is_outage(outcome.failure):
+            silent[service] = (silent.get(service, (0, ""))[0] + 1, outcome.failure.message)
+        elif outcome.failure.outcome == "answered":
+            working.add(service)
+    return working, silent
+
+
+def _write_progress(progress: Collection[Progress], flushed: Flushed) -> None:
+    if not progress:
+        return
+    parameters = {
+        "ids": [note.job.id for note in progress],
+        "tokens": [note.job.token for note in progress],
+        "percents": [note.percent for note in progress],
+        "messages": [note.message for note in progress],
+    }
+    written = {row[0] for row in run_sql("jobs", "record_progress", parameters)}
+    flushed.lost |= set(parameters["ids"]) - written
+
+
+def _move(edge: str, moves: Sequence[Move], flushed: Flushed) -> None:
+    flushed.lost |= {move.id for move in moves} - move_jobs(edge, moves)
+
+
+def _log_refused(outcomes: Sequence[Outcome]) -> None:
+    jobs = [outcome.job for outcome in outcomes]
+    parameters = {
+        "ids": [job.id for job in jobs],
+        "tokens": [job.token for job in jobs],
+        "whats": [type(outcome).__name__.lower() for outcome in outcomes],
+    }
+    for job_id, token, what in run_sql("jobs", "log_refused_writes", parameters):
+        logger.warning("lease lost: %s of job %s with fencing token %s was refused", what, job_id, token)

@@ -1,0 +1,163 @@
+"""
+What an operator or producer does to jobs by hand, by their ids.
+
+Each function is one transaction, locks the jobs in id order, and leaves alone and reports what it does not
+apply to, so that repeating a call is safe. The events name the actor; one audit entry tells of the call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs.models import Job
+from jobs.states import Priority
+from jobs.transitions import Move, move_jobs
+from queueops.core.notify import Channel, notify
+from queueops.core.sql import run_sql
+
+from . import audit
+from .errors import InvalidDelay
+from .results import BulkResult, clean_reason, distinct_ids, required_reason
+from .submit import MAX_DELAY_SECONDS
+
+
+@transaction.atomic
+def cancel_jobs(job_ids: Iterable[UUID], *, actor: str, reason: str) -> BulkResult:
+    """
+    Cancel jobs that have not ended.
+
+    A running job's handler is told at its next await; whatever it still reports is refused.
+
+    Args:
+        job_ids: At most MAX_BULK_JOBS distinct ids.
+        actor: `user:<pk>`, `key:<prefix>`, `executor:<id>` or `system`.
+
+    Raises:
+        TooManyJobs, ReasonRequired: No job was moved.
+    """
+    ids = distinct_ids(job_ids)
+    reason = required_reason(reason)
+    moved = carry_out_cancel(ids, actor=actor, reason=reason)
+    return _audited("cancel_jobs", ids, moved, actor=actor, reason=reason)
+
+
+@transaction.atomic
+def schedule_jobs(job_ids: Iterable[UUID], *, delay: timedelta, actor: str, reason: str = "") -> BulkResult:
+    """
+    Let waiting jobs run after `delay`, counted by the database's clock; zero: as soon as limits allow.
+
+    Their state and age stay; a `scheduling` event tells of the new time.
+
+    Raises:
+        TooManyJobs, InvalidDelay: No job was changed.
+    """
+    ids = distinct_ids(job_ids)
+    reason = clean_reason(reason)
+    seconds = _seconds(delay)
+    parameters = {"ids": ids, "delay": seconds, "actor": actor, "message": reason}
+    moved = {row[0] for row in run_sql("jobs", "schedule_jobs", parameters)}
+    notify(Channel.READY)
+    return _audited("schedule_jobs", ids, moved, actor=actor, reason=reason, after={"delay_seconds": seconds})
+
+
+@transaction.atomic
+def reset_to_pending(
+    job_ids: Iterable[UUID], *, actor: str, delay: timedelta | None = None, reason: str | None = None
+) -> BulkResult:
+    """
+    Take running jobs from their executors and let them run again after `delay`, without consuming an attempt.
+
+    Their handlers are told at their next await. What they did at a provider until then is not undone.
+
+    Raises:
+        TooManyJobs, InvalidDelay: No job was moved.
+    """
+    ids = distinct_ids(job_ids)
+    reason = clean_reason(reason)
+    seconds = _seconds(delay or timedelta())
+    data = json.dumps({"actor": actor})
+    moved = move_jobs(
+        "reset", [Move(job_id, delay_seconds=seconds, data=data) for job_id in ids], message=reason
+    )
+    notify(Channel.CANCEL)
+    notify(Channel.READY)
+    return _audited(
+        "reset_to_pending", ids, moved, actor=actor, reason=reason, after={"delay_seconds": seconds}
+    )
+
+
+@transaction.atomic
+def change_priority(
+    job_ids: Iterable[UUID], *, priority: Priority, actor: str, reason: str = ""
+) -> BulkResult:
+    """
+    Give waiting jobs another priority; an `audit` event tells of it.
+
+    Their age counts on. A job that has this priority already is left alone.
+
+    Raises:
+        TooManyJobs: No job was changed.
+    """
+    ids = distinct_ids(job_ids)
+    reason = clean_reason(reason)
+    moved = carry_out_priority(ids, priority=priority, actor=actor, reason=reason)
+    return _audited("change_priority", ids, moved, actor=actor, reason=reason, after={"priority": priority})
+
+
+def carry_out_cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> set[UUID]:
+    """`cancel_jobs` in the caller's transaction, without its audit entry; returns the ids that moved."""
+    data = json.dumps({"actor": actor})
+    moved = move_jobs("cancel", [Move(job_id, data=data) for job_id in ids], message=reason)
+    notify(Channel.CANCEL)
+    return moved
+
+
+def carry_out_priority(ids: Sequence[UUID], *, priority: Priority, actor: str, reason: str) -> set[UUID]:
+    """`change_priority` in the caller's transaction, without its audit entry; returns the ids changed."""
+    parameters = {"ids": list(ids), "priority": Priority(priority).value, "actor": actor, "message": reason}
+    return {row[0] for row in run_sql("jobs", "change_priority", parameters)}
+
+
+def _seconds(delay: timedelta) -> float:
+    seconds = delay.total_seconds()
+    if not 0 <= seconds <= MAX_DELAY_SECONDS:
+        raise InvalidDelay(
+            f"A delay is between 0 and {MAX_DELAY_SECONDS:,} seconds.",
+            fields={"delay": [f"{seconds:,.0f} seconds is out of range"]},
+            given_seconds=seconds,
+            limit_seconds=MAX_DELAY_SECONDS,
+        )
+    return seconds
+
+
+def _audited(
+    action: str,
+    ids: list[UUID],
+    moved: set[UUID],
+    *,
+    actor: str,
+    reason: str,
+    after: dict[str, Any] | None = None,
+) -> BulkResult:
+    if ids:
+        audit.record(
+            actor=actor,
+            action=action,
+            target=audit.target_of("job", ids),
+            after=after,
+            moved=len(moved),
+            reason=reason,
+            project_id=_common_project(moved),
+        )
+    return BulkResult.of(ids, moved)
+
+
+def _common_project(ids: set[UUID]) -> str:
+    projects = Job.objects.filter(pk__in=ids).order_by().values_list("project_id", flat=True).distinct()[:2]
+    return projects[0] if len(projects) == 1 else ""

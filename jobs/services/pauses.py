@@ -1,0 +1,189 @@
+"""
+Pausing and resuming.
+
+A pause switch stops claims from the moment it is committed. A project and the whole installation need no
+more: the claim does not look at their jobs. The jobs of a batch, service or kind are held besides, taken out
+of the ready index, or every claim would walk over them. That follows in bounded statements, each its own
+transaction; if it is cut off, `settle_holds` completes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.models import Batch, PauseSwitch
+from queueops.core.notify import Channel, notify
+from queueops.core.sql import run_sql
+from queueops.tenancy.models import Project
+
+from . import audit
+from .errors import UnknownPauseTarget
+from .results import clean_reason
+
+HOLD_CHUNK = 5000  # rows of one statement: its locks last some tens of milliseconds
+NO_ID = UUID(int=0)
+MAX_KEY_LENGTH = 100
+
+Scope = PauseSwitch.Scope
+HOLDING = frozenset({Scope.BATCH, Scope.SERVICE, Scope.KIND})
+
+
+@dataclass(frozen=True, slots=True)
+class SettledHolds:
+    held: int
+    released: int
+
+
+def pause_batch(batch_id: UUID, *, actor: str, reason: str = "") -> int:
+    """Pause a batch; see `pause_scope`."""
+    return pause_scope(Scope.BATCH, str(batch_id), actor=actor, reason=reason)
+
+
+def resume_batch(batch_id: UUID, *, actor: str, reason: str = "") -> int:
+    """Resume a batch; see `resume_scope`."""
+    return resume_scope(Scope.BATCH, str(batch_id), actor=actor, reason=reason)
+
+
+def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
+    """
+    Stop claims of a project, service, kind or batch, or of everything (`global`, with an empty key).
+
+    Running jobs go on. Pausing what is paused changes nothing but completes its holds. Not to be called
+    inside a transaction: the switch must be committed before the holds begin.
+
+    Returns:
+        How many jobs were held; always 0 for `project` and `global`, which need no holds.
+
+    Raises:
+        UnknownPauseTarget: No such scope, project or batch. Services and kinds may be paused before their
+        first job.
+    """
+    with transaction.atomic(durable=True):
+        wanted, key, project_id = _target(scope, key)
+        reason = clean_reason(reason)
+        switch, created = PauseSwitch.objects.get_or_create(
+            scope=wanted, key=key, defaults={"reason": reason, "paused_by": actor}
+        )
+        if wanted is Scope.BATCH:
+            Batch.objects.filter(pk=key).update(paused=True)
+        audit.record(
+            actor=actor,
+            action="pause",
+            target=str(switch),
+            after={"paused": True},
+            moved=int(created),
+            reason=reason,
+            project_id=project_id,
+        )
+    return _hold(switch) if wanted in HOLDING else 0
+
+
+def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
+    """
+    Remove a pause switch and put back the jobs that no other switch covers. Not to be called inside a
+    transaction.
+
+    Returns:
+        How many jobs were put back.
+
+    Raises:
+        UnknownPauseTarget: No such scope, project or batch.
+    """
+    with transaction.atomic(durable=True):
+        wanted, key, project_id = _target(scope, key)
+        removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key).delete()
+        if wanted is Scope.BATCH:
+            Batch.objects.filter(pk=key).update(paused=False)
+        audit.record(
+            actor=actor,
+            action="resume",
+            target=f"{wanted} {key}".strip(),
+            after={"paused": False},
+            moved=removed,
+            reason=clean_reason(reason),
+            project_id=project_id,
+        )
+        notify(Channel.READY)
+    return _release() if wanted in HOLDING else 0
+
+
+def settle_holds() -> SettledHolds:
+    """
+    Make the holds agree with the switches: what a killed process left half done, and jobs that arrived
+    meanwhile.
+
+    For house-keeping; not to be called inside a transaction. Costs one short statement a switch when all
+    agrees.
+    """
+    switches = PauseSwitch.objects.filter(scope__in=HOLDING)
+    return SettledHolds(held=sum(_hold(switch) for switch in switches), released=_release())
+
+
+def _target(scope: str, key: str) -> tuple[Scope, str, str]:
+    """The scope, the key as switches keep it, and the project it belongs to, if it is of one."""
+    try:
+        wanted = Scope(scope)
+        key = str(UUID(key)) if wanted is Scope.BATCH else key
+    except ValueError:
+        raise _unknown(scope, key) from None
+    project_id = ""
+    if wanted is Scope.BATCH:
+        found = Batch.objects.filter(pk=key).values_list("project_id", flat=True).first()
+        project_id = found or ""
+        exists = found is not None
+    elif wanted is Scope.PROJECT:
+        project_id = key
+        exists = Project.objects.filter(pk=key).exists()
+    else:
+        exists = not key if wanted is Scope.GLOBAL else 0 < len(key) <= MAX_KEY_LENGTH and "\0" not in key
+    if not exists:
+        raise _unknown(scope, key)
+    return wanted, key, project_id
+
+
+def _unknown(scope: str, key: str) -> UnknownPauseTarget:
+    return UnknownPauseTarget(f"There is no {scope} {key!r} to pause.", scope=scope, key=key)
+
+
+def _hold(switch: PauseSwitch) -> int:
+    parameters = {
+        "scope": switch.scope,
+        "key": switch.key,
+        "batch": UUID(switch.key) if switch.scope == Scope.BATCH else None,
+        "service": switch.key if switch.scope == Scope.SERVICE else None,
+        "kind": switch.key if switch.scope == Scope.KIND else None,
+        "most": HOLD_CHUNK,
+    }
+    if switch.scope == Scope.KIND:
+        parameters["service"] = _service_of(switch.key)
+    total = 0
+    while True:
+        with transaction.atomic(durable=True):
+            [(found, held)] = run_sql("jobs", "hold_jobs", parameters)
+        total += held
+        if found < HOLD_CHUNK or not held:  # none held of many found: the switch was removed meanwhile
+            return total
+
+
+def _service_of(kind: str) -> str | None:
+    try:
+        return find_handler(kind).service
+    except UnknownKind:
+        return None
+
+
+def _release() -> int:
+    total, after = 0, NO_ID
+    while True:
+        with transaction.atomic(durable=True):
+            [(released, last)] = run_sql("jobs", "release_held_jobs", {"after": after, "most": HOLD_CHUNK})
+            if released:
+                notify(Channel.READY)
+        total += released
+        if last is None:
+            return total
+        after = last

@@ -1,0 +1,25 @@
+-- Give waiting jobs another priority, and log it. Age counts on: eligible_since stays.
+--
+-- params  ids; priority; actor, message: what the event says
+-- locks   the rows, in id order; waits rather than skips
+-- clock   now(): the transaction's start
+-- returns the ids changed; a missing one does not wait, or has this priority already
+WITH candidate AS MATERIALIZED (
+    SELECT id, priority FROM jobs_job
+     WHERE id = ANY(%(ids)s::uuid[]) AND status IN ('queued', 'rate_limited', 'retried')
+       AND priority <> %(priority)s::text
+     ORDER BY id
+       FOR UPDATE
+), moved AS (
+    UPDATE jobs_job AS job
+       SET priority = %(priority)s::text, updated_at = now()
+      FROM candidate
+     WHERE job.id = candidate.id
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, candidate.priority AS from_priority
+), logged AS (
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, message, data)
+    SELECT id, project_id, user_id, batch_id, 'audit', %(message)s::text,
+           jsonb_build_object('from_priority', from_priority, 'priority', %(priority)s::text, 'actor', %(actor)s::text)
+      FROM moved
+)
+SELECT id FROM moved

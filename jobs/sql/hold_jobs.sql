@@ -1,0 +1,58 @@
+-- Take jobs that a pause switch covers out of the ready index, a bounded number a statement.
+--
+-- Claims refuse them from the moment the switch is committed; holding keeps the heads of the index free of rows
+-- that every claim would have to skip. Running ones are held too: they come back when they are retried.
+--
+-- params  scope, key: the switch; batch, service, kind: what it covers, null for what it does not go by
+--         (a kind's service too where known: the indexes begin with it); most: bound of one statement
+-- locks   the switch's row, shared, so that a resume that removes it comes before or after, never between;
+--         then the held rows, in id order
+-- clock   now(): the transaction's start
+-- returns one row: how many were found, and how many of them were held
+WITH switch AS MATERIALIZED (
+    SELECT id FROM jobs_pauseswitch WHERE scope = %(scope)s::text AND key = %(key)s::text
+       FOR KEY SHARE
+), found AS MATERIALIZED (
+    (SELECT id FROM jobs_job
+      WHERE batch_id = %(batch)s::uuid AND NOT held
+        AND status IN ('queued', 'rate_limited', 'dispatched', 'in_progress', 'retried')
+      LIMIT %(most)s::int)
+    UNION
+    (SELECT id FROM jobs_job
+      WHERE %(batch)s::uuid IS NULL AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+        AND (service = %(service)s::text OR %(service)s::text IS NULL)
+        AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
+      LIMIT %(most)s::int)
+    UNION
+    (SELECT id FROM jobs_job
+      WHERE %(batch)s::uuid IS NULL AND status = 'rate_limited' AND NOT held
+        AND (service = %(service)s::text OR %(service)s::text IS NULL)
+        AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
+      LIMIT %(most)s::int)
+    UNION
+    (SELECT id FROM jobs_job
+      WHERE %(batch)s::uuid IS NULL AND scheduled_at IS NOT NULL AND status IN ('queued', 'retried') AND NOT held
+        AND (service = %(service)s::text OR %(service)s::text IS NULL)
+        AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
+      LIMIT %(most)s::int)
+    UNION
+    (SELECT id FROM jobs_job
+      WHERE %(batch)s::uuid IS NULL AND status IN ('dispatched', 'in_progress') AND NOT held
+        AND (service = %(service)s::text OR %(service)s::text IS NULL)
+        AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
+      LIMIT %(most)s::int)
+    LIMIT %(most)s::int
+), candidate AS MATERIALIZED (
+    SELECT id FROM jobs_job
+     WHERE id = ANY(ARRAY(SELECT id FROM found)) AND NOT held
+       AND status IN ('queued', 'rate_limited', 'dispatched', 'in_progress', 'retried')
+       AND EXISTS (SELECT FROM switch)
+     ORDER BY id
+       FOR UPDATE
+), moved AS (
+    UPDATE jobs_job AS job SET held = true, updated_at = now()
+      FROM candidate
+     WHERE job.id = candidate.id
+    RETURNING job.id
+)
+SELECT (SELECT count(*) FROM found)::int AS found, (SELECT count(*) FROM moved)::int AS held

@@ -1,0 +1,27 @@
+-- Put held jobs that no pause switch covers any more back, a bounded number a statement, in id order.
+--
+-- params  after: the last id the statement before looked at; most: rows looked at in one statement
+-- locks   the released rows, in id order
+-- clock   now(): the transaction's start
+-- returns one row: how many were released, and the last id looked at (null: none was left)
+WITH looked_at AS MATERIALIZED (
+    SELECT id FROM jobs_job
+     WHERE held AND id > %(after)s::uuid
+     ORDER BY id
+     LIMIT %(most)s::int
+), candidate AS MATERIALIZED (
+    SELECT id FROM jobs_job AS job
+     WHERE id = ANY(ARRAY(SELECT id FROM looked_at)) AND held
+       AND NOT EXISTS (SELECT FROM jobs_pauseswitch AS switch
+                        WHERE (switch.scope = 'batch' AND switch.key = job.batch_id::text)
+                           OR (switch.scope = 'service' AND switch.key = job.service)
+                           OR (switch.scope = 'kind' AND switch.key = job.kind))
+     ORDER BY id
+       FOR UPDATE OF job
+), moved AS (
+    UPDATE jobs_job AS job SET held = false, updated_at = now()
+      FROM candidate
+     WHERE job.id = candidate.id
+    RETURNING job.id
+)
+SELECT (SELECT count(*) FROM moved)::int AS released, (SELECT id FROM looked_at ORDER BY id DESC LIMIT 1) AS last
