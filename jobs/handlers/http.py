@@ -97,6 +97,7 @@ async def close() -> None:
 
 
 def shared_client() -> OutboundClient:
+    """Return the running loop's client, made at its first call."""
     return _clients.setdefault(asyncio.get_running_loop(), OutboundClient())
 
 

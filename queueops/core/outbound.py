@@ -29,7 +29,7 @@ SENSITIVE_HEADER = re.compile(
     re.IGNORECASE,
 )
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_UNSAFE_IN_HEADER_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_UNSAFE_IN_HEADER_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _REDIRECTS_OF_READS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_OF_WRITES = frozenset({307, 308})
 _FIRST_ERROR_STATUS = 400

@@ -75,7 +75,8 @@ NOT_PUBLIC_V6: tuple[Network, ...] = tuple(
     )
 )
 
-_UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
+_UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\\ud800-\udfff]")
+_NAME = re.compile(r"(?=.{1,253}\.?\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.IGNORECASE)
 _CREDENTIALS_IN_URL = re.compile(r"[^/?#]*//[^/?#]*@")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
 
@@ -185,30 +186,33 @@ def parse_target(text: str, *, policy: OutboundPolicy) -> URL:
         raise OutboundRefused("The URL names no host.")
     if _CREDENTIALS_IN_URL.match(text):
         raise OutboundRefused("Put credentials into a header, not into the URL.", host=host)
-    if "%" in host:
-        raise OutboundRefused("The host is not a plain name or address.", host=host)
-    _check_literal(host, policy)
+    _check_host(host, policy)
     return url.with_fragment(None)
 
 
-def _check_literal(host: str, policy: OutboundPolicy) -> None:
+def _check_host(host: str, policy: OutboundPolicy) -> None:
     try:
         literal = ip_address(host)
     except ValueError:
-        # 127.1, 0x7f000001, 2130706433: the system's resolver takes these for addresses.
-        if _NUMBER.fullmatch(host.rstrip(".").rsplit(".", 1)[-1]):
+        if not _is_name(host):
             raise OutboundRefused(
-                f"{host} is neither a name nor an address in its usual form.", host=host
+                f"{host[:253]} is neither a name nor an address in its usual form.", host=host
             ) from None
         return
+    if "%" in host:
+        raise OutboundRefused("The host has a zone.", host=host)
     policy.check(host, str(literal))
 
 
+def _is_name(host: str) -> bool:
+    # 127.1, 0x7f000001, 2130706433: the system's resolver takes these for addresses.
+    return bool(_NAME.fullmatch(host)) and not _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2])
+
+
 def _host_name(entry: str) -> str:
-    name = entry.rstrip(".").lower()
-    if not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", name) or _NUMBER.fullmatch(name.rsplit(".", 1)[-1]):
+    if not _is_name(entry):
         raise ValueError(f"{entry!r} is neither a host name nor a network.")
-    return name
+    return entry.rstrip(".").lower()
 
 
 def _within(inner: Network, outer: Network) -> bool:

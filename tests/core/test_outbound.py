@@ -352,6 +352,7 @@ def test_a_body_of_exactly_the_cap_is_whole():
         {"X-A": "1\r\nX-Evil: 1"},
         {"X-A": "1\nX-Evil: 1"},
         {"X-A": "1\x00"},
+        {"X-A": "\ud800"},
         {"X-A\r\nX-Evil": "1"},
         {"X A": "1"},
         {"X-A:": "1"},

@@ -138,6 +138,13 @@ def test_an_allow_list_that_would_lift_more_than_private_networks_is_refused(ent
         "http://[fe80::1%25eth0]/",
         "http://127.0.0.1%00.example/",
         "http://name.example/" + "a" * 9_000,
+        "http://name.example/\ud800",
+        "http://*/",
+        "http://a..example/",
+        "http://.example/",
+        "http://name.example../",
+        "http://" + "a" * 64 + ".example/",
+        "http://" + "a." * 130 + "example/",
     ],
 )
 def test_a_url_that_is_not_plain_is_refused(url):

@@ -332,13 +332,13 @@ def test_calls_of_one_loop_share_a_client_and_closing_forgets_it():
     async def scenario():
         async with serving(answering(text="ok")) as url:
             await carry_out(url=url)
-            first = http._client()
+            first = http.shared_client()
             await carry_out(url=url)
-            assert http._client() is first
+            assert http.shared_client() is first
             await http.close()
             await http.close()
             await carry_out(url=url)
-            assert http._client() is not first
+            assert http.shared_client() is not first
             await http.close()
 
     asyncio.run(scenario())
@@ -365,6 +365,7 @@ def test_calls_of_one_loop_share_a_client_and_closing_forgets_it():
         ({"headers": {"X-A": "x" * 20_000}}, "characters of headers"),
         ({"method": "POST", "text": "a", "json": {}}, "not both"),
         ({"text": "a"}, "has no body"),
+        ({"method": "POST", "text": "\ud800"}, "surrogates not allowed"),
         ({"method": "POST", "json": float("nan")}, "not JSON compliant"),
         ({"expected_statuses": []}, "at least 1"),
         ({"expected_statuses": ["2xx"]}, "no range"),

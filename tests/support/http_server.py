@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 
 from aiohttp import web
 
@@ -59,14 +59,12 @@ async def raw_server(answer: bytes, *, stay_open: bool = False) -> AsyncIterator
     released = asyncio.Event()
 
     async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with suppress(asyncio.IncompleteReadError, ConnectionError), closing(writer):
             heads.append(await reader.readuntil(b"\r\n\r\n"))
             writer.write(answer)
             await writer.drain()
             if stay_open:
                 await released.wait()
-        finally:
-            writer.close()
 
     server = await asyncio.start_server(answering, "127.0.0.1", 0)
     try:
