@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import cast
 from uuid import UUID
 
@@ -392,6 +393,12 @@ def test_a_payload_survives_being_stored(by_alias):
     request = HttpRequest.model_validate(payload)
     stored = json.loads(json.dumps(request.model_dump(mode="json", by_alias=by_alias)))
     assert HttpRequest.model_validate(stored) == request
+
+
+def test_the_guide_names_every_field():
+    guide = (Path(__file__).parents[2] / "docs/how-to/http-request.md").read_text()
+    names = {field.alias or name for name, field in HttpRequest.model_fields.items()}
+    assert {name for name in names if f"`{name}`" not in guide} == set()
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ from http.client import RemoteDisconnected
 import pytest
 
 from sandbox.gate import SlidingWindow
+from sandbox.knobs import Knobs
 from sandbox.ledger import MAX_CALLS, Ledger
+from sandbox.server import make_app
 from tests.support.processes import wait_for
 from tests.support.sandbox import ROOT, Sandbox
 
@@ -312,3 +314,15 @@ def test_a_port_that_cannot_be_used_is_said(sandbox, port, code):
     assert ended.returncode == code
     assert "Traceback" not in ended.stderr
     assert "port" in ended.stderr
+
+
+def test_the_sandbox_runs_without_django():
+    probe = "import sys, sandbox.__main__; sys.exit('django' in sys.modules or 'queueops' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", probe], cwd=ROOT, timeout=30, check=False).returncode == 0
+
+
+def test_the_guide_names_every_knob_and_address():
+    guide = (ROOT / "docs/how-to/sandbox.md").read_text()
+    assert {name for name in Knobs.model_fields if f"| `{name}` |" not in guide} == set()
+    paths = {resource.canonical for resource in make_app().router.resources()}
+    assert {path for path in paths if path not in guide} == set()
