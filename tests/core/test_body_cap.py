@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ serve(application, host="127.0.0.1", port=int(sys.argv[1]), limits=BodyLimits(10
 def exchange(path: str, chunks: list[bytes], *, headers: dict[bytes, bytes] | None = None):
     """Send chunks through the cap, and return (bytes the application read, what was sent)."""
     read: list[bytes] = []
-    sent: list[dict] = []
+    sent: list[dict[str, Any]] = []
     pending = list(chunks)
 
     async def application(scope, receive, send):

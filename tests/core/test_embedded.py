@@ -38,7 +38,7 @@ print(development_secret_key(Path(sys.argv[1])))
 
 def scalar(server: EmbeddedServer, statement: str) -> object:
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        row = connection.execute(statement).fetchone()  # type: ignore[call-overload]
+        row = connection.execute(statement).fetchone()
         assert row is not None
         return row[0]
 
