@@ -97,8 +97,9 @@ class Command(BaseCommand):
             ChildSpec("workers", python_command(manage, "qcluster"), stop_seconds=grace),
         ]
         if demo and importlib.util.find_spec("sandbox"):
+            port = str(settings.QUEUEOPS.sandbox_port)
             # First to start and last to stop: draining jobs still call it.
-            children.insert(0, ChildSpec("sandbox", python_command("-m", "sandbox")))
+            children.insert(0, ChildSpec("sandbox", python_command("-m", "sandbox", "--port", port)))
         if demo and "seed_demo" in get_commands():
             children.append(ChildSpec("demo", python_command(manage, "seed_demo"), once=True))
         return children
