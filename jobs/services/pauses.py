@@ -164,7 +164,7 @@ def _hold(switch: PauseSwitch) -> int:
     while True:
         with transaction.atomic(durable=True):
             [(found, held)] = run_sql("jobs", "hold_jobs", parameters)
-        total += held
+        total += int(held)
         if found < HOLD_CHUNK or not held:  # none held of many found: the switch was removed meanwhile
             return total
 
@@ -183,7 +183,7 @@ def _release() -> int:
             [(released, last)] = run_sql("jobs", "release_held_jobs", {"after": after, "most": HOLD_CHUNK})
             if released:
                 notify(Channel.READY)
-        total += released
+        total += int(released)
         if last is None:
             return total
         after = last

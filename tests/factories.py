@@ -1,0 +1,166 @@
+"""Rows for tests, made the way real ones are: the database's guard and the counts see nothing odd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db import connection
+
+from jobs.handlers.registry import find_handler
+from jobs.models import Batch, DeadLetter, Job, new_id
+from jobs.services.submit import JobSpec, PreparedJob, insert_prepared
+from jobs.states import JobState
+from jobs.transitions import Move, move_jobs
+from queueops.tenancy.models import Project
+
+KIND = "http.request"
+PAYLOAD = '{"method": "GET", "url": "http://127.0.0.1:9/"}'
+SPEC_FIELDS = frozenset(JobSpec.model_fields) - {"kind", "payload", "cost"}
+
+# The edges from queued to each state; `dispatch` stands for a claim.
+WAYS: dict[JobState, tuple[str, ...]] = {
+    JobState.QUEUED: (),
+    JobState.RATE_LIMITED: ("park",),
+    JobState.RETRIED: ("back_off",),
+    JobState.DISPATCHED: ("dispatch",),
+    JobState.IN_PROGRESS: ("dispatch", "start"),
+    JobState.COMPLETED: ("dispatch", "start", "complete"),
+    JobState.FAILED: ("dispatch", "start", "fail"),
+    JobState.CANCELLED: ("cancel",),
+}
+
+
+def make_project(project_id: str = "acme", **fields: Any) -> Project:
+    """The project of that id, made if there is none."""
+    return Project.objects.get_or_create(pk=project_id, defaults={"name": project_id, **fields})[0]
+
+
+def make_batch(*, project: str = "acme", **fields: Any) -> Batch:
+    return Batch.objects.create(project=make_project(project), **{"submitted_by": "key:test", **fields})
+
+
+def make_job(**fields: Any) -> Job:
+    """One job; see `make_jobs`."""
+    return make_jobs(1, **fields)[0]
+
+
+def make_jobs(
+    count: int,
+    *,
+    state: JobState = JobState.QUEUED,
+    project: str = "acme",
+    batch: Batch | None = None,
+    kind: str = KIND,
+    service: str | None = None,
+    payload: str = PAYLOAD,
+    cost: int = 1,
+    **fields: Any,
+) -> list[Job]:
+    """
+    Insert jobs and move them along legal edges to `state`.
+
+    Args:
+        payload: JSON text; by default one that http.request takes.
+        fields: Those of JobSpec; others are columns, written afterwards.
+    """
+    make_project(project)
+    template = find_handler(KIND)
+    handler = replace(template, kind=kind, service=service or template.service)
+    spec = JobSpec(kind=kind, **{name: value for name, value in fields.items() if name in SPEC_FIELDS})
+    prepared = [PreparedJob(new_id(), handler, spec, payload, cost) for _ in range(count)]
+    ids = [job.id for job in prepared]
+    inserted = insert_prepared(prepared, project_id=project, actor="key:test", batch=batch)
+    assert inserted == set(ids)
+    for edge in WAYS[state]:
+        move_along(edge, ids)
+    columns = {name: value for name, value in fields.items() if name not in SPEC_FIELDS}
+    if columns:
+        Job.objects.filter(pk__in=ids).update(**columns)
+    return list(Job.objects.filter(pk__in=ids).order_by("pk"))
+
+
+def make_dead_letter(**fields: Any) -> DeadLetter:
+    """One open dead letter; see `make_dead_letters`."""
+    return make_dead_letters(1, **fields)[0]
+
+
+def make_dead_letters(count: int, **fields: Any) -> list[DeadLetter]:
+    """
+    Failed jobs with their open dead letters.
+
+    Args:
+        fields: Columns of DeadLetter where it has them, else those of `make_jobs`.
+    """
+    shared = {"kind", "project", "payload", "batch_id", "service"}
+    own = {field.name for field in DeadLetter._meta.get_fields()} - shared
+    jobs = make_jobs(
+        count, state=JobState.FAILED, **{name: value for name, value in fields.items() if name not in own}
+    )
+    letters = [
+        DeadLetter(
+            job=job,
+            project_id=job.project_id,
+            batch_id=job.batch_id,
+            kind=job.kind,
+            service=job.service,
+            payload=job.payload,
+            **{
+                "error_code": "not_found",
+                "error_class": "ProviderError",
+                "error_message": "HTTP 404",
+                "http_status": 404,
+                "remediation": "check the identifiers",
+                "attempts": [],
+                "retry_count": job.retry_count,
+                "crash_count": job.crash_count,
+                "fingerprint": "f" * 32,
+                **{name: value for name, value in fields.items() if name in own},
+            },
+        )
+        for job in jobs
+    ]
+    DeadLetter.objects.bulk_create(letters)
+    return list(DeadLetter.objects.filter(job__in=jobs).order_by("pk"))
+
+
+def move_along(edge: str, ids: list[UUID]) -> None:
+    """Move every one of the jobs along an edge, with the lease that it needs."""
+    if edge == "dispatch":
+        _dispatch(ids)
+        return
+    tokens = dict(Job.objects.filter(pk__in=ids).values_list("pk", "fencing_token"))
+    delay = 60.0 if edge in {"park", "back_off"} else None
+    moved = move_jobs(edge, [Move(one, token=tokens[one], delay_seconds=delay) for one in ids])
+    assert moved == set(ids), f"{edge} moved {len(moved)} of {len(ids)} jobs"
+
+
+def _dispatch(ids: list[UUID]) -> None:
+    """What claim_jobs.sql does, but to given jobs: a claim chooses by priority and age."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            WITH moved AS (
+                UPDATE jobs_job SET status = 'dispatched', executor = %(executor)s, updated_at = now(),
+                       fencing_token = nextval('jobs_fencing_token'),
+                       lease_expires_at = now() + interval '1 minute'
+                 WHERE id = ANY(%(ids)s) RETURNING *
+            ), logged AS (
+                INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type,
+                                           from_status, to_status)
+                SELECT id, project_id, user_id, batch_id, 'state_change', 'queued', 'dispatched' FROM moved
+            )
+            INSERT INTO jobs_jobcount AS total (project_id, batch_id, shard, queued, dispatched)
+            SELECT project_id, coalesce(batch_id, '00000000-0000-0000-0000-000000000000'), pg_backend_pid(),
+                   -count(*), count(*)
+              FROM moved
+             GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
+            HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
+             ORDER BY 1, 2
+            ON CONFLICT (project_id, batch_id, shard) DO UPDATE
+               SET queued = total.queued + excluded.queued,
+                   dispatched = total.dispatched + excluded.dispatched
+            """,
+            {"ids": ids, "executor": uuid4()},
+        )

@@ -1,0 +1,283 @@
+"""What operators do to jobs by hand."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from uuid import uuid4
+
+import psycopg
+import pytest
+from django.db import connection, connections, transaction
+
+from jobs.models import AuditEntry, Job, JobEvent, new_id
+from jobs.services import operate
+from jobs.services.errors import InvalidDelay, ReasonRequired
+from jobs.services.results import MAX_BULK_JOBS
+from jobs.services.snapshots import project_counts
+from jobs.services.submit import TooManyJobs
+from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
+from jobs.transitions import Move, move_jobs
+from tests.factories import make_job, make_jobs, move_along
+
+ACTOR = "user:7"
+MINUTE = timedelta(minutes=1)
+
+
+def last_event(job: Job) -> JobEvent:
+    event = JobEvent.objects.filter(job_id=job.pk).order_by("-id").first()
+    assert event is not None
+    return event
+
+
+def delay_of(job: Job) -> float:
+    """Seconds from the transaction's time until the job may run, by the database's clock."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM scheduled_at - updated_at)::float8 FROM jobs_job WHERE id = %s",
+            [job.pk],
+        )
+        [seconds] = cursor.fetchone()
+    return float(seconds)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", sorted(WAITING | RUNNING))
+def test_a_job_that_has_not_ended_can_be_cancelled(state):
+    job = make_job(state=state)
+    result = operate.cancel_jobs([job.pk], actor=ACTOR, reason="not wanted")
+    job.refresh_from_db()
+    assert (result.moved, result.unmoved) == ([job.pk], [])
+    assert (job.status, job.lease_expires_at) == (JobState.CANCELLED, None)
+    event = last_event(job)
+    assert (event.from_status, event.to_status, event.message) == (state, "cancelled", "not wanted")
+    assert event.data == {"actor": ACTOR}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_a_job_that_has_ended_is_left_alone_by_every_operation(state):
+    job = make_job(state=state)
+    events = JobEvent.objects.filter(job_id=job.pk).count()
+    results = [
+        operate.cancel_jobs([job.pk], actor=ACTOR, reason="late"),
+        operate.schedule_jobs([job.pk], delay=MINUTE, actor=ACTOR),
+        operate.reset_to_pending([job.pk], actor=ACTOR),
+        operate.change_priority([job.pk], priority=Priority.URGENT, actor=ACTOR),
+    ]
+    assert [(result.moved, result.unmoved) for result in results] == [([], [job.pk])] * 4
+    assert JobEvent.objects.filter(job_id=job.pk).count() == events
+
+
+@pytest.mark.django_db
+def test_unknown_and_repeated_ids_are_reported_once_in_the_order_given():
+    first, second = make_jobs(2)
+    unknown = uuid4()
+    result = operate.cancel_jobs([second.pk, unknown, first.pk, second.pk], actor=ACTOR, reason="x")
+    assert (result.moved, result.unmoved) == ([second.pk, first.pk], [unknown])
+
+
+@pytest.mark.django_db
+def test_a_call_writes_one_audit_entry_with_what_moved():
+    jobs = make_jobs(3)
+    operate.cancel_jobs([job.pk for job in jobs] + [uuid4()], actor=ACTOR, reason="not wanted")
+    entry = AuditEntry.objects.get()
+    assert (entry.actor, entry.action, entry.target) == (ACTOR, "cancel_jobs", "4 jobs")
+    assert (entry.moved, entry.reason, entry.project_id) == (3, "not wanted", "acme")
+
+
+@pytest.mark.django_db
+def test_the_audit_entry_names_no_project_when_the_jobs_are_of_several():
+    jobs = [make_job(project="acme"), make_job(project="globex")]
+    operate.cancel_jobs([job.pk for job in jobs], actor=ACTOR, reason="x")
+    assert AuditEntry.objects.get().project_id == ""
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("reason", ["", "  ", "\0"])
+def test_cancelling_without_a_reason_is_refused(reason):
+    job = make_job()
+    with pytest.raises(ReasonRequired) as caught:
+        operate.cancel_jobs([job.pk], actor=ACTOR, reason=reason)
+    assert (caught.value.code, caught.value.status) == ("reason_required", 422)
+    job.refresh_from_db()
+    assert job.status == JobState.QUEUED
+
+
+@pytest.mark.django_db
+def test_more_ids_than_one_transaction_should_lock_are_refused():
+    job = make_job()
+    with pytest.raises(TooManyJobs):
+        operate.cancel_jobs([job.pk, *(new_id() for _ in range(MAX_BULK_JOBS))], actor=ACTOR, reason="x")
+    job.refresh_from_db()
+    assert job.status == JobState.QUEUED
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", sorted(WAITING))
+def test_scheduling_gives_a_waiting_job_a_new_time_and_keeps_its_state_and_age(state):
+    job = make_job(state=state)
+    assert operate.schedule_jobs([job.pk], delay=MINUTE * 10, actor=ACTOR, reason="quota").moved == [job.pk]
+    scheduled = Job.objects.get(pk=job.pk)
+    assert delay_of(job) == 600
+    assert (scheduled.status, scheduled.eligible_since) == (state, job.eligible_since)
+    event = last_event(job)
+    assert (event.event_type, event.from_status, event.to_status, event.message) == (
+        "scheduling",
+        None,
+        None,
+        "quota",
+    )
+    assert event.data["delay_seconds"] == 600
+    assert event.data["actor"] == ACTOR
+    assert event.data["scheduled_at"].startswith(f"{scheduled.scheduled_at:%Y-%m-%dT%H:%M}")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", sorted(WAITING))
+def test_scheduling_without_delay_lets_a_job_run_now(state):
+    job = make_job(state=state, delay_seconds=3600 if state == JobState.QUEUED else None)
+    operate.schedule_jobs([job.pk], delay=timedelta(), actor=ACTOR)
+    job.refresh_from_db()
+    if state == JobState.QUEUED:
+        assert job.scheduled_at is None
+    else:
+        assert delay_of(job) == 0
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", sorted(RUNNING))
+def test_scheduling_leaves_a_running_job_to_reset(state):
+    job = make_job(state=state)
+    assert operate.schedule_jobs([job.pk], delay=MINUTE, actor=ACTOR).unmoved == [job.pk]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("delay", [timedelta(seconds=-1), timedelta(days=10_000)])
+def test_a_delay_out_of_range_is_refused(delay):
+    job = make_job()
+    with pytest.raises(InvalidDelay):
+        operate.schedule_jobs([job.pk], delay=delay, actor=ACTOR)
+    with pytest.raises(InvalidDelay):
+        operate.reset_to_pending([job.pk], delay=delay, actor=ACTOR)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", sorted(RUNNING))
+@pytest.mark.parametrize(("delay", "seconds"), [(None, 0), (MINUTE, 60)])
+def test_a_reset_takes_a_running_job_back_without_consuming_an_attempt(state, delay, seconds):
+    job = make_job(state=state)
+    assert operate.reset_to_pending([job.pk], delay=delay, reason="stuck", actor=ACTOR).moved == [job.pk]
+    reset = Job.objects.get(pk=job.pk)
+    assert (reset.status, reset.lease_expires_at) == (JobState.RETRIED, None)
+    assert (reset.retry_count, reset.crash_count, reset.deferral_count) == (0, 0, 0)
+    assert delay_of(job) == seconds
+    assert last_event(job).data["actor"] == ACTOR
+
+
+@pytest.mark.django_db
+def test_the_executor_that_a_job_was_taken_from_can_not_complete_it():
+    job = make_job(state=JobState.IN_PROGRESS)
+    operate.reset_to_pending([job.pk], actor=ACTOR)
+    late = Move(job.pk, token=job.fencing_token)
+    assert move_jobs("complete", [late]) == set()
+    move_jobs("release", [Move(job.pk)])
+    move_along("dispatch", [job.pk])
+    move_along("start", [job.pk])
+    assert move_jobs("complete", [late]) == set()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", sorted(WAITING))
+def test_a_waiting_job_takes_another_priority_and_keeps_its_age(state):
+    job = make_job(state=state)
+    assert operate.change_priority([job.pk], priority=Priority.URGENT, actor=ACTOR).moved == [job.pk]
+    changed = Job.objects.get(pk=job.pk)
+    assert (changed.priority, changed.status, changed.eligible_since) == ("urgent", state, job.eligible_since)
+    event = last_event(job)
+    assert event.event_type == "audit"
+    assert event.data == {"from_priority": "normal", "priority": "urgent", "actor": ACTOR}
+    assert operate.change_priority([job.pk], priority=Priority.URGENT, actor=ACTOR).unmoved == [job.pk]
+
+
+@pytest.mark.django_db
+def test_counts_follow_operations():
+    waiting, running = make_jobs(3), make_jobs(2, state=JobState.IN_PROGRESS)
+    operate.cancel_jobs([waiting[0].pk], actor=ACTOR, reason="x")
+    operate.reset_to_pending([running[0].pk], actor=ACTOR)
+    counts = {state: count for state, count in project_counts("acme").items() if count}
+    assert counts == {"queued": 2, "cancelled": 1, "retried": 1, "in_progress": 1}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_executors_are_told_at_commit_that_running_jobs_were_taken_from_them():
+    job = make_job(state=JobState.IN_PROGRESS)
+    with psycopg.connect(
+        **connection.get_connection_params() | {"cursor_factory": None}, autocommit=True
+    ) as listener:
+        listener.execute("LISTEN queueops_cancel")
+        with transaction.atomic():
+            operate.cancel_jobs([job.pk], actor=ACTOR, reason="x")
+            assert list(listener.notifies(timeout=0, stop_after=1)) == []
+        [notice] = listener.notifies(timeout=10, stop_after=1)
+        assert notice.channel == "queueops_cancel"
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_a_job_is_either_cancelled_or_completed_when_both_come_at_once():
+    jobs = make_jobs(30, state=JobState.IN_PROGRESS)
+    start = threading.Barrier(2)
+    won: dict[str, set] = {}
+
+    def cancel() -> None:
+        start.wait(timeout=10)
+        for job in reversed(jobs):
+            won.setdefault("cancelled", set()).update(
+                operate.cancel_jobs([job.pk], actor=ACTOR, reason="x").moved
+            )
+        connections.close_all()
+
+    def complete() -> None:
+        start.wait(timeout=10)
+        for job in jobs:
+            with transaction.atomic():
+                moved = move_jobs("complete", [Move(job.pk, token=job.fencing_token)])
+            won.setdefault("completed", set()).update(moved)
+        connections.close_all()
+
+    threads = [threading.Thread(target=target) for target in (cancel, complete)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert won["cancelled"] | won["completed"] == {job.pk for job in jobs}
+    assert not won["cancelled"] & won["completed"]
+    for status, ids in won.items():
+        assert set(Job.objects.filter(status=status).values_list("pk", flat=True)) == ids
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_calls_over_the_same_jobs_in_opposite_orders_do_not_deadlock():
+    ids = [job.pk for job in make_jobs(200)]
+    start = threading.Barrier(2)
+    changed: list[int] = []
+
+    def change(order: list, priorities: list[Priority]) -> None:
+        start.wait(timeout=10)
+        changed.extend(
+            len(operate.change_priority(order, priority=priority, actor=ACTOR).moved)
+            for priority in priorities
+        )
+        connections.close_all()
+
+    threads = [
+        threading.Thread(target=change, args=(ids, [Priority.LOW, Priority.URGENT] * 10)),
+        threading.Thread(target=change, args=(ids[::-1], [Priority.URGENT, Priority.LOW] * 10)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert len(changed) == 40
