@@ -34,12 +34,20 @@ DEFAULT_RULES: dict[Priority, Rule] = {
     Priority.URGENT: Rule(base=100, cap=100),
     Priority.NORMAL: Rule(base=10, cap=99, first_after=900, first_score=20, step=3600),
     Priority.LOW: Rule(
-        base=1, cap=9, first_after=1800, first_score=5, step=1800, promote_after=7200, promote_to=Priority.NORMAL
+        base=1,
+        cap=9,
+        first_after=1800,
+        first_score=5,
+        step=1800,
+        promote_after=7200,
+        promote_to=Priority.NORMAL,
     ),
 }
 
 
-def effective_priority(tier: Priority, age_seconds: float, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> int:
+def effective_priority(
+    tier: Priority, age_seconds: float, rules: Mapping[Priority, Rule] = DEFAULT_RULES
+) -> int:
     """The score of a job of `tier` that has been eligible for `age_seconds`."""
     rule = rules[tier]
     if rule.promote_after is not None and rule.promote_to is not None and age_seconds >= rule.promote_after:
@@ -61,5 +69,6 @@ def class_of(score: int, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> Prio
 def _unpromoted(rules: Mapping[Priority, Rule]) -> dict[Priority, Rule]:
     """Promotion happens once: two rules that promote to each other would never end."""
     return {
-        tier: Rule(rule.base, rule.cap, rule.first_after, rule.first_score, rule.step) for tier, rule in rules.items()
+        tier: Rule(rule.base, rule.cap, rule.first_after, rule.first_score, rule.step)
+        for tier, rule in rules.items()
     }

@@ -61,16 +61,23 @@ class AgingRule(models.Model):
     first_after_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: never rises.")
     first_score = models.PositiveSmallIntegerField(null=True, blank=True)
     step_seconds = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Then one point more each time this passes.", validators=[MinValueValidator(1)]
+        null=True,
+        blank=True,
+        help_text="Then one point more each time this passes.",
+        validators=[MinValueValidator(1)],
     )
     cap = models.PositiveSmallIntegerField(help_text="The score never passes this.")
-    promote_after_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: never promoted.")
+    promote_after_seconds = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Empty: never promoted."
+    )
     promote_to = models.CharField(max_length=10, choices=Priority.choices, null=True, blank=True)  # noqa: DJ001 - null pairs with promote_after_seconds
 
     class Meta:
         ordering = ("-base",)
         constraints: ClassVar = [
-            models.CheckConstraint(condition=models.Q(cap__gte=models.F("base")), name="agingrule_cap_not_below_base"),
+            models.CheckConstraint(
+                condition=models.Q(cap__gte=models.F("base")), name="agingrule_cap_not_below_base"
+            ),
             models.CheckConstraint(
                 condition=models.Q(promote_after_seconds=None, promote_to=None)
                 | models.Q(promote_after_seconds__isnull=False, promote_to__isnull=False),
@@ -121,7 +128,9 @@ class Job(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.PROTECT, db_index=False)
     user_id = models.UUIDField(null=True, blank=True)
-    batch = models.ForeignKey(Batch, models.PROTECT, null=True, blank=True, db_index=False, related_name="jobs")
+    batch = models.ForeignKey(
+        Batch, models.PROTECT, null=True, blank=True, db_index=False, related_name="jobs"
+    )
     kind = models.CharField(max_length=100)
     service = models.CharField(max_length=64)
     model = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 - null: the service has no models
@@ -191,7 +200,9 @@ class Job(models.Model):
             models.Index(
                 fields=["scheduled_at"],
                 name="jobs_job_due_idx",
-                condition=models.Q(status__in=["queued", "rate_limited", "retried"], scheduled_at__isnull=False),
+                condition=models.Q(
+                    status__in=["queued", "rate_limited", "retried"], scheduled_at__isnull=False
+                ),
             ),
             models.Index(
                 fields=["lease_expires_at"],
@@ -201,7 +212,9 @@ class Job(models.Model):
             models.Index(
                 fields=["expires_at"],
                 name="jobs_job_expiry_idx",
-                condition=models.Q(expires_at__isnull=False, status__in=["queued", "rate_limited", "retried"]),
+                condition=models.Q(
+                    expires_at__isnull=False, status__in=["queued", "rate_limited", "retried"]
+                ),
             ),
             models.Index(
                 fields=["user_id", "id"], name="jobs_job_user_idx", condition=models.Q(user_id__isnull=False)
@@ -213,7 +226,9 @@ class Job(models.Model):
                 fields=["origin"], name="jobs_job_origin_idx", condition=models.Q(origin__isnull=False)
             ),
             models.Index(
-                fields=["finished_at"], name="jobs_job_finished_idx", condition=models.Q(finished_at__isnull=False)
+                fields=["finished_at"],
+                name="jobs_job_finished_idx",
+                condition=models.Q(finished_at__isnull=False),
             ),
         ]
         constraints: ClassVar = [
@@ -365,7 +380,9 @@ class Executor(models.Model):
     slots = models.PositiveIntegerField()
     in_flight = models.PositiveIntegerField(default=0, db_default=0)
     draining = models.BooleanField(default=False, db_default=False)
-    loop_lag_ms = models.FloatField(default=0, db_default=0, help_text="How late the handlers' event loop answers.")
+    loop_lag_ms = models.FloatField(
+        default=0, db_default=0, help_text="How late the handlers' event loop answers."
+    )
     leases_lost = models.PositiveIntegerField(default=0, db_default=0)
     started_at = models.DateTimeField(db_default=Now())
     heartbeat_at = models.DateTimeField(db_default=Now())
@@ -374,7 +391,9 @@ class Executor(models.Model):
         ordering = ("host", "pid")
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["host", "cluster_pid"], condition=models.Q(role="quarantine"), name="jobs_executor_one_quarantine"
+                fields=["host", "cluster_pid"],
+                condition=models.Q(role="quarantine"),
+                name="jobs_executor_one_quarantine",
             )
         ]
 
@@ -420,14 +439,18 @@ class PauseSwitch(models.Model):
         BATCH = "batch"
 
     scope = models.CharField(max_length=10, choices=Scope.choices)
-    key = models.CharField(max_length=100, blank=True, help_text="Project, service, kind or batch; empty for global.")
+    key = models.CharField(
+        max_length=100, blank=True, help_text="Project, service, kind or batch; empty for global."
+    )
     reason = models.TextField(blank=True)
     paused_by = models.CharField(max_length=100)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         verbose_name_plural = "pause switches"
-        constraints: ClassVar = [models.UniqueConstraint(fields=["scope", "key"], name="jobs_pauseswitch_once")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["scope", "key"], name="jobs_pauseswitch_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.scope} {self.key}".strip()
@@ -444,7 +467,9 @@ class IdempotencyRecord(models.Model):
     created_at = models.DateTimeField(db_default=Now(), db_index=True)
 
     class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(fields=["project", "key"], name="jobs_idempotencyrecord_once")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "key"], name="jobs_idempotencyrecord_once")
+        ]
 
     def __str__(self) -> str:
         return self.key
@@ -467,7 +492,9 @@ class BulkOperation(models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.RUNNING)
     total = models.PositiveIntegerField(help_text="Rows that matched when it began.")
     done = models.PositiveIntegerField(default=0, db_default=0, help_text="Rows acted on.")
-    skipped = models.PositiveIntegerField(default=0, db_default=0, help_text="Rows left alone: changed meanwhile.")
+    skipped = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Rows left alone: changed meanwhile."
+    )
     cursor = models.UUIDField(null=True, help_text="The last row looked at.")
     error = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -506,7 +533,9 @@ class WebhookDelivery(models.Model):
 
     class Meta:
         verbose_name_plural = "webhook deliveries"
-        constraints: ClassVar = [models.UniqueConstraint(fields=["webhook", "batch"], name="jobs_webhookdelivery_once")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["webhook", "batch"], name="jobs_webhookdelivery_once")
+        ]
 
     def __str__(self) -> str:
         return f"{self.webhook_id} {self.batch_id}"

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -19,7 +20,7 @@ from django.db import close_old_connections
 from pydantic import ValidationError
 
 from jobs.classify import Failure, clean, failure_of
-from jobs.handlers.registry import Done, Handler, JobCancelled, RunningJob, find_handler
+from jobs.handlers.registry import Done, Handler, JobCancelled, RunningJob, close_handlers, find_handler
 from jobs.services.claim import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
 
@@ -41,7 +42,8 @@ class _Run:
     begun: float
     task: asyncio.Task[None] | None = None
     running: RunningJob[Any] | None = None
-    handler: Handler | None = None
+    service: str = ""
+    retry: str = "moderate"
     repeatable: bool = False
     ending: str = ""  # why it is being cancelled from outside
     deadline: float = field(default=float("inf"))
@@ -114,7 +116,10 @@ class HandlerLoop:
         return max(0.0, time.monotonic() - self.last_tick - TICK_SECONDS)
 
     def stop(self) -> None:
-        """Stop the loop. Call it when no job is left."""
+        """Close what handlers keep open, and stop the loop. Call it when no job is left."""
+        closing = asyncio.run_coroutine_threadsafe(close_handlers(), self._loop)
+        with suppress(TimeoutError):  # a handler that blocks the loop would block the end of the process too
+            closing.result(timeout=5)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -150,11 +155,11 @@ class HandlerLoop:
     async def _carry_out(self, run: _Run) -> None:
         outcome: Outcome | None
         try:
-            service, done = await self._call(run)
+            done = await self._call(run)
             result = None
             if done is not None and done.result is not None:
                 result = pydantic_core.to_json(done.result).decode()
-            outcome = Succeeded(run.job, service, result, self._elapsed_ms(run))
+            outcome = Succeeded(run.job, run.service, result, self._elapsed_ms(run))
         except asyncio.CancelledError:
             outcome = self._interrupted(run)
         except JobCancelled:
@@ -166,20 +171,26 @@ class HandlerLoop:
         except TimeoutError:
             outcome = self._failed(run, self._timeout(run))
         except _InvalidPayload as error:
-            outcome = self._failed(run, Failure("invalid_payload", "ValidationError", clean(str(error)), "refused"))
+            outcome = self._failed(
+                run, Failure("invalid_payload", "ValidationError", clean(str(error)), "refused")
+            )
         except pydantic_core.PydanticSerializationError as error:
-            outcome = self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
+            outcome = self._failed(
+                run, Failure("result_not_json", type(error).__qualname__, clean(str(error)))
+            )
         except Exception as error:
             outcome = self._failed(run, failure_of(error))
         self._end(run, outcome)
 
-    async def _call(self, run: _Run) -> tuple[str, Done | None]:
+    async def _call(self, run: _Run) -> Done | None:
         job = run.job
-        handler = run.handler = find_handler(job.kind)
+        handler = find_handler(job.kind)
+        run.retry = handler.retry
         try:
             payload = handler.schema.validate_json(job.payload)
         except ValidationError as error:
             raise _InvalidPayload(error) from None
+        run.service = handler.service_of(payload)
         run.repeatable = handler.is_repeatable(payload)
         running = run.running = RunningJob(
             id=job.id,
@@ -194,14 +205,16 @@ class HandlerLoop:
         run.deadline = run.begun + seconds + OVERRUN_SECONDS
         async with asyncio.timeout(seconds):
             if handler.is_async:
-                return handler.service, await handler.function(running)  # type: ignore[misc]
-            return handler.service, await self._loop.run_in_executor(self._threads, _call_sync, handler, running)
+                return await handler.function(running)  # type: ignore[misc]
+            return await self._loop.run_in_executor(self._threads, _call_sync, handler, running)
 
     def _interrupted(self, run: _Run) -> Outcome | None:
         if run.ending == CANCELLED:
             return None
         if not run.ending:
-            return self._failed(run, Failure("handler_error", "CancelledError", "the handler cancelled itself"))
+            return self._failed(
+                run, Failure("handler_error", "CancelledError", "the handler cancelled itself")
+            )
         if run.repeatable or run.running is None:
             return GivenBack(run.job, "its executor stops")
         message = "its executor stopped while the call was under way"
@@ -213,7 +226,7 @@ class HandlerLoop:
         return Failure("timeout", "TimeoutError", f"no end after {self._elapsed_ms(run) / 1000:.1f} s")
 
     def _failed(self, run: _Run, failure: Failure) -> Failed:
-        return Failed(run.job, run.handler, run.repeatable, failure, self._elapsed_ms(run))
+        return Failed(run.job, run.service, run.retry, run.repeatable, failure, self._elapsed_ms(run))
 
     def _write_off(self, run: _Run) -> None:
         """Give up on a handler that ignores its cancellation. Its thread stays busy: the process must be renewed."""

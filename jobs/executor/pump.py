@@ -107,7 +107,11 @@ class Executor:
 
     def _is_done(self) -> bool:
         if self.loop.leaked and not self._stopping.is_set():
-            logger.error("executor %s lost %s slots to handlers that ignore their end; it renews itself", self.id, self.loop.leaked)
+            logger.error(
+                "executor %s lost %s slots to handlers that ignore their end; it renews itself",
+                self.id,
+                self.loop.leaked,
+            )
             self._stopping.set()
         if not self._stopping.is_set():
             return False
@@ -131,7 +135,9 @@ class Executor:
         with connection.cursor() as cursor:
             # The hot statements are known and served by indexes. Compiling them costs more than running them, and
             # a plan made for the tables' size of the moment would scan them once they have grown.
-            cursor.execute("SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
+            cursor.execute(
+                "SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
+            )
             if self.settings.listen:
                 for channel in Channel:
                     cursor.execute(f"LISTEN {channel.value}")
@@ -165,14 +171,18 @@ class Executor:
         if now >= self._next["promote"]:
             promoted, next_due = claim.promote_due()
             self._hint |= promoted > 0
-            self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
+            self._next["promote"] = now + min(
+                PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due
+            )
         self._flush_and_claim(now)
 
     def _flush_and_claim(self, now: float) -> None:
         free = 0 if self._stopping.is_set() else self._slots - len(self._owned)
         wants_work = self._hint or now >= self._next["claim"]
         outcomes, notes = [], []
-        if self._flush_is_due(claiming=wants_work and free > 0) or (self.loop.has_progress and now >= self._next["progress"]):
+        if self._flush_is_due(claiming=wants_work and free > 0) or (
+            self.loop.has_progress and now >= self._next["progress"]
+        ):
             self._next["progress"] = now + PROGRESS_SECONDS
             outcomes, notes = self.loop.collect()
         if not self._stopping.is_set():
@@ -184,7 +194,11 @@ class Executor:
         try:
             # One commit for the end of one batch and the start of the next: commits are what a queue waits for.
             with transaction.atomic():
-                lost = finish.record_outcomes(outcomes, notes, policies=self._policies).lost if outcomes or notes else set()
+                lost = (
+                    finish.record_outcomes(outcomes, notes, policies=self._policies).lost
+                    if outcomes or notes
+                    else set()
+                )
                 if claims:
                     claimed = self._claim(free)
         except Exception:

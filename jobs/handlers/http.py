@@ -5,12 +5,13 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from jobs.handlers.answers import json_of, secrets_in, storable, text_of
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http_payload import HttpRequest, outbound_policy
-from jobs.handlers.registry import Done, RunningJob, handler
+from jobs.handlers.registry import Done, RunningJob, handler, on_close
 from jobs.handlers.retry_after import parse_retry_after
 from jobs.states import CallType
 from queueops.core.outbound import OutboundClient, OutboundFailed, OutboundResponse
@@ -39,7 +40,7 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OutboundClient] = WeakKey
 
 @handler(
     kind="http.request",
-    service="http",
+    service=lambda payload: f"http:{urlsplit(payload.url).hostname}"[:64],  # an outage is one host's
     call_type=CallType.WRITE,
     payload=HttpRequest,
     idempotent=lambda payload: payload.is_idempotent,
@@ -89,6 +90,7 @@ async def http_request(job: RunningJob[HttpRequest]) -> Done:
     )
 
 
+@on_close
 async def close() -> None:
     """Close the running loop's connections; call it before the loop ends."""
     client = _clients.pop(asyncio.get_running_loop(), None)

@@ -60,7 +60,9 @@ class RunningJob(Generic[P]):
     payload: P
     project: str
     user_id: UUID | None
-    effect_key: str  # send it to the provider, if it takes such a key: it stays the same over retries and requeues
+    effect_key: (
+        str  # send it to the provider, if it takes such a key: it stays the same over retries and requeues
+    )
     attempt: int  # 1 for the first
     report: Callable[[int, str], None] = field(repr=False)
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
@@ -90,7 +92,7 @@ class Handler:
 
     kind: str
     function: HandlerFunction
-    service: str
+    service: str | Callable[[Any], str]
     call_type: CallType
     schema: TypeAdapter[Any]
     idempotent: bool | Callable[[Any], bool]
@@ -107,18 +109,23 @@ class Handler:
             return True
         return self.idempotent(payload) if callable(self.idempotent) else self.idempotent
 
+    def service_of(self, payload: Any) -> str:
+        """The external API that this payload's call goes to."""
+        return self.service(payload) if callable(self.service) else self.service
+
     def estimated_cost(self, payload: Any) -> int:
         return max(0, self.cost(payload)) if callable(self.cost) else self.cost
 
 
 _handlers: dict[str, Handler] = {}
 _aliases: dict[str, str] = {}
+_closers: list[Callable[[], Awaitable[None]]] = []
 
 
 def handler(
     *,
     kind: str,
-    service: str,
+    service: str | Callable[[Any], str],
     payload: Any,
     call_type: CallType = CallType.WRITE,
     idempotent: bool | Callable[[Any], bool] = False,
@@ -133,7 +140,8 @@ def handler(
 
     Args:
         kind: Stored in rows, so rename it only by keeping the old name among `aliases`. Lower-case words with dots.
-        service: The external API it calls; limits and the outage breaker go by it.
+        service: The external API it calls, at most 64 characters, or a function of the payload; limits and the outage
+            breaker go by it.
         payload: A pydantic model or any type pydantic can validate; checked when a job is submitted and when it runs.
         idempotent: Whether repeating the call does no harm; may depend on the payload. Only such work is repeated
             when its outcome is unknown.
@@ -163,7 +171,9 @@ def handler(
         )
         for name in (kind, *aliases):
             if not KIND_RULE.match(name) or len(name) > 100:
-                raise ImproperlyConfigured(f"kind {name!r}: use lower-case words joined by dots, 100 letters at most")
+                raise ImproperlyConfigured(
+                    f"kind {name!r}: use lower-case words joined by dots, 100 letters at most"
+                )
             if name in _handlers or name in _aliases:
                 raise ImproperlyConfigured(f"kind {name!r} has two handlers")
         _handlers[kind] = registered
@@ -183,13 +193,27 @@ def find_handler(kind: str) -> Handler:
     found = _handlers.get(kind) or _handlers.get(_aliases.get(kind, ""))
     if found is None:
         known = sorted(_handlers)
-        raise UnknownKind(f"No handler carries out {kind!r}. Known: {', '.join(known)}.", kind=kind, known=known)
+        raise UnknownKind(
+            f"No handler carries out {kind!r}. Known: {', '.join(known)}.", kind=kind, known=known
+        )
     return found
 
 
 def all_handlers() -> list[Handler]:
     """Every handler, by kind."""
     return sorted(_handlers.values(), key=lambda registered: registered.kind)
+
+
+def on_close(function: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """Register an async function that closes what handlers keep open on the running loop, such as connections."""
+    _closers.append(function)
+    return function
+
+
+async def close_handlers() -> None:
+    """Run what `on_close` registered; the executor does so when its loop ends."""
+    for function in _closers:
+        await function()
 
 
 def load_handlers() -> None:

@@ -85,7 +85,10 @@ async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
         ) from failure
     if not 200 <= response.status < 300:
         raise ProviderError(
-            response.status, f"the webhook answered {response.status}", code="webhook_refused", outcome="answered"
+            response.status,
+            f"the webhook answered {response.status}",
+            code="webhook_refused",
+            outcome="answered",
         )
     return Done({"status": response.status})
 

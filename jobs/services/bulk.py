@@ -216,12 +216,12 @@ def _hand_out(operation_id: UUID) -> None:
 
 def _until_now(wanted: DeadLetterFilter) -> DeadLetterFilter:
     """
-    The filter, bounded by the transaction's time.
+    The filter, bounded by this moment.
 
     Without the bound, a requeue whose jobs fail again would requeue their dead letters too, for ever.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
+        cursor.execute("SELECT clock_timestamp()")
         [now] = cursor.fetchone()
     until = min(wanted.created_until or now, now)
     return wanted.model_copy(update={"created_until": until})

@@ -44,7 +44,9 @@ def register(executor_id: UUID, *, cluster_pid: int, slots: int) -> tuple[Execut
     }
     with transaction.atomic():
         _lock_cluster(row["host"], cluster_pid)
-        seat = Executor.objects.filter(host=row["host"], cluster_pid=cluster_pid, role=Executor.Role.QUARANTINE).first()
+        seat = Executor.objects.filter(
+            host=row["host"], cluster_pid=cluster_pid, role=Executor.Role.QUARANTINE
+        ).first()
         if seat is not None and not is_alive(seat):
             seat.delete()
             seat = None
@@ -53,7 +55,9 @@ def register(executor_id: UUID, *, cluster_pid: int, slots: int) -> tuple[Execut
     return role, created.slots
 
 
-def heartbeat(executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, draining: bool, lost: int) -> bool:
+def heartbeat(
+    executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, draining: bool, lost: int
+) -> bool:
     """Say that the executor lives; False: it is not registered. `lost`: leases lost since the last heartbeat."""
     updated = Executor.objects.filter(pk=executor_id).update(
         heartbeat_at=Now(),
@@ -121,7 +125,8 @@ def forget_silent_executors(*, silent_seconds: float) -> int:
     """Delete the rows of executors, on any host, that have been silent so long that their jobs were rescued."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "DELETE FROM jobs_executor WHERE heartbeat_at < now() - %s * interval '1 second'", [silent_seconds]
+            "DELETE FROM jobs_executor WHERE heartbeat_at < now() - %s * interval '1 second'",
+            [silent_seconds],
         )
         return cursor.rowcount
 
@@ -136,4 +141,6 @@ def is_alive(executor: Executor) -> bool:
 
 def _lock_cluster(host: str, cluster_pid: int) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops {host} {cluster_pid}"])
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops {host} {cluster_pid}"]
+        )

@@ -13,7 +13,6 @@ from django.db import transaction
 
 from jobs import backoff
 from jobs.classify import Failure, fingerprint, is_outage, is_retryable
-from jobs.handlers.registry import Handler
 from jobs.models import RetryPolicy, new_id
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
@@ -38,8 +37,11 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
+    """`retry`: the handler's retry policy. `repeatable`: doing it twice does no harm."""
+
     job: ClaimedJob
-    handler: Handler | None  # None: this process knows no handler of the kind
+    service: str  # empty: it is not known, because the handler or the payload is not
+    retry: str
     repeatable: bool
     failure: Failure
     duration_ms: float
@@ -72,7 +74,10 @@ class Flushed:
 
 @transaction.atomic(savepoint=False)
 def record_outcomes(
-    outcomes: Sequence[Outcome], progress: Collection[Progress] = (), *, policies: Mapping[str, backoff.Policy]
+    outcomes: Sequence[Outcome],
+    progress: Collection[Progress] = (),
+    *,
+    policies: Mapping[str, backoff.Policy],
 ) -> Flushed:
     """
     Write outcomes and progress, each guarded by its fencing token, with events, dead letters and breaker.
@@ -98,7 +103,10 @@ def record_outcomes(
     )
     _move(
         "hand_back",
-        [Move(o.job.id, token=o.job.token, delay_seconds=GIVE_BACK_SECONDS, message=o.reason) for o in given_back],
+        [
+            Move(o.job.id, token=o.job.token, delay_seconds=GIVE_BACK_SECONDS, message=o.reason)
+            for o in given_back
+        ],
         flushed,
     )
     silent = record_answers(*_answers(succeeded, failed))
@@ -165,7 +173,7 @@ def _write_failures(
         failure, job = outcome.failure, outcome.job
         retryable = is_retryable(failure, repeatable=outcome.repeatable)
         delay, stop = _next_try(outcome, policies)
-        if retryable and outcome.handler and outcome.handler.service in silent and is_outage(failure):
+        if retryable and outcome.service in silent and is_outage(failure):
             waits.append(_failure_move(outcome, delay_seconds=GIVE_BACK_SECONDS))
         elif retryable and stop is None:
             retries.append(_failure_move(outcome, delay_seconds=delay))
@@ -180,7 +188,7 @@ def _write_failures(
 def _next_try(outcome: Failed, policies: Mapping[str, backoff.Policy]) -> tuple[float, str | None]:
     """The delay before the next retry, and why there is none (None: there is)."""
     job, failure = outcome.job, outcome.failure
-    name = job.retry_policy or (outcome.handler.retry if outcome.handler else "moderate")
+    name = job.retry_policy or outcome.retry
     policy = policies.get(name) or backoff.TEMPLATES.get(name) or backoff.TEMPLATES["moderate"]
     delay = backoff.delay(
         policy,
@@ -222,9 +230,9 @@ def _answers(
     working = {outcome.service for outcome in succeeded}
     silent: dict[str, tuple[int, str]] = {}
     for outcome in failed:
-        if outcome.handler is None:
+        service = outcome.service
+        if not service:
             continue
-        service = outcome.handler.service
         if is_outage(outcome.failure):
             silent[service] = (silent.get(service, (0, ""))[0] + 1, outcome.failure.message)
         elif outcome.failure.outcome == "answered":

@@ -14,7 +14,15 @@ from uuid import UUID
 import pydantic_core
 from django.conf import settings
 from django.db import transaction
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from jobs.handlers.registry import Handler, UnknownKind, find_handler
 from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, RetryPolicy, new_id
@@ -84,7 +92,9 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str = Field(description="Which handler carries it out.", max_length=100)
-    payload: dict[str, Any] = Field(default_factory=dict, description="Validated against the handler's schema.")
+    payload: dict[str, Any] = Field(
+        default_factory=dict, description="Validated against the handler's schema."
+    )
     priority: Priority = Priority.NORMAL
     user_id: UUID | None = Field(default=None, description="The end user on whose behalf the call is made.")
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = Field(
@@ -94,10 +104,14 @@ class JobSpec(BaseModel):
     delay_seconds: float | None = Field(
         default=None, ge=0, le=MAX_DELAY_SECONDS, description="Not before this many seconds from now."
     )
-    expires_at: AwareDatetime | None = Field(default=None, description="Fails if it still waits at this time.")
+    expires_at: AwareDatetime | None = Field(
+        default=None, description="Fails if it still waits at this time."
+    )
     retry_policy: str | None = Field(default=None, description="Instead of the handler's own.", max_length=40)
     cost: int | None = Field(default=None, ge=0, le=2_000_000_000, description="Estimated units or tokens.")
-    model: str | None = Field(default=None, max_length=100, description="The service's model, where it has several.")
+    model: str | None = Field(
+        default=None, max_length=100, description="The service's model, where it has several."
+    )
 
     @model_validator(mode="after")
     def one_time(self) -> JobSpec:
@@ -114,6 +128,7 @@ class PreparedJob:
     handler: Handler
     spec: JobSpec
     payload: str
+    service: str
     cost: int
     effect_key: str = ""
     origin: UUID | None = None
@@ -206,7 +221,9 @@ def submit_batch(
             accepted += len(added)
             missing = [job for job in jobs if job.id not in added]
             if missing:
-                twins = _twins(missing, project_id, on_reuse=lambda job: intake.refuse(numbers[job.id], _reused(job)))
+                twins = _twins(
+                    missing, project_id, on_reuse=lambda job: intake.refuse(numbers[job.id], _reused(job))
+                )
                 duplicates += len(twins)
         if not intake.seen:
             raise EmptyBatch
@@ -250,11 +267,15 @@ def prepare_job(spec: JobSpec, **extra: Any) -> PreparedJob:
             limit_bytes=limit,
         )
     if NUL_ESCAPE.search(text):
-        raise InvalidJob("The payload holds a NUL character.", fields={"payload": ["\\u0000 cannot be stored"]})
+        raise InvalidJob(
+            "The payload holds a NUL character.", fields={"payload": ["\\u0000 cannot be stored"]}
+        )
     if spec.retry_policy is not None and spec.retry_policy not in _policy_names():
-        raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
+        raise InvalidJob(
+            "Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]}
+        )
     cost = handler.estimated_cost(payload) if spec.cost is None else spec.cost
-    return PreparedJob(new_id(), handler, spec, text.decode(), cost, **extra)
+    return PreparedJob(new_id(), handler, spec, text.decode(), handler.service_of(payload), cost, **extra)
 
 
 def insert_prepared(
@@ -271,7 +292,7 @@ def insert_prepared(
             "submitted_by": actor,
             "ids": [job.id for job in jobs],
             "kinds": [job.handler.kind for job in jobs],
-            "services": [job.handler.service for job in jobs],
+            "services": [job.service for job in jobs],
             "models": [job.spec.model for job in jobs],
             "call_types": [job.handler.call_type.value for job in jobs],
             "costs": [job.cost for job in jobs],
@@ -282,7 +303,9 @@ def insert_prepared(
             "effect_keys": [job.effect_key or str(job.id) for job in jobs],
             "retry_policies": [job.spec.retry_policy for job in jobs],
             "scheduled_ats": [job.spec.scheduled_at for job in jobs],
-            "delays": [job.spec.delay_seconds if job.delay_seconds is None else job.delay_seconds for job in jobs],
+            "delays": [
+                job.spec.delay_seconds if job.delay_seconds is None else job.delay_seconds for job in jobs
+            ],
             "expires_ats": [job.spec.expires_at for job in jobs],
             "origins": [job.origin for job in jobs],
         },
@@ -299,13 +322,17 @@ class _Intake:
         self.error_count = 0
         self.errors: list[LineError] = []
 
-    def chunks(self, lines: Iterable[bytes | str | Mapping[str, Any]]) -> Iterator[list[tuple[int, PreparedJob]]]:
+    def chunks(
+        self, lines: Iterable[bytes | str | Mapping[str, Any]]
+    ) -> Iterator[list[tuple[int, PreparedJob]]]:
         numbered = ((number, line) for number, line in enumerate(lines, 1) if not _is_blank(line))
         while chunk := list(islice(numbered, CHUNK)):
             self.seen += len(chunk)
             limit = settings.QUEUEOPS.max_batch_jobs
             if self.seen > limit:
-                raise TooManyJobs(f"A batch takes at most {limit:,} jobs; split it.", given=self.seen, limit=limit)
+                raise TooManyJobs(
+                    f"A batch takes at most {limit:,} jobs; split it.", given=self.seen, limit=limit
+                )
             yield [(number, job) for number, line in chunk if (job := self._prepare(number, line))]
 
     def _prepare(self, number: int, line: bytes | str | Mapping[str, Any]) -> PreparedJob | None:
@@ -368,9 +395,7 @@ def _reused(job: PreparedJob) -> IdempotencyKeyReused:
     return IdempotencyKeyReused(f"{key!r} was used for another kind or payload.", idempotency_key=key)
 
 
-def _twins(
-    jobs: list[PreparedJob], project_id: str, *, on_reuse: Any = None
-) -> dict[UUID, UUID]:
+def _twins(jobs: list[PreparedJob], project_id: str, *, on_reuse: Any = None) -> dict[UUID, UUID]:
     """The existing job of each given one's idempotency key. Its work must be the same."""
     keys = [job.spec.idempotency_key for job in jobs]
     existing = {

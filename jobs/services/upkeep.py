@@ -155,7 +155,9 @@ def expire_waiting() -> int:
     )
     failure = Failure("expired", "expired", "it waited longer than its producer allowed")
     kinds = {job.pk: (job.kind, failure) for job in expired}
-    return len(bury("reject", kinds, [Move(pk, error_code=failure.code, message=failure.message) for pk in kinds]))
+    return len(
+        bury("reject", kinds, [Move(pk, error_code=failure.code, message=failure.message) for pk in kinds])
+    )
 
 
 def finish_batches() -> None:
@@ -166,7 +168,9 @@ def finish_batches() -> None:
         finished = sum(counts[batch.pk][state] for state in TERMINAL)
         with transaction.atomic():
             if finished == sum(counts[batch.pk].values()) and batch.total:
-                if Batch.objects.filter(pk=batch.pk, finished_at=None).update(finished_at=Now(), rate_per_second=None):
+                if Batch.objects.filter(pk=batch.pk, finished_at=None).update(
+                    finished_at=Now(), rate_per_second=None
+                ):
                     send_batch_webhooks(batch)
             elif finished != batch.sampled_finished or batch.sampled_at is None:
                 _sample_rate(batch, finished)

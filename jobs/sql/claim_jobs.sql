@@ -26,38 +26,39 @@ WITH RECURSIVE active AS (
 ), competing AS MATERIALIZED (
     SELECT project.id, project.weight,
            greatest(coalesce(turn.pass, %(turn_now)s::float8), %(turn_now)s::float8) AS pass,
-           greatest(4, ceil(3.0 * %(wanted)s::int / count(*) OVER ()))::int AS heads
+           greatest(4, ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER ()))::int AS heads
       FROM active
       JOIN tenancy_project AS project ON project.id = active.project_id
       LEFT JOIN unnest(%(turn_projects)s::text[], %(turn_passes)s::float8[]) AS turn (id, pass) ON turn.id = project.id
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = project.id))
+), rule AS MATERIALIZED (
+    SELECT own.*, next.base AS next_base, next.cap AS next_cap, next.first_after_seconds AS next_first_after_seconds,
+           next.first_score AS next_first_score, next.step_seconds AS next_step_seconds
+      FROM jobs_agingrule AS own LEFT JOIN jobs_agingrule AS next ON next.tier = own.promote_to
 ), head AS MATERIALIZED (
-    SELECT job.id, job.eligible_since, competing.id AS project_id, competing.pass, competing.weight, rule.tier,
-           extract(epoch FROM now() - job.eligible_since)::float8 AS age
+    SELECT job.id, job.eligible_since, competing.id AS project_id, competing.pass, competing.weight,
+           job.age >= rule.first_after_seconds AS waited_long,
+           CASE WHEN job.age >= rule.promote_after_seconds + rule.next_first_after_seconds
+                THEN least(rule.next_cap, rule.next_first_score + coalesce(floor(
+                         (job.age - rule.promote_after_seconds - rule.next_first_after_seconds)
+                         / rule.next_step_seconds), 0))
+                WHEN job.age >= rule.promote_after_seconds THEN rule.next_base
+                WHEN job.age >= rule.first_after_seconds
+                THEN least(rule.cap, rule.first_score + coalesce(floor(
+                         (job.age - rule.first_after_seconds) / rule.step_seconds), 0))
+                ELSE rule.base END::float8 AS score
       FROM competing
-     CROSS JOIN jobs_agingrule AS rule
+     CROSS JOIN rule
      CROSS JOIN LATERAL (
-           SELECT id, eligible_since FROM jobs_job
+           SELECT id, eligible_since, extract(epoch FROM now() - eligible_since)::float8 AS age FROM jobs_job
             WHERE project_id = competing.id AND priority = rule.tier
               AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2
             ORDER BY eligible_since, id
             LIMIT competing.heads) AS job
-), scored AS (
-    SELECT head.*,
-           head.age >= own.first_after_seconds AS waited_long,
-           CASE WHEN aged.age >= rule.first_after_seconds
-                THEN least(rule.cap, rule.first_score
-                                     + coalesce(floor((aged.age - rule.first_after_seconds) / rule.step_seconds), 0))
-                ELSE rule.base END AS score
-      FROM head
-      JOIN jobs_agingrule AS own ON own.tier = head.tier
-     CROSS JOIN LATERAL (
-           SELECT CASE WHEN head.age >= own.promote_after_seconds THEN own.promote_to ELSE own.tier END AS tier,
-                  CASE WHEN head.age >= own.promote_after_seconds THEN head.age - own.promote_after_seconds
-                       ELSE head.age END AS age) AS aged
-      JOIN jobs_agingrule AS rule ON rule.tier = aged.tier
 ), classed AS (
-    SELECT scored.*, (SELECT max(base) FROM jobs_agingrule WHERE base <= scored.score) AS class FROM scored
+    SELECT head.*,
+           width_bucket(score, (SELECT array_agg(base::float8 ORDER BY base) FROM jobs_agingrule)) AS class
+      FROM head
 ), turned AS (
     SELECT classed.*,
            waited_long AND class < max(class) OVER () AS overdue,
@@ -70,8 +71,8 @@ WITH RECURSIVE active AS (
                        <= %(starved)s::int AS first
       FROM turned
 ), candidate AS MATERIALIZED (
-    SELECT job.id, placed.weight
-      FROM (SELECT id, weight FROM placed
+    SELECT job.id
+      FROM (SELECT id FROM placed
              ORDER BY first DESC, class DESC, turn, score DESC, eligible_since, id) AS placed
      CROSS JOIN LATERAL (
            SELECT id FROM jobs_job
@@ -91,9 +92,9 @@ WITH RECURSIVE active AS (
     UPDATE jobs_job AS job
        SET status = 'dispatched', executor = %(executor)s::uuid, fencing_token = claim.token,
            lease_expires_at = now() + %(lease)s::float8 * interval '1 second', updated_at = now()
-      FROM candidate, claim
-     WHERE job.id = candidate.id
-    RETURNING job.*, candidate.weight
+      FROM claim
+     WHERE job.id = ANY(ARRAY(SELECT id FROM candidate))
+    RETURNING job.*
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status, data)
     SELECT id, project_id, user_id, batch_id, 'state_change', 'queued', 'dispatched', detail.data
@@ -109,7 +110,8 @@ WITH RECURSIVE active AS (
     ON CONFLICT (project_id, batch_id, shard) DO UPDATE
        SET queued = total.queued + excluded.queued, dispatched = total.dispatched + excluded.dispatched
 )
-SELECT id, fencing_token, project_id, user_id, batch_id, kind, payload::text AS payload, effect_key, retry_policy_id,
-       retry_count, crash_count,
-       coalesce(extract(epoch FROM now() - first_attempt_at), 0)::float8 - deferred_seconds AS window_used, weight
-  FROM moved
+SELECT moved.id, fencing_token, project_id, user_id, batch_id, kind, payload::text AS payload, effect_key,
+       retry_policy_id, retry_count, crash_count,
+       coalesce(extract(epoch FROM now() - first_attempt_at), 0)::float8 - deferred_seconds AS window_used,
+       competing.weight
+  FROM moved JOIN competing ON competing.id = moved.project_id

@@ -8,16 +8,17 @@ WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(percents)s::int[], %(messages)s::text[])
                   AS t (id, token, percent, message)
 ), candidate AS MATERIALIZED (
-    SELECT job.id FROM jobs_job AS job
-     WHERE job.id = ANY(%(ids)s::uuid[]) AND job.status IN ('dispatched', 'in_progress')
+    SELECT given.*
+      FROM given JOIN jobs_job AS job ON job.id = given.id
+     WHERE job.status IN ('dispatched', 'in_progress') AND job.fencing_token = given.token
      ORDER BY job.id
-       FOR UPDATE
+       FOR UPDATE OF job
 ), moved AS (
     UPDATE jobs_job AS job
-       SET progress = given.percent, progress_message = given.message, updated_at = now()
-      FROM candidate JOIN given USING (id)
-     WHERE job.id = candidate.id AND job.fencing_token = given.token
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, given.percent, given.message
+       SET progress = candidate.percent, progress_message = candidate.message, updated_at = now()
+      FROM candidate
+     WHERE job.id = candidate.id
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, candidate.percent, candidate.message
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, message, progress_percent)
     SELECT id, project_id, user_id, batch_id, 'progress', message, percent FROM moved

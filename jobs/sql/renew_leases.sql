@@ -8,16 +8,14 @@ WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) AS t (id, token)
 ), candidate AS MATERIALIZED (
     SELECT job.id
-      FROM jobs_job AS job JOIN given USING (id)
-     WHERE job.id = ANY(%(ids)s::uuid[])
-       AND job.fencing_token = given.token AND job.status IN ('dispatched', 'in_progress')
+      FROM given JOIN jobs_job AS job ON job.id = given.id
+     WHERE job.fencing_token = given.token AND job.status IN ('dispatched', 'in_progress')
      ORDER BY job.id
        FOR UPDATE OF job SKIP LOCKED
 ), renewed AS (
     UPDATE jobs_job AS job
        SET lease_expires_at = now() + %(lease)s::float8 * interval '1 second'
-      FROM candidate
-     WHERE job.id = candidate.id
+     WHERE job.id = ANY(ARRAY(SELECT id FROM candidate))
 )
 SELECT given.id
   FROM given LEFT JOIN jobs_job AS job USING (id)

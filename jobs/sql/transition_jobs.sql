@@ -14,18 +14,19 @@ WITH given AS MATERIALIZED (
         %(results)s::text[], %(data)s::text[]
     ) AS t (id, token, delay, code, message, result, data)
 ), candidate AS MATERIALIZED (
-    SELECT job.id, job.status, job.deferred_seconds
-      FROM jobs_job AS job
-     WHERE job.id = ANY(%(ids)s::uuid[]) AND job.status = ANY(%(sources)s::text[])
+    SELECT given.*, job.status AS from_status
+      FROM given JOIN jobs_job AS job ON job.id = given.id
+     WHERE job.status = ANY(%(sources)s::text[])
+       AND (NOT %(needs_lease)s::boolean OR job.fencing_token = given.token)
      ORDER BY job.id
-       FOR UPDATE
+       FOR UPDATE OF job
 ), moved AS (
     UPDATE jobs_job AS job
        SET status = %(target)s::text,
            retry_count = job.retry_count + %(attempt)s::int,
            crash_count = job.crash_count + %(crash)s::int,
            deferral_count = job.deferral_count + %(deferral)s::int,
-           scheduled_at = CASE WHEN given.delay IS NOT NULL THEN now() + given.delay * interval '1 second' END,
+           scheduled_at = CASE WHEN candidate.delay IS NOT NULL THEN now() + candidate.delay * interval '1 second' END,
            lease_expires_at = CASE WHEN %(target)s::text = 'in_progress' THEN job.lease_expires_at END,
            started_at = CASE WHEN %(target)s::text = 'in_progress' THEN now() ELSE job.started_at END,
            first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, now())
@@ -33,16 +34,15 @@ WITH given AS MATERIALIZED (
            finished_at = CASE WHEN %(target)s::text IN ('completed', 'failed', 'cancelled') THEN now() END,
            progress = CASE %(target)s::text WHEN 'completed' THEN 100 WHEN 'in_progress' THEN 0 ELSE job.progress END,
            progress_message = CASE %(target)s::text WHEN 'in_progress' THEN '' ELSE job.progress_message END,
-           result = coalesce(given.result::jsonb, job.result),
-           last_error_code = coalesce(given.code, job.last_error_code),
-           last_error_message = CASE WHEN given.code IS NULL THEN job.last_error_message
-                                     ELSE coalesce(given.message, '') END,
+           result = coalesce(candidate.result::jsonb, job.result),
+           last_error_code = coalesce(candidate.code, job.last_error_code),
+           last_error_message = CASE WHEN candidate.code IS NULL THEN job.last_error_message
+                                     ELSE coalesce(candidate.message, '') END,
            updated_at = now()
-      FROM candidate JOIN given USING (id)
+      FROM candidate
      WHERE job.id = candidate.id
-       AND (NOT %(needs_lease)s::boolean OR job.fencing_token = given.token)
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.scheduled_at, candidate.status AS from_status,
-              given.code, given.message, given.data
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.scheduled_at, candidate.from_status,
+              candidate.code, candidate.message, candidate.data
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status, message, data)
     SELECT id, project_id, user_id, batch_id, 'state_change', from_status, %(target)s::text,

@@ -1,0 +1,159 @@
+"""
+django-q2's part: it supervises the worker processes, brokers operator tasks and runs schedules.
+
+The only module that imports django_q. Jobs never pass through its broker: each worker process hosts an executor
+that claims them from the Job table.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing.util
+import os
+import time
+from queue import Empty
+from typing import Any
+from uuid import UUID
+
+import django_q.cluster
+from django.conf import settings
+from django.db import close_old_connections, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+from django_q.brokers.orm import ORM
+from django_q.conf import Conf
+from django_q.models import OrmQ, Schedule
+from django_q.queues import Queue
+from django_q.signals import post_spawn, pre_execute
+from django_q.tasks import async_task
+
+from jobs.executor.pump import Executor, ExecutorSettings
+from jobs.services import bulk, upkeep
+
+logger = logging.getLogger(__name__)
+
+# What a schedule or an operator's task may run. A Schedule row takes any dotted path, and its arguments with it.
+ALLOWED_TASKS = frozenset(
+    {
+        "jobs.cluster.run_operation",
+        "jobs.cluster.keep_partitions",
+        "jobs.cluster.apply_retention",
+    }
+)
+
+# minutes between runs, by the function's name; each is idempotent and short
+HOUSE_KEEPING = {"keep_partitions": 60, "apply_retention": 10}
+
+POLL_QUEUE_SECONDS = 0.05
+
+
+class TaskNotAllowed(Exception):
+    """The function is not on the list of what django-q2 may run here."""
+
+
+class SkipLockedBroker(ORM):
+    """Hands out tasks with one SKIP LOCKED statement instead of a read and an optimistic update for each row."""
+
+    def dequeue(self) -> list[tuple[int, str]] | None:
+        """Take up to Conf.BULK tasks; None, after Conf.POLL seconds, when there are none."""
+        close_old_connections()
+        with transaction.atomic():
+            ready = list(
+                OrmQ.objects.select_for_update(skip_locked=True)
+                .filter(key=self.list_key, lock__lte=Now())
+                .order_by("id")[: Conf.BULK]
+            )
+            OrmQ.objects.filter(pk__in=[task.pk for task in ready]).update(lock=self.timeout(None))
+        if ready:
+            return [(task.pk, task.payload) for task in ready]
+        time.sleep(Conf.POLL)
+        return None
+
+
+class KillSafeQueue(Queue):  # type: ignore[misc]  # django_q has no types
+    """
+    A queue whose reader holds the lock only to read.
+
+    multiprocessing's own waits in `get()` with the lock held; a worker killed there takes the lock with it, and no
+    other worker ever gets a task again, nor the STOP that ends it.
+    """
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._reader.poll(POLL_QUEUE_SECONDS if block else 0):
+                try:
+                    return super().get(block=True, timeout=POLL_QUEUE_SECONDS)
+                except Empty:
+                    pass  # another worker was faster
+            if not block or (until is not None and time.monotonic() >= until):
+                raise Empty
+
+
+django_q.cluster.Queue = KillSafeQueue
+
+
+def host_executor(**kwargs: Any) -> None:
+    """Start this worker process's executor, and drain it when the process ends."""
+    chosen = settings.QUEUEOPS
+    executor = Executor(
+        ExecutorSettings(
+            slots=chosen.executor_slots,
+            lease_seconds=chosen.lease_seconds,
+            renew_seconds=chosen.renew_seconds,
+            sweep_seconds=chosen.sweep_seconds,
+            poll_seconds=chosen.poll_seconds,
+            drain_grace_seconds=chosen.drain_grace_seconds,
+            listen=chosen.listen,
+        ),
+        cluster_pid=os.getppid(),
+    )
+    executor.start()
+    multiprocessing.util.Finalize(None, executor.stop, exitpriority=100)
+
+
+def refuse_foreign_task(*, func: Any, **kwargs: Any) -> None:
+    """
+    Stop a task that is not ours before it runs.
+
+    Raises:
+        TaskNotAllowed: django-q2 lets it through to the worker, which dies rather than run the function; the task
+            is given up after max_attempts.
+    """
+    name = f"{getattr(func, '__module__', '')}.{getattr(func, '__qualname__', func)}"
+    if name not in ALLOWED_TASKS:
+        raise TaskNotAllowed(f"{name} is not on the list of what may run")
+
+
+post_spawn.connect(host_executor, dispatch_uid="jobs.host_executor")
+pre_execute.connect(refuse_foreign_task, dispatch_uid="jobs.refuse_foreign_task")
+
+
+def ensure_schedules() -> None:
+    """Create the house-keeping schedules that are missing; those edited in the admin stay as they are."""
+    for name, minutes in HOUSE_KEEPING.items():
+        Schedule.objects.get_or_create(
+            name=name,
+            defaults={"func": f"jobs.cluster.{name}", "schedule_type": Schedule.MINUTES, "minutes": minutes},
+        )
+
+
+def enqueue_operation(operation_id: UUID) -> None:
+    """Have a worker carry out the next chunk of a bulk operation, once the caller's transaction has committed."""
+    transaction.on_commit(lambda: async_task("jobs.cluster.run_operation", str(operation_id)))
+
+
+def run_operation(operation_id: str) -> None:
+    """Carry out one chunk of a bulk operation, and leave the next to a task of its own."""
+    if bulk.run_bulk_chunk(UUID(operation_id)):
+        enqueue_operation(UUID(operation_id))
+
+
+def keep_partitions() -> list[str]:
+    """Make the event log's partitions for the days ahead."""
+    return upkeep.make_partitions()
+
+
+def apply_retention() -> dict[str, int]:
+    """Delete what is older than the retention, a bounded part at a time."""
+    return upkeep.apply_retention(days=settings.QUEUEOPS.retention_days)
