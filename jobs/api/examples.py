@@ -138,7 +138,12 @@ OPERATION = {
     "updated_at": AT,
     "finished_at": None,
 }
-STARTED = {"id": OPERATION_ID, "status": "running", "total": 50000, "url": f"/api/v1/operations/{OPERATION_ID}/"}
+STARTED = {
+    "id": OPERATION_ID,
+    "status": "running",
+    "total": 50000,
+    "url": f"/api/v1/operations/{OPERATION_ID}/",
+}
 MOVED = {"moved": [JOB_ID], "unmoved": [NEW_JOB_ID]}
 REQUEUED = {"moved": {DEAD_LETTER_ID: NEW_JOB_ID}, "unmoved": []}
 REQUEUED_ONE = {"id": NEW_JOB_ID, "origin": JOB_ID, "url": f"/api/v1/jobs/{NEW_JOB_ID}/"}

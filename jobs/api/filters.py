@@ -21,7 +21,7 @@ from .pagination import NewestFirst
 CLOCK_SLACK = timedelta(hours=1)
 
 
-class StrictFilterBackend(DjangoFilterBackend):
+class StrictFilterBackend(DjangoFilterBackend):  # type: ignore[misc]  # untyped package
     """A misspelt filter must not answer with everything."""
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
@@ -31,7 +31,9 @@ class StrictFilterBackend(DjangoFilterBackend):
         if filterset is None:
             return queryset
         if not filterset.is_valid():
-            raise InvalidQuery(fields={name: list(map(str, errors)) for name, errors in filterset.errors.items()})
+            raise InvalidQuery(
+                fields={name: list(map(str, errors)) for name, errors in filterset.errors.items()}
+            )
         found: QuerySet[Any] = filterset.qs
         return found
 
@@ -53,11 +55,11 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
         raise InvalidQuery(fields=fields)
 
 
-class ChoicesFilter(django_filters.BaseInFilter, django_filters.ChoiceFilter):
+class ChoicesFilter(django_filters.BaseInFilter, django_filters.ChoiceFilter):  # type: ignore[misc]
     """One or more of the choices, separated by commas."""
 
 
-class CreatedFilterSet(django_filters.FilterSet):
+class CreatedFilterSet(django_filters.FilterSet):  # type: ignore[misc]
     created_after = django_filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
     created_before = django_filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
 

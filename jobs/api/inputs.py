@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from jobs.services.submit import MAX_DELAY_SECONDS
 from jobs.states import Priority
@@ -31,8 +31,8 @@ class BatchInput(Input):
 
 
 class BatchDocument(BatchInput):
-    # Each job is validated by the service, which reports errors by line.
-    jobs: list[dict[str, Any]] = Field(description="JobSpec objects.")
+    # Any: the service validates each job and reports its line.
+    jobs: list[Any] = Field(description="Each as in the submission of one job.")
 
 
 class WithReason(Input):
@@ -73,26 +73,45 @@ class Requeue(Input):
     note: Reason = ""
 
 
-class DeadLetterFilterInput(Input):
-    """Open dead letters that match everything given."""
+class LetterFilter(Input):
+    """Open dead letters that fit everything given; with nothing given, all of the project's."""
 
     kind: str | None = Field(default=None, max_length=100)
     service: str | None = Field(default=None, max_length=64)
-    fingerprint: str | None = Field(default=None, max_length=32)
     error_code: str | None = Field(default=None, max_length=64)
+    fingerprint: str | None = Field(default=None, max_length=32)
     batch_id: UUID | None = None
+    created_from: AwareDatetime | None = None
+    created_until: AwareDatetime | None = None
 
 
 class Selection(Input):
     """Either ids (answered at once) or a filter (an operation in the background)."""
 
     ids: Ids | None = None
-    filter: DeadLetterFilterInput | None = None
+    filter: LetterFilter | None = None
+
+    @model_validator(mode="after")
+    def one_of_both(self) -> Self:
+        if (self.ids is None) == (self.filter is None):
+            raise ValueError("give either ids or filter")
+        return self
+
+
+class RequeueBatch(Input):
+    priority: Priority | None = None
+    spread_seconds: float = Field(
+        default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this."
+    )
+    note: Reason = ""
 
 
 class RequeueMany(Selection):
+    payload: dict[str, Any] | None = Field(default=None, description="Instead of each failed job's.")
     priority: Priority | None = None
-    spread_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this.")
+    spread_seconds: float = Field(
+        default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this."
+    )
     note: Reason = ""
 
 

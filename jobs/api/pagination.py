@@ -18,6 +18,7 @@ from .errors import InvalidQuery
 
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
+EXAMPLE_CURSOR = "MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx"
 
 
 class NewestFirst(BasePagination):
@@ -25,7 +26,7 @@ class NewestFirst(BasePagination):
 
     parameters = frozenset({"cursor", "page_size"})
 
-    def paginate_queryset(self, queryset: QuerySet[Any], request: Request, view: Any = None) -> list[Any]:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         size = _page_size(request.query_params.get("page_size"))
         if cursor := request.query_params.get("cursor"):
             queryset = queryset.filter(pk__lt=_decode(cursor, queryset))
@@ -50,8 +51,16 @@ class NewestFirst(BasePagination):
             "required": ["results", "next_cursor", "next"],
             "properties": {
                 "results": schema,
-                "next_cursor": {"type": ["string", "null"], "description": "Null on the last page."},
-                "next": {"type": ["string", "null"], "format": "uri"},
+                "next_cursor": {
+                    "type": ["string", "null"],
+                    "description": "Null on the last page.",
+                    "example": EXAMPLE_CURSOR,
+                },
+                "next": {
+                    "type": ["string", "null"],
+                    "format": "uri",
+                    "example": f"https://queue.example.org/api/v1/…/?cursor={EXAMPLE_CURSOR}",
+                },
             },
         }
 
@@ -91,6 +100,6 @@ def _encode(pk: object) -> str:
 def _decode(cursor: str, queryset: QuerySet[Any]) -> Any:
     try:
         text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"==").decode("ascii")
-        return queryset.model._meta.pk.clean(text, None)
+        return queryset.model._meta.pk.clean(text, None)  # noqa: SLF001 (Django's documented API)
     except (ValueError, binascii.Error, ValidationError):
         raise InvalidQuery(fields={"cursor": ["not a cursor of this list"]}) from None

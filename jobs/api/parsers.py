@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, TypeVar
 
 import pydantic_core
@@ -20,7 +20,7 @@ from rest_framework.request import Request
 from jobs.services.submit import NUL_ESCAPE
 from queueops.core.body_cap import too_large
 
-from .errors import IncompleteBody, InvalidInput, MalformedJSON, TooDeep
+from .errors import IncompleteBody, InvalidInput, InvalidQuery, MalformedJSON, TooDeep
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -65,7 +65,8 @@ def media_type_of(request: Request, *accepted: str) -> str:
     media_type = request.content_type.partition(";")[0].strip().lower()
     if media_type not in accepted:
         raise UnsupportedMediaType(
-            request.content_type, f"Send {' or '.join(accepted)}, not {media_type or 'a body without a type'}."
+            request.content_type,
+            f"Send {' or '.join(accepted)}, not {media_type or 'a body without a type'}.",
         )
     return media_type
 
@@ -145,10 +146,20 @@ def parse_as(model: type[Model], raw: bytes) -> Model:
     try:
         return model.model_validate(parsed)
     except ValidationError as error:
-        fields: dict[str, list[str]] = {}
-        for item in error.errors(include_url=False, include_context=False, include_input=False):
-            fields.setdefault(".".join(map(str, item["loc"])), []).append(item["msg"])
-        raise InvalidInput(fields=fields) from None
+        raise InvalidInput(fields=_fields(error)) from None
+
+
+def parse_query_as(model: type[Model], given: Mapping[str, str]) -> Model:
+    """
+    Parse query parameters into one of `inputs`' models.
+
+    Raises:
+        InvalidQuery
+    """
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise InvalidQuery(fields=_fields(error)) from None
 
 
 def digest_of(request: Request, raw: bytes) -> str:
@@ -169,7 +180,7 @@ def spool_lines(request: Request) -> tuple[Iterator[bytes], str]:
         The lines, and the digest of the request.
     """
     digest = _started_digest(request, b"")
-    spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
+    spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 (lives as long as the lines)
     try:
         while block := request.read(READ_BYTES):
             digest.update(block)
@@ -194,6 +205,13 @@ def _lines(stream: Any) -> Iterator[bytes]:
                 line = stream.readline(limit)
     except UnreadablePostError as error:
         raise IncompleteBody from error
+
+
+def _fields(error: ValidationError) -> dict[str, list[str]]:
+    fields: dict[str, list[str]] = {}
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        fields.setdefault(".".join(map(str, item["loc"])), []).append(item["msg"])
+    return fields
 
 
 def _started_digest(request: Request, raw: bytes) -> hashlib._Hash:

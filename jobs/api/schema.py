@@ -30,8 +30,9 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     str,
     OpenApiParameter.HEADER,
     description=(
-        "1 to 200 printable ASCII characters. The same request again within 7 days gets the stored answer with "
-        "the header `Idempotency-Replayed: true`; another request with the same key is refused with 422."
+        "1 to 200 printable ASCII characters. The same request again within 7 days gets the stored "
+        "answer with the header `Idempotency-Replayed: true`; another request with the same key is "
+        "refused with 422."
     ),
 )
 
@@ -39,7 +40,9 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 class ErrorDetail(BaseModel):
     code: str = Field(description="Stable: decide by it, not by the message.")
     message: str
-    fields: dict[str, list[str]] | None = Field(default=None, description="What is wrong, by the path of the field.")
+    fields: dict[str, list[str]] | None = Field(
+        default=None, description="What is wrong, by the path of the field."
+    )
     details: dict[str, Any] | None = Field(default=None, description="Figures, by error code.")
 
 
@@ -67,7 +70,7 @@ class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-
             "type": "apiKey",
             "in": "cookie",
             "name": "sessionid",
-            "description": "The admin's session; name the project in the header X-Project, and send the CSRF token.",
+            "description": "The admin's session; name the project in X-Project, and send the CSRF token.",
         }
 
 

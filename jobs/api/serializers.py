@@ -74,7 +74,9 @@ class JobDetailSerializer(JobSerializer):
     payload = serializers.JSONField()
     result = serializers.JSONField(allow_null=True)
     attempts = serializers.IntegerField(help_text="Attempts begun, crashes apart.")
-    eta = serializers.DateTimeField(allow_null=True, help_text="When it should end; null while nothing is known.")
+    eta = serializers.DateTimeField(
+        allow_null=True, help_text="When it should end; null while nothing is known."
+    )
     effective_priority = serializers.IntegerField(
         allow_null=True, help_text="The score by which it is claimed; null once it runs or has ended."
     )
@@ -189,7 +191,8 @@ def job_answer(snapshot: JobSnapshot) -> dict[str, Any]:
         **shown,
         "payload": job.payload,
         "result": job.result,
-        "attempts": job.retry_count + (job.status in ATTEMPT_UNDER_WAY_OR_OVER and job.started_at is not None),
+        "attempts": job.retry_count
+        + (job.status in ATTEMPT_UNDER_WAY_OR_OVER and job.started_at is not None),
         "eta": getattr(snapshot, "eta", None),
         "effective_priority": snapshot.effective_priority,
         "waiting_for": snapshot.waiting_for,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 from uuid import UUID
 
 from django.db.models import Model, QuerySet
@@ -36,6 +36,7 @@ REQUEUE = Need(Scope.OPERATE, "jobs.requeue_deadletter")
 DISCARD = Need(Scope.OPERATE, "jobs.discard_deadletter")
 READ_DEAD_LETTERS = Need(Scope.READ, "jobs.view_deadletter")
 READ_OPERATIONS = Need(Scope.READ, "jobs.view_bulkoperation")
+OPERATE_BULK = Need(Scope.OPERATE, "jobs.change_bulkoperation")
 
 Effect = Callable[[], tuple[int, dict[str, Any]]]
 Row = TypeVar("Row", bound=Model)
@@ -47,7 +48,7 @@ class AlwaysJSON(BaseContentNegotiation):
     def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
         return next((parser for parser in parsers if parser.media_type == request.content_type), None)
 
-    def select_renderer(  # type: ignore[override]
+    def select_renderer(
         self, request: Request, renderers: Any, format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
         return renderers[0], renderers[0].media_type
@@ -59,8 +60,7 @@ class ApiView(APIView):
 
     @property
     def caller(self) -> Caller:
-        caller: Caller = self.request.auth
-        return caller
+        return cast("Caller", self.request.auth)
 
     def own(self, rows: QuerySet[Row], pk: UUID) -> Row:
         """
@@ -86,11 +86,11 @@ class ApiView(APIView):
         if key is None:
             status, body = effect()
             return Response(body, status)
-        stored = answer_once(
-            project_id=self.caller.project_id, key=key, body_digest=digest(), effect=effect
-        )
+        stored = answer_once(project_id=self.caller.project_id, key=key, body_digest=digest(), effect=effect)
         return Response(
-            stored.answer, stored.status_code, headers={"Idempotency-Replayed": "true"} if stored.replayed else None
+            stored.answer,
+            stored.status_code,
+            headers={"Idempotency-Replayed": "true"} if stored.replayed else None,
         )
 
     def idempotency_key(self) -> str | None:

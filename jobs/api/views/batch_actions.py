@@ -1,0 +1,119 @@
+"""What can be done to a whole batch."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import answers, inputs
+from jobs.api.parsers import parse_as, read_document
+from jobs.api.schema import operation
+from jobs.models import Batch
+from jobs.services.bulk import cancel_batch, change_batch_priority, retry_failed
+from jobs.services.pauses import pause_batch, resume_batch
+
+from .base import CANCEL, PAUSE, REPRIORITISE, REQUEUE, ApiView
+from .job_actions import DEFAULT_CANCEL_REASON
+from .operations import start, starting
+
+
+class CancelBatch(ApiView):
+    needs: ClassVar = {"POST": CANCEL}
+
+    @starting(
+        "Cancel the jobs of a batch that have not ended",
+        tag="batches",
+        operation_id="batches_cancel",
+        body=inputs.WithReason,
+        body_example={"reason": "the import was wrong"},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        reason = parse_as(inputs.WithReason, raw).reason or DEFAULT_CANCEL_REASON
+        batch = self.own(Batch.objects.only("id"), pk)
+        return start(self, raw, lambda: cancel_batch(batch.pk, actor=self.caller.actor, reason=reason))
+
+
+class ChangeBatchPriority(ApiView):
+    needs: ClassVar = {"POST": REPRIORITISE}
+
+    @starting(
+        "Change the priority of a batch's waiting jobs",
+        tag="batches",
+        operation_id="batches_priority",
+        body=inputs.ChangePriority,
+        body_example={"priority": "low"},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.ChangePriority, raw)
+        batch = self.own(Batch.objects.only("id"), pk)
+        return start(
+            self,
+            raw,
+            lambda: change_batch_priority(
+                batch.pk, priority=given.priority, actor=self.caller.actor, reason=given.reason
+            ),
+        )
+
+
+class RetryBatch(ApiView):
+    needs: ClassVar = {"POST": REQUEUE}
+
+    @starting(
+        "Retry the failed jobs of a batch",
+        tag="batches",
+        operation_id="batches_retry",
+        body=inputs.RequeueBatch,
+        body_example={"spread_seconds": 600, "note": "the quota was raised"},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.RequeueBatch, raw)
+        batch = self.own(Batch.objects.only("id"), pk)
+        return start(self, raw, lambda: retry_failed(batch.pk, actor=self.caller.actor, **given.model_dump()))
+
+
+class PauseBatch(ApiView):
+    needs: ClassVar = {"POST": PAUSE}
+
+    @operation(
+        "Pause a batch",
+        tag="batches",
+        operation_id="batches_pause",
+        body=inputs.WithReason,
+        body_example={"reason": "the provider has an outage"},
+        answer=answers.Paused,
+        example={"paused": True, "changed_jobs": 525},
+        errors=[404],
+        description="Running jobs go on. Safe to repeat.",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        given = parse_as(inputs.WithReason, read_document(request))
+        batch = self.own(Batch.objects.only("id"), pk)
+        held = pause_batch(batch.pk, actor=self.caller.actor, reason=given.reason)
+        return Response({"paused": True, "changed_jobs": held})
+
+
+class ResumeBatch(ApiView):
+    needs: ClassVar = {"POST": PAUSE}
+
+    @operation(
+        "Resume a batch",
+        tag="batches",
+        operation_id="batches_resume",
+        body=inputs.WithReason,
+        body_example={},
+        answer=answers.Paused,
+        example={"paused": False, "changed_jobs": 525},
+        errors=[404],
+        description="Safe to repeat. Jobs that another pause covers stay held.",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        given = parse_as(inputs.WithReason, read_document(request))
+        batch = self.own(Batch.objects.only("id"), pk)
+        released = resume_batch(batch.pk, actor=self.caller.actor, reason=given.reason)
+        return Response({"paused": False, "changed_jobs": released})

@@ -1,0 +1,158 @@
+"""Batches: submit, list, look at one, steer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+from uuid import UUID
+
+import pydantic_core
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import answers, examples, inputs
+from jobs.api.filters import BatchFilter, BatchJobFilter, refuse_unknown
+from jobs.api.parsers import (
+    JSON,
+    MAX_DOCUMENT_BYTES,
+    NDJSON,
+    JSONDocument,
+    JSONLines,
+    digest_of,
+    media_type_of,
+    parse_as,
+    parse_query_as,
+    read_document,
+    read_lines,
+    spool_lines,
+)
+from jobs.api.schema import operation
+from jobs.api.serializers import BatchSerializer, JobSerializer, batch_answer, retry_after
+from jobs.models import Batch, Job
+from jobs.services.snapshots import batch_counts, batch_snapshot
+from jobs.services.submit import submit_batch
+
+from .base import READ, SUBMIT, ApiListView, ApiView
+
+
+class BatchList(ApiListView[Batch]):
+    needs: ClassVar = {"GET": READ, "POST": SUBMIT}
+    parser_classes = (JSONDocument, JSONLines)
+    queryset = Batch.objects.none()
+    serializer_class = BatchSerializer
+    filterset_class = BatchFilter
+
+    @operation(
+        "List batches, newest first",
+        tag="batches",
+        operation_id="batches_list",
+        answer=BatchSerializer(many=True),
+        example=examples.BATCH_DETAIL,
+        errors=[400],
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(Batch.objects.of_project(self.caller.project_id))
+
+    def shown(self, page: list[Batch]) -> list[dict[str, Any]]:
+        counts = batch_counts([batch.pk for batch in page])
+        return [batch_answer(batch_snapshot(batch, counts[batch.pk])) for batch in page]
+
+    @operation(
+        "Submit a batch",
+        tag="batches",
+        operation_id="batches_submit",
+        body={JSON: inputs.BatchDocument, NDJSON: {"type": "string"}},
+        body_example=examples.BATCH,
+        lines_example=examples.LINES,
+        answer=answers.SubmittedBatch,
+        status=201,
+        example=examples.SUBMITTED_BATCH,
+        answers_once=True,
+        description=(
+            "Up to 100,000 jobs: as one JSON document of at most 32 MB, or as `application/x-ndjson`, one "
+            "job a line and the options `name`, `partial` and `start_interval_seconds` as query "
+            "parameters. One job that is not valid rejects all, with the line and cause of each; with "
+            "`partial` the valid ones are accepted."
+        ),
+    )
+    def post(self, request: Request) -> Response:
+        if media_type_of(request, JSON, NDJSON) == NDJSON:
+            return self._submit_lines(request)
+        refuse_unknown(request, {"project"})
+        raw = read_document(request, limit_bytes=MAX_DOCUMENT_BYTES)
+        given = parse_as(inputs.BatchDocument, raw)
+        # What is no object goes on as text, so that its error names its place like any other.
+        lines = (job if isinstance(job, dict) else pydantic_core.to_json(job) for job in given.jobs)
+        return self.answer(lambda: self._submit(lines, given), digest=lambda: digest_of(request, raw))
+
+    def _submit_lines(self, request: Request) -> Response:
+        refuse_unknown(request, {"project", *inputs.BatchInput.model_fields})
+        options = {name: str(value) for name, value in request.query_params.items() if name != "project"}
+        given = parse_query_as(inputs.BatchInput, options)
+        if self.idempotency_key() is None:
+            return self.answer(lambda: self._submit(read_lines(request), given), digest=str)
+        lines, digest = spool_lines(request)
+        return self.answer(lambda: self._submit(lines, given), digest=lambda: digest)
+
+    def _submit(self, lines: Iterable[Any], given: inputs.BatchInput) -> tuple[int, dict[str, Any]]:
+        batch = submit_batch(
+            lines,
+            project_id=self.caller.project_id,
+            actor=self.caller.actor,
+            name=given.name,
+            partial=given.partial,
+            start_interval_seconds=given.start_interval_seconds,
+        )
+        return 201, {
+            "id": str(batch.id),
+            "accepted": batch.accepted,
+            "duplicates": batch.duplicates,
+            "error_count": batch.error_count,
+            "errors": [
+                {
+                    "line": error.line,
+                    "code": error.code,
+                    "message": error.message,
+                    "fields": dict(error.fields),
+                }
+                for error in batch.errors
+            ],
+            "url": f"/api/v1/batches/{batch.id}/",
+        }
+
+
+class BatchDetail(ApiView):
+    needs: ClassVar = {"GET": READ}
+
+    @operation(
+        "Look at a batch",
+        tag="batches",
+        operation_id="batches_get",
+        answer=BatchSerializer,
+        example=examples.BATCH_DETAIL,
+        errors=[404],
+        description="While it has not ended, Retry-After says when asking again is worth while.",
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        snapshot = batch_snapshot(self.own(Batch.objects.all(), pk))
+        return Response(batch_answer(snapshot), headers=retry_after(snapshot.recheck_after_seconds))
+
+
+class BatchJobs(ApiListView[Job]):
+    needs: ClassVar = {"GET": READ}
+    queryset = Job.objects.none()
+    serializer_class = JobSerializer
+    filterset_class = BatchJobFilter
+
+    @operation(
+        "List the jobs of a batch, newest first",
+        tag="batches",
+        operation_id="batches_jobs",
+        answer=JobSerializer(many=True),
+        example=examples.JOB,
+        errors=[400, 404],
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        batch = self.own(Batch.objects.only("id"), pk)
+        rows = Job.objects.of_project(self.caller.project_id).filter(batch_id=batch.pk)
+        return self.listed(rows.defer("payload", "result"))

@@ -1,0 +1,190 @@
+"""Dead letters: list, look at one, requeue and discard."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import answers, examples, inputs
+from jobs.api.errors import WrongState
+from jobs.api.filters import DeadLetterFilter
+from jobs.api.parsers import digest_of, parse_as, read_document
+from jobs.api.schema import operation
+from jobs.api.serializers import DeadLetterSerializer
+from jobs.models import DeadLetter
+from jobs.services.bulk import start_bulk_discard, start_bulk_requeue
+from jobs.services.dead_letters import discard_dead_letters, requeue_dead_letters
+from jobs.services.results import distinct_ids
+
+from .base import DISCARD, READ_DEAD_LETTERS, REQUEUE, ApiListView, ApiView
+from .job_actions import requeue_one
+from .operations import start
+
+CHOICE = "By `ids`, answered at once, or by `filter`, as an operation in the background (202)."
+
+
+class DeadLetterList(ApiListView[DeadLetter]):
+    needs: ClassVar = {"GET": READ_DEAD_LETTERS}
+    queryset = DeadLetter.objects.none()
+    serializer_class = DeadLetterSerializer
+    filterset_class = DeadLetterFilter
+
+    @operation(
+        "List dead letters, newest first",
+        tag="dead letters",
+        operation_id="dead_letters_list",
+        answer=DeadLetterSerializer(many=True),
+        example=examples.DEAD_LETTER,
+        errors=[400],
+        description="`open=true` leaves out those requeued or discarded. A page may hold large payloads.",
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(DeadLetter.objects.of_project(self.caller.project_id))
+
+
+class DeadLetterDetail(ApiView):
+    needs: ClassVar = {"GET": READ_DEAD_LETTERS}
+
+    @operation(
+        "Look at a dead letter",
+        tag="dead letters",
+        operation_id="dead_letters_get",
+        answer=DeadLetterSerializer,
+        example=examples.DEAD_LETTER,
+        errors=[404],
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        return Response(DeadLetterSerializer(self.own(DeadLetter.objects.all(), pk)).data)
+
+
+class RequeueDeadLetter(ApiView):
+    needs: ClassVar = {"POST": REQUEUE}
+
+    @operation(
+        "Requeue a dead letter",
+        tag="dead letters",
+        operation_id="dead_letters_requeue",
+        body=inputs.Requeue,
+        body_example={"priority": "urgent", "note": "the table exists now"},
+        answer=answers.RequeuedOne,
+        status=201,
+        example=examples.REQUEUED_ONE,
+        errors=[404, 409],
+        answers_once=True,
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.Requeue, raw)
+        letter = self.own(DeadLetter.objects.only("id", "job_id"), pk)
+        return self.answer(lambda: requeue_one(self, letter, given), digest=lambda: digest_of(request, raw))
+
+
+class DiscardDeadLetter(ApiView):
+    needs: ClassVar = {"POST": DISCARD}
+
+    @operation(
+        "Discard a dead letter",
+        tag="dead letters",
+        operation_id="dead_letters_discard",
+        body=inputs.Discard,
+        body_example={"reason": "the customer is gone"},
+        answer=DeadLetterSerializer,
+        example={**examples.DEAD_LETTER, "resolution": "discarded", "note": "the customer is gone"},
+        errors=[404, 409],
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        given = parse_as(inputs.Discard, read_document(request))
+        letter = self.own(DeadLetter.objects.only("id"), pk)
+        result = discard_dead_letters([letter.pk], actor=self.caller.actor, reason=given.reason)
+        letter = DeadLetter.objects.get(pk=letter.pk)
+        if not result.moved:
+            raise WrongState("It was requeued or discarded before.", state=letter.resolution)
+        return Response(DeadLetterSerializer(letter).data)
+
+
+class RequeueDeadLetters(ApiView):
+    needs: ClassVar = {"POST": REQUEUE}
+
+    @operation(
+        "Requeue dead letters",
+        tag="dead letters",
+        operation_id="dead_letters_requeue_many",
+        body=inputs.RequeueMany,
+        body_example={"filter": {"fingerprint": "9f2c1be04d7a5c11"}, "spread_seconds": 600},
+        answer=answers.Requeued,
+        other_answers={202: answers.Started},
+        example=examples.REQUEUED,
+        answers_once=True,
+        description=f"{CHOICE} `spread_seconds` spreads the starts so that the replay breaches no quota.",
+    )
+    def post(self, request: Request) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.RequeueMany, raw)
+        options: dict[str, Any] = {
+            "actor": self.caller.actor,
+            "payload": given.payload,
+            "priority": given.priority,
+            "spread_seconds": given.spread_seconds,
+            "note": given.note,
+        }
+        if given.filter is not None:
+            wanted = _within(self, given.filter)
+            return start(self, raw, lambda: start_bulk_requeue(wanted, **options))
+        wanted_ids = distinct_ids(given.ids or [])
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            result = requeue_dead_letters(_own_ids(self, wanted_ids), **options)
+            return 200, {
+                "moved": {str(letter): str(job) for letter, job in result.moved.items()},
+                "unmoved": [str(wanted) for wanted in wanted_ids if wanted not in result.moved],
+            }
+
+        return self.answer(effect, digest=lambda: digest_of(request, raw))
+
+
+class DiscardDeadLetters(ApiView):
+    needs: ClassVar = {"POST": DISCARD}
+
+    @operation(
+        "Discard dead letters",
+        tag="dead letters",
+        operation_id="dead_letters_discard_many",
+        body=inputs.DiscardMany,
+        body_example={"ids": [examples.DEAD_LETTER_ID], "reason": "the customer is gone"},
+        answer=answers.Moved,
+        other_answers={202: answers.Started},
+        example={"moved": [examples.DEAD_LETTER_ID], "unmoved": []},
+        answers_once=True,
+        description=CHOICE,
+    )
+    def post(self, request: Request) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.DiscardMany, raw)
+        if given.filter is not None:
+            wanted = _within(self, given.filter)
+            return start(
+                self, raw, lambda: start_bulk_discard(wanted, actor=self.caller.actor, reason=given.reason)
+            )
+        wanted_ids = distinct_ids(given.ids or [])
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            own = _own_ids(self, wanted_ids)
+            moved = set(discard_dead_letters(own, actor=self.caller.actor, reason=given.reason).moved)
+            return 200, {
+                "moved": [str(wanted) for wanted in wanted_ids if wanted in moved],
+                "unmoved": [str(wanted) for wanted in wanted_ids if wanted not in moved],
+            }
+
+        return self.answer(effect, digest=lambda: digest_of(request, raw))
+
+
+def _own_ids(view: ApiView, ids: list[UUID]) -> list[UUID]:
+    own = set(DeadLetter.objects.of_project(view.caller.project_id).filter(pk__in=ids).ids())
+    return [given for given in ids if given in own]
+
+
+def _within(view: ApiView, given: inputs.LetterFilter) -> dict[str, Any]:
+    return {**given.model_dump(exclude_none=True), "project_id": view.caller.project_id}

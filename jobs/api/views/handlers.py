@@ -1,0 +1,52 @@
+"""The kinds of jobs this installation carries out."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, ClassVar
+
+from pydantic.errors import PydanticInvalidForJsonSchema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import answers, examples
+from jobs.api.schema import operation
+from jobs.handlers.registry import Handler, all_handlers
+
+from .base import READ, ApiView
+
+
+class HandlerList(ApiView):
+    needs: ClassVar = {"GET": READ}
+
+    @operation(
+        "List the kinds of jobs and the schemas of their payloads",
+        tag="handlers",
+        operation_id="handlers_list",
+        answer=answers.Handlers,
+        example=examples.HANDLERS,
+    )
+    def get(self, request: Request) -> Response:
+        return Response({"results": [_shown(handler.kind, handler) for handler in all_handlers()]})
+
+
+@cache
+def _shown(kind: str, handler: Handler) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "service": handler.service,
+        "call_type": handler.call_type.value,
+        "timeout_seconds": handler.timeout.total_seconds(),
+        "retry_policy": handler.retry,
+        "idempotent": None if callable(handler.idempotent) else handler.idempotent,
+        "sends_effect_key": handler.sends_effect_key,
+        "description": handler.description,
+        "payload_schema": _schema(handler),
+    }
+
+
+def _schema(handler: Handler) -> dict[str, Any]:
+    try:
+        return handler.schema.json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}  # the payload's type has validators that JSON Schema cannot express

@@ -1,0 +1,245 @@
+"""What can be done to jobs: each action for one job, and for many by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, ClassVar
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import answers, examples, inputs
+from jobs.api.errors import WrongState
+from jobs.api.parsers import digest_of, parse_as, read_document
+from jobs.api.schema import operation
+from jobs.models import DeadLetter, Job
+from jobs.services.dead_letters import requeue_dead_letters
+from jobs.services.operate import cancel_jobs, change_priority, reset_to_pending, schedule_jobs
+from jobs.services.results import BulkResult, distinct_ids
+from jobs.states import JobState
+
+from .base import CANCEL, REPRIORITISE, REQUEUE, RESCHEDULE, ApiView
+
+DEFAULT_CANCEL_REASON = "cancelled through the API"
+
+Action = Callable[[list[UUID]], BulkResult]
+
+
+class JobAction(ApiView):
+    """Acts on the job of the address; 409 when its state does not allow it."""
+
+    def act_on_one(self, pk: UUID, raw: bytes, action: Action) -> Response:
+        self.own(Job.objects.only("id"), pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            result = action([pk])
+            state = Job.objects.values_list("status", flat=True).get(pk=pk)
+            if not result.moved:
+                raise WrongState(
+                    f"The job is {JobState(state).label.lower()}; this does not apply.", state=state
+                )
+            return 200, {"id": str(pk), "state": state}
+
+        return self.answer(effect, digest=lambda: digest_of(self.request, raw))
+
+
+class JobsAction(ApiView):
+    """Acts on up to 10,000 jobs; ids of another project are reported like unknown ones."""
+
+    def act_on_many(self, ids: list[UUID], raw: bytes, action: Action) -> Response:
+        wanted = distinct_ids(ids)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            own = set(Job.objects.of_project(self.caller.project_id).filter(pk__in=wanted).ids())
+            result = action([job_id for job_id in wanted if job_id in own])
+            moved = set(result.moved)
+            return 200, {
+                "moved": [str(job_id) for job_id in wanted if job_id in moved],
+                "unmoved": [str(job_id) for job_id in wanted if job_id not in moved],
+            }
+
+        return self.answer(effect, digest=lambda: digest_of(self.request, raw))
+
+
+def cancelling(view: ApiView, given: inputs.WithReason) -> Action:
+    reason = given.reason or DEFAULT_CANCEL_REASON
+    return lambda ids: cancel_jobs(ids, actor=view.caller.actor, reason=reason)
+
+
+def scheduling(view: ApiView, given: inputs.Schedule) -> Action:
+    delay = timedelta(seconds=given.delay_seconds)
+    return lambda ids: schedule_jobs(ids, delay=delay, actor=view.caller.actor, reason=given.reason)
+
+
+def resetting(view: ApiView, given: inputs.Reset) -> Action:
+    delay = None if given.delay_seconds is None else timedelta(seconds=given.delay_seconds)
+    return lambda ids: reset_to_pending(ids, delay=delay, actor=view.caller.actor, reason=given.reason)
+
+
+def reprioritising(view: ApiView, given: inputs.ChangePriority) -> Action:
+    return lambda ids: change_priority(
+        ids, priority=given.priority, actor=view.caller.actor, reason=given.reason
+    )
+
+
+def one(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any], Any]:
+    """Describe an action on one job."""
+    return operation(
+        summary,
+        tag="jobs",
+        operation_id=f"jobs_{name}",
+        body=body,
+        body_example=body_example,
+        answer=answers.JobMoved,
+        example={"id": examples.JOB_ID, "state": "cancelled" if name == "cancel" else "queued"},
+        errors=[404, 409],
+        answers_once=True,
+    )
+
+
+def many(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any], Any]:
+    """Describe an action on many jobs."""
+    return operation(
+        summary,
+        tag="jobs",
+        operation_id=f"jobs_{name}_many",
+        body=body,
+        body_example={"ids": [examples.JOB_ID, examples.NEW_JOB_ID], **body_example},
+        answer=answers.Moved,
+        example=examples.MOVED,
+        answers_once=True,
+        description=f"{summary}. All or none of them at once; answers which ones moved.",
+    )
+
+
+class CancelJob(JobAction):
+    needs: ClassVar = {"POST": CANCEL}
+
+    @one("Cancel a job that has not ended", "cancel", inputs.WithReason, {"reason": "not needed any more"})
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        return self.act_on_one(pk, raw, cancelling(self, parse_as(inputs.WithReason, raw)))
+
+
+class ScheduleJob(JobAction):
+    needs: ClassVar = {"POST": RESCHEDULE}
+
+    @one("Let a waiting job run later, or now", "schedule", inputs.Schedule, {"delay_seconds": 3600})
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        return self.act_on_one(pk, raw, scheduling(self, parse_as(inputs.Schedule, raw)))
+
+
+class ResetJob(JobAction):
+    needs: ClassVar = {"POST": RESCHEDULE}
+
+    @one("Take a running job back and run it again", "reset", inputs.Reset, {"reason": "hangs"})
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        return self.act_on_one(pk, raw, resetting(self, parse_as(inputs.Reset, raw)))
+
+
+class ChangeJobPriority(JobAction):
+    needs: ClassVar = {"POST": REPRIORITISE}
+
+    @one("Change the priority of a waiting job", "priority", inputs.ChangePriority, {"priority": "urgent"})
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        return self.act_on_one(pk, raw, reprioritising(self, parse_as(inputs.ChangePriority, raw)))
+
+
+class RetryJob(ApiView):
+    needs: ClassVar = {"POST": REQUEUE}
+
+    @operation(
+        "Retry a failed job",
+        tag="jobs",
+        operation_id="jobs_retry",
+        body=inputs.Requeue,
+        body_example={"note": "the table exists now"},
+        answer=answers.RequeuedOne,
+        status=201,
+        example=examples.REQUEUED_ONE,
+        errors=[404, 409],
+        answers_once=True,
+        description="Requeues its dead letter: a new job with the same effect key and a fresh budget.",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.Requeue, raw)
+        job = self.own(Job.objects.only("id", "status"), pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            letter = DeadLetter.objects.of_project(self.caller.project_id).filter(job_id=job.pk).first()
+            if letter is None:
+                raise WrongState(
+                    "The job has no dead letter; only failed jobs are retried.", state=job.status
+                )
+            return requeue_one(self, letter, given)
+
+        return self.answer(effect, digest=lambda: digest_of(request, raw))
+
+
+def requeue_one(view: ApiView, letter: DeadLetter, given: inputs.Requeue) -> tuple[int, dict[str, Any]]:
+    """
+    Requeue one dead letter.
+
+    Raises:
+        WrongState: It was requeued or discarded before.
+    """
+    result = requeue_dead_letters(
+        [letter.pk],
+        actor=view.caller.actor,
+        payload=given.payload,
+        priority=given.priority,
+        note=given.note,
+    )
+    new_job_id = result.moved.get(letter.pk)
+    if new_job_id is None:
+        raise WrongState(
+            "It was requeued or discarded before, or its kind has no handler any more.",
+            state=DeadLetter.objects.values_list("resolution", flat=True).get(pk=letter.pk),
+        )
+    return 201, {"id": str(new_job_id), "origin": str(letter.job_id), "url": f"/api/v1/jobs/{new_job_id}/"}
+
+
+class CancelJobs(JobsAction):
+    needs: ClassVar = {"POST": CANCEL}
+
+    @many("Cancel jobs", "cancel", inputs.CancelMany, {"reason": "not needed any more"})
+    def post(self, request: Request) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.CancelMany, raw)
+        return self.act_on_many(given.ids, raw, cancelling(self, given))
+
+
+class ScheduleJobs(JobsAction):
+    needs: ClassVar = {"POST": RESCHEDULE}
+
+    @many("Let waiting jobs run later, or now", "schedule", inputs.ScheduleMany, {"delay_seconds": 0})
+    def post(self, request: Request) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.ScheduleMany, raw)
+        return self.act_on_many(given.ids, raw, scheduling(self, given))
+
+
+class ResetJobs(JobsAction):
+    needs: ClassVar = {"POST": RESCHEDULE}
+
+    @many("Take running jobs back and run them again", "reset", inputs.ResetMany, {"delay_seconds": 60})
+    def post(self, request: Request) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.ResetMany, raw)
+        return self.act_on_many(given.ids, raw, resetting(self, given))
+
+
+class ChangeJobsPriority(JobsAction):
+    needs: ClassVar = {"POST": REPRIORITISE}
+
+    @many("Change the priority of waiting jobs", "priority", inputs.ChangePriorityMany, {"priority": "low"})
+    def post(self, request: Request) -> Response:
+        raw = read_document(request)
+        given = parse_as(inputs.ChangePriorityMany, raw)
+        return self.act_on_many(given.ids, raw, reprioritising(self, given))

@@ -1,0 +1,104 @@
+"""Jobs: submit, list, look at one."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import answers, examples
+from jobs.api.filters import JobEventFilter, JobFilter
+from jobs.api.parsers import digest_of, parse_object, read_document
+from jobs.api.schema import operation
+from jobs.api.serializers import EventSerializer, JobDetailSerializer, JobSerializer, job_answer, retry_after
+from jobs.models import Job, JobEvent
+from jobs.services.snapshots import job_snapshot
+from jobs.services.submit import JobSpec, parse_spec, submit_job
+
+from .base import READ, SUBMIT, ApiListView, ApiView
+
+
+class JobList(ApiListView[Job]):
+    needs: ClassVar = {"GET": READ, "POST": SUBMIT}
+    queryset = Job.objects.none()
+    serializer_class = JobSerializer
+    filterset_class = JobFilter
+
+    @operation(
+        "List jobs, newest first",
+        tag="jobs",
+        operation_id="jobs_list",
+        answer=JobSerializer(many=True),
+        example=examples.JOB,
+        errors=[400],
+        description="Without payloads and results. Commas separate several choices: `state=failed,cancelled`.",
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(Job.objects.of_project(self.caller.project_id).defer("payload", "result"))
+
+    @operation(
+        "Submit a job",
+        tag="jobs",
+        operation_id="jobs_submit",
+        body=JobSpec,
+        body_example=examples.SPEC,
+        answer=answers.Submitted,
+        status=201,
+        other_answers={200: answers.Submitted},
+        example=examples.SUBMITTED,
+        answers_once=True,
+        description=(
+            "201 once the job is stored durably; 200 when its `idempotency_key` was seen before with the "
+            "same work."
+        ),
+    )
+    def post(self, request: Request) -> Response:
+        raw = read_document(request)
+        spec = parse_spec(parse_object(raw))
+
+        def submit() -> tuple[int, dict[str, Any]]:
+            job = submit_job(spec, project_id=self.caller.project_id, actor=self.caller.actor)
+            answer = {"id": str(job.id), "created": job.created, "url": f"/api/v1/jobs/{job.id}/"}
+            return (201 if job.created else 200), answer
+
+        response = self.answer(submit, digest=lambda: digest_of(request, raw))
+        response["Location"] = response.data["url"]
+        return response
+
+
+class JobDetail(ApiView):
+    needs: ClassVar = {"GET": READ}
+
+    @operation(
+        "Look at a job",
+        tag="jobs",
+        operation_id="jobs_get",
+        answer=JobDetailSerializer,
+        example=examples.JOB_DETAIL,
+        errors=[404],
+        description="While it has not ended, Retry-After says when asking again is worth while.",
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        snapshot = job_snapshot(self.own(Job.objects.all(), pk))
+        return Response(job_answer(snapshot), headers=retry_after(snapshot.recheck_after_seconds))
+
+
+class JobEvents(ApiListView[JobEvent]):
+    needs: ClassVar = {"GET": READ}
+    queryset = JobEvent.objects.none()
+    serializer_class = EventSerializer
+    filterset_class = JobEventFilter
+
+    @operation(
+        "List what happened to a job, newest first",
+        tag="jobs",
+        operation_id="jobs_events",
+        answer=EventSerializer(many=True),
+        example=examples.EVENT,
+        errors=[400, 404],
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        job = self.own(Job.objects.only("id"), pk)
+        return self.listed(JobEvent.objects.filter(job_id=job.pk, project_id=self.caller.project_id))

@@ -1,0 +1,34 @@
+"""The project's event log."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import examples
+from jobs.api.filters import EventFilter
+from jobs.api.schema import operation
+from jobs.api.serializers import EventSerializer
+from jobs.models import JobEvent
+
+from .base import READ, ApiListView
+
+
+class EventList(ApiListView[JobEvent]):
+    needs: ClassVar = {"GET": READ}
+    queryset = JobEvent.objects.none()
+    serializer_class = EventSerializer
+    filterset_class = EventFilter
+
+    @operation(
+        "List what happened in the project, newest first",
+        tag="events",
+        operation_id="events_list",
+        answer=EventSerializer(many=True),
+        example=examples.EVENT,
+        errors=[400],
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(JobEvent.objects.filter(project_id=self.caller.project_id))

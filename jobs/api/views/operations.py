@@ -1,0 +1,136 @@
+"""Operations in the background: how far they are, and stopping them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import answers, examples, inputs
+from jobs.api.filters import OperationFilter
+from jobs.api.parsers import digest_of, parse_as, read_document
+from jobs.api.schema import operation
+from jobs.api.serializers import OperationSerializer
+from jobs.models import BulkOperation
+from jobs.services.bulk import cancel_bulk
+
+from .base import OPERATE_BULK, READ_OPERATIONS, ApiListView, ApiView
+
+RECHECK_SECONDS = 2
+
+
+def operations_of(project_id: str) -> QuerySet[BulkOperation]:
+    """Operations confined to the project; those over several projects belong to none."""
+    return BulkOperation.objects.filter(
+        Q(parameters__project_id=project_id) | Q(parameters__filter__project_id=project_id)
+    )
+
+
+def own_operation(view: ApiView, pk: UUID) -> BulkOperation:
+    """
+    Raises:
+        NotFound
+    """
+    found = operations_of(view.caller.project_id).filter(pk=pk).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+def start(view: ApiView, raw: bytes, begin: Callable[[], BulkOperation]) -> Response:
+    """Begin an operation and answer 202 with its address."""
+
+    def effect() -> tuple[int, dict[str, Any]]:
+        begun = begin()
+        return 202, {
+            "id": str(begun.pk),
+            "status": begun.status,
+            "total": begun.total,
+            "url": f"/api/v1/operations/{begun.pk}/",
+        }
+
+    response = view.answer(effect, digest=lambda: digest_of(view.request, raw))
+    response["Location"] = response.data["url"]
+    return response
+
+
+class OperationList(ApiListView[BulkOperation]):
+    needs: ClassVar = {"GET": READ_OPERATIONS}
+    queryset = BulkOperation.objects.none()
+    serializer_class = OperationSerializer
+    filterset_class = OperationFilter
+
+    @operation(
+        "List operations, newest first",
+        tag="operations",
+        operation_id="operations_list",
+        answer=OperationSerializer(many=True),
+        example=examples.OPERATION,
+        errors=[400],
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(operations_of(self.caller.project_id))
+
+
+class OperationDetail(ApiView):
+    needs: ClassVar = {"GET": READ_OPERATIONS}
+
+    @operation(
+        "Look at an operation",
+        tag="operations",
+        operation_id="operations_get",
+        answer=OperationSerializer,
+        example=examples.OPERATION,
+        errors=[404],
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        found = own_operation(self, pk)
+        runs = found.status == BulkOperation.Status.RUNNING
+        headers = {"Retry-After": str(RECHECK_SECONDS)} if runs else None
+        return Response(OperationSerializer(found).data, headers=headers)
+
+
+class CancelOperation(ApiView):
+    needs: ClassVar = {"POST": OPERATE_BULK}
+
+    @operation(
+        "Stop an operation",
+        tag="operations",
+        operation_id="operations_cancel",
+        body=inputs.WithReason,
+        body_example={"reason": "wrong filter"},
+        answer=OperationSerializer,
+        example={**examples.OPERATION, "status": "cancelled", "finished_at": examples.LATER},
+        errors=[404],
+        description="It stops after the chunk in hand; what was done stays done. An ended one is left alone.",
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        given = parse_as(inputs.WithReason, read_document(request))
+        found = own_operation(self, pk)
+        return Response(
+            OperationSerializer(cancel_bulk(found.pk, actor=self.caller.actor, reason=given.reason)).data
+        )
+
+
+def starting(
+    summary: str, *, tag: str, operation_id: str, body: Any, body_example: Any
+) -> Callable[[Any], Any]:
+    """Describe an action that begins an operation."""
+    return operation(
+        summary,
+        tag=tag,
+        operation_id=operation_id,
+        body=body,
+        body_example=body_example,
+        answer=answers.Started,
+        status=202,
+        example=examples.STARTED,
+        errors=[404],
+        answers_once=True,
+        description=f"{summary}, in the background: the answer names the operation to follow.",
+    )

@@ -1,0 +1,140 @@
+"""The API's addresses, and the one place where errors become answers."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.urls import Resolver404, URLPattern, URLResolver, include, path, re_path, resolve
+from django.views.decorators.cache import cache_page
+from django.views.decorators.csrf import csrf_exempt
+from django.views.defaults import bad_request, page_not_found, permission_denied, server_error
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from queueops.core.errors import QueueOpsError, error_body
+
+logger = logging.getLogger(__name__)
+
+DATABASE_RETRY_SECONDS = 5
+SCHEMA_CACHE_SECONDS = 3600  # the document costs half a second to write and changes only with the code
+
+CODES: dict[type[exceptions.APIException], str] = {
+    exceptions.NotFound: "not_found",
+    exceptions.MethodNotAllowed: "method_not_allowed",
+    exceptions.UnsupportedMediaType: "unsupported_media_type",
+    exceptions.ParseError: "malformed_json",
+    exceptions.ValidationError: "invalid_input",
+}
+
+BAD_REQUEST = error_body("bad_request", "The request is not acceptable.")
+NOT_ALLOWED = error_body("permission_denied", "This is not allowed.")
+NOT_FOUND = error_body("not_found", "There is nothing here.")
+INTERNAL_ERROR = error_body("internal_error", "Something went wrong here. It is in the server's log.")
+DATABASE_UNAVAILABLE = error_body(
+    "database_unavailable",
+    "The database does not answer. Nothing that was not acknowledged is stored; try again.",
+)
+
+EXPECTED: dict[type[Exception], tuple[int, dict[str, Any]]] = {
+    Http404: (404, NOT_FOUND),
+    PermissionDenied: (403, NOT_ALLOWED),
+    SuspiciousOperation: (400, BAD_REQUEST),
+}
+
+
+def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
+    """Turn whatever a view raised into the one error shape of core/errors.py."""
+    status, body, headers = _answer_to(error)
+    return Response(body, status, headers=headers)
+
+
+def _answer_to(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
+    if isinstance(error, QueueOpsError):
+        seconds = error.details.get("retry_after")
+        return (
+            error.status,
+            error.as_dict(),
+            {} if seconds is None else {"Retry-After": str(math.ceil(seconds))},
+        )
+    if isinstance(error, exceptions.APIException):
+        return _answer_to_rest_framework(error)
+    if isinstance(error, (OperationalError, InterfaceError)):
+        logger.warning("The database does not answer: %s", error)
+        return 503, DATABASE_UNAVAILABLE, {"Retry-After": str(DATABASE_RETRY_SECONDS)}
+    for expected, (status, body) in EXPECTED.items():
+        if isinstance(error, expected):
+            return status, body, {}
+    logger.error("Unhandled error", exc_info=error)
+    return 500, INTERNAL_ERROR, {}
+
+
+def _answer_to_rest_framework(
+    error: exceptions.APIException,
+) -> tuple[int, dict[str, Any], dict[str, str]]:
+    headers = {}
+    if challenge := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
+    wait_seconds = getattr(error, "wait", None)
+    if wait_seconds is not None:
+        headers["Retry-After"] = str(math.ceil(wait_seconds))
+    codes = error.get_codes()
+    code = CODES.get(type(error)) or (codes if isinstance(codes, str) else error.default_code)
+    detail = error.detail
+    message = str(detail) if isinstance(detail, str) else str(error.default_detail)
+    details = {"retry_after": math.ceil(wait_seconds)} if wait_seconds is not None else None
+    return error.status_code, error_body(code, message, details=details), headers
+
+
+@csrf_exempt
+def unknown_address(request: HttpRequest) -> HttpResponse:
+    """404 for everything below /api/ that is nothing, in the API's own shape and for any method."""
+    message = f"There is no address {request.path}."
+    if not request.path.endswith("/") and _is_known(f"{request.path}/"):
+        message = f"Addresses end with a slash: {request.path}/"
+    return JsonResponse(error_body("not_found", message), status=404)
+
+
+def _is_known(address: str) -> bool:
+    try:
+        return resolve(address).func is not unknown_address
+    except Resolver404:
+        return False
+
+
+def answer_400(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Errors raised outside the views, such as a Host header that is not ours."""
+    if not request.path.startswith("/api/"):
+        return bad_request(request, exception)
+    return JsonResponse(BAD_REQUEST, status=400)
+
+
+def answer_403(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if not request.path.startswith("/api/"):
+        return permission_denied(request, exception)
+    return JsonResponse(NOT_ALLOWED, status=403)
+
+
+def answer_404(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if not request.path.startswith("/api/"):
+        return page_not_found(request, exception)
+    return JsonResponse(NOT_FOUND, status=404)
+
+
+def answer_500(request: HttpRequest) -> HttpResponse:
+    if not request.path.startswith("/api/"):
+        return server_error(request)
+    return JsonResponse(INTERNAL_ERROR, status=500)
+
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("v1/", include("jobs.api.urls")),
+    path("v1/schema/", cache_page(SCHEMA_CACHE_SECONDS)(SpectacularAPIView.as_view()), name="schema"),
+    path("v1/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
+    re_path(r"", unknown_address),
+]

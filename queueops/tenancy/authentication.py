@@ -1,0 +1,135 @@
+"""Who calls the API: a producer with a key, or a signed-in operator acting for one project."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+from django.contrib.auth.models import AbstractUser
+from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.db.models.functions import Now
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from queueops.core.errors import QueueOpsError
+
+from .models import ProducerKey, Project, digest_of
+from .throttles import TooManyBadKeys, bad_keys
+
+LAST_USED_PRECISION = timedelta(minutes=1)
+
+
+class InvalidKey(AuthenticationFailed):
+    default_code = "invalid_key"
+    default_detail = "The API key is unknown, expired or revoked."
+
+
+class ProjectRequired(QueueOpsError):
+    """Name the project: the parameter `project` or the header X-Project. A session belongs to none."""
+
+    code = "project_required"
+
+
+class UnknownProject(QueueOpsError):
+    """There is no such project."""
+
+    code = "unknown_project"
+    status = 404
+
+
+class StaffOnly(QueueOpsError):
+    """Sessions of people who are not staff cannot use the API; use an API key."""
+
+    code = "staff_only"
+    status = 403
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """
+    On whose behalf a request is carried out: `request.auth` of every authenticated request.
+
+    Attributes:
+        actor: `key:<prefix>` or `user:<pk>`, as services and the audit log want it.
+        identity: Whose requests are throttled together.
+        scopes: Of the key; empty for operators, who have permissions instead.
+        operator: The signed-in user; None for a key.
+    """
+
+    project_id: str
+    actor: str
+    identity: str
+    scopes: Collection[str] = ()
+    operator: AbstractUser | None = None
+
+    is_authenticated: ClassVar[bool] = True
+    is_active: ClassVar[bool] = True
+    pk: ClassVar[None] = None
+
+
+class ProducerKeyAuthentication(BaseAuthentication):
+    """
+    `Authorization: Bearer qo_…` or `X-Api-Key: qo_…`.
+
+    The key is looked up on every request and never cached, so that a revoked one is refused at once.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
+        secret = _presented_key(request)
+        if secret is None:
+            return None
+        unused = Q(last_used_at=None) | Q(last_used_at__lt=Now() - LAST_USED_PRECISION)
+        key = (
+            ProducerKey.objects.usable()
+            .annotate(unused_lately=ExpressionWrapper(unused, output_field=BooleanField()))
+            .filter(digest=digest_of(secret))
+            .first()
+        )
+        if key is None:
+            address = request.META.get("REMOTE_ADDR", "")
+            if wait_seconds := bad_keys.take(address):
+                raise TooManyBadKeys(wait_seconds)
+            raise InvalidKey
+        if getattr(key, "unused_lately", False):
+            # Filtered again: parallel requests would each write the row.
+            ProducerKey.objects.filter(unused, pk=key.pk).update(last_used_at=Now())
+        caller = Caller(
+            project_id=key.project_id,
+            actor=f"key:{key.prefix}",
+            identity=f"key:{key.pk}",
+            scopes=key.scopes,
+        )
+        return caller, caller
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="QueueOps"'
+
+
+class OperatorSessionAuthentication(SessionAuthentication):
+    """The admin's session, for one project: `?project=` or the header X-Project. CSRF is enforced."""
+
+    def authenticate(self, request: Request) -> tuple[AbstractUser, Caller] | None:
+        signed_in = super().authenticate(request)
+        if signed_in is None:
+            return None
+        user = signed_in[0]
+        if not user.is_staff:
+            raise StaffOnly
+        project_id = request.headers.get("X-Project") or request.query_params.get("project")
+        if not project_id:
+            raise ProjectRequired
+        if "\0" in project_id or not Project.objects.filter(pk=project_id).exists():
+            raise UnknownProject
+        actor = f"user:{user.pk}"
+        return user, Caller(project_id=project_id, actor=actor, identity=actor, operator=user)
+
+
+def _presented_key(request: Request) -> str | None:
+    scheme, _, credentials = str(request.META.get("HTTP_AUTHORIZATION", "")).partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
+    key = request.META.get("HTTP_X_API_KEY")
+    return None if key is None else str(key).strip()

@@ -1,0 +1,65 @@
+"""What a caller may do: scopes of a key, permissions of an operator."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from queueops.core.errors import QueueOpsError
+
+from .authentication import Caller
+from .models import Scope
+
+
+class MissingScope(QueueOpsError):
+    """The key's scopes do not cover this."""
+
+    code = "missing_scope"
+    status = 403
+    detail_fields = ("needed", "given")
+
+
+class MissingPermission(QueueOpsError):
+    """The operator's permissions do not cover this."""
+
+    code = "missing_permission"
+    status = 403
+    detail_fields = ("needed",)
+
+
+class Need(NamedTuple):
+    """What a method needs: this scope of a key, this permission of an operator."""
+
+    scope: Scope
+    permission: str
+
+
+class MeetsNeed(BasePermission):
+    """Views say in `needs` what each of their methods needs; one that says nothing raises a KeyError."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        caller = request.auth
+        if not isinstance(caller, Caller):
+            return False
+        method = "GET" if request.method == "HEAD" else request.method or ""
+        if method != "OPTIONS" and hasattr(view, method.lower()):
+            ensure(caller, view.needs[method])
+        return True
+
+
+def ensure(caller: Caller, need: Need) -> None:
+    """
+    Raises:
+        MissingScope, MissingPermission
+    """
+    if caller.operator is None:
+        if need.scope.value not in caller.scopes:
+            raise MissingScope(
+                f"The key needs the scope {need.scope.value!r}.",
+                needed=need.scope.value,
+                given=sorted(caller.scopes),
+            )
+    elif not caller.operator.has_perm(need.permission):
+        raise MissingPermission(f"You need the permission {need.permission}.", needed=need.permission)
