@@ -17,6 +17,8 @@ class JobsConfig(AppConfig):
 
 
 def _prepare_database(**kwargs: Any) -> None:
+    from jobs import cluster
     from jobs.services import upkeep
 
     upkeep.prepare_database()
+    cluster.ensure_schedules()

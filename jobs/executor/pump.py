@@ -131,7 +131,7 @@ class Executor:
         if self.settings.listen:
             # A pooler that shares server connections between clients knows neither LISTEN nor prepared statements.
             raw.prepare_threshold = 2
-            raw.add_notify_handler(self._hear)
+            raw.add_notify_handler(lambda note: self._hear(note.channel))
         with connection.cursor() as cursor:
             # The hot statements are known and served by indexes. Compiling them costs more than running them, and
             # a plan made for the tables' size of the moment would scan them once they have grown.
@@ -263,8 +263,8 @@ class Executor:
             for job_id in lost:
                 self._owned.pop(job_id, None)
 
-    def _hear(self, note: psycopg.Notify) -> None:
-        if note.channel == Channel.CANCEL:
+    def _hear(self, channel: str) -> None:
+        if channel == Channel.CANCEL:
             self._next["renew"] = 0.0  # renewing tells which jobs are not ours any more
         else:
             self._hint = True
@@ -287,8 +287,11 @@ class Executor:
         if self._ears in ready:
             _drain(self._ears)
         if listening and listening[0] in ready:
-            for note in connection.connection.notifies(timeout=0):
-                self._hear(note)
+            # What comes while a statement runs goes to the handler; what comes in between is read here.
+            raw = connection.connection.pgconn
+            raw.consume_input()
+            while note := raw.notifies():
+                self._hear(note.relname.decode())
 
     def _wake(self) -> None:
         try:

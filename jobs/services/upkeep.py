@@ -15,9 +15,10 @@ from jobs.aging import DEFAULT_RULES
 from jobs.backoff import TEMPLATES
 from jobs.classify import Failure
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import AgingRule, Batch, Job, RetryPolicy
+from jobs.models import AgingRule, Batch, IdempotencyRecord, Job, RetryPolicy
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
+from queueops.core.sql import run_sql
 
 from .finish import bury
 from .snapshots import batch_counts
@@ -29,6 +30,9 @@ PARTITIONS_AHEAD = 7
 RESCUE_AT_ONCE = 500
 MAX_CRASHES = 3
 RATE_MEMORY_SECONDS = 10.0
+RETENTION_CHUNK = 2000
+RETENTION_AT_ONCE = 100_000
+KEEP_ANSWERS = timedelta(days=7)
 
 
 def prepare_database() -> None:
@@ -88,6 +92,47 @@ def make_partitions(*, ahead: int = PARTITIONS_AHEAD) -> list[str]:
             )
         made.append(name)
     return made
+
+
+def apply_retention(*, days: int) -> dict[str, int]:
+    """
+    Delete finished jobs older than `days` with what belongs to them, and the log's partitions whose jobs are gone.
+
+    Works in chunks of their own transactions, at most RETENTION_AT_ONCE jobs a call: the next call goes on.
+    A job that an open dead letter or a later requeue still refers to stays.
+
+    Returns:
+        How many jobs, stored answers and partitions were deleted.
+    """
+    before = timezone.now() - timedelta(days=days)
+    deleted = 0
+    while deleted < RETENTION_AT_ONCE:
+        chunk = len(run_sql("jobs", "delete_finished_jobs", {"before": before, "most": RETENTION_CHUNK}))
+        deleted += chunk
+        if chunk < RETENTION_CHUNK:
+            break
+    answers, _ = IdempotencyRecord.objects.filter(created_at__lt=timezone.now() - KEEP_ANSWERS).delete()
+    partitions = _drop_partitions(before.date()) if deleted < RETENTION_AT_ONCE else 0
+    return {"jobs": deleted, "answers": answers, "partitions": partitions}
+
+
+def _drop_partitions(before: date) -> int:
+    """Drop days of the log that are older than every remaining job: its events are the job's history."""
+    oldest = Job.objects.order_by("id").values_list("created_at", flat=True).first()
+    limit = min(before, oldest.date()) if oldest else before
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"
+            " WHERE inhparent = 'jobs_jobevent'::regclass AND relname ~ '^jobs_jobevent_[0-9]{8}$'"
+            " AND relname < %s ORDER BY relname",
+            [partition_of(limit)[0]],
+        )
+        names = [name for (name,) in cursor.fetchall()]
+    for name in names:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = '2s'")
+            cursor.execute(f"DROP TABLE {name}")
+    return len(names)
 
 
 def partition_of(day: date) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ VALUES (%(service)s, %(count)s::int, %(error)s,
 ON CONFLICT (service) DO UPDATE
    SET failures = breaker.failures + excluded.failures,
        last_error = excluded.last_error,
+       probe_job_id = NULL,  -- or the failed probe would be claimed again at once, and for ever
        opened_at = coalesce(breaker.opened_at,
                             CASE WHEN breaker.failures + excluded.failures >= %(threshold)s::int THEN now() END),
        next_probe_at = coalesce(breaker.next_probe_at,

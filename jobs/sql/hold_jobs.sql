@@ -4,7 +4,7 @@
 -- that every claim would have to skip. Running ones are held too: they come back when they are retried.
 --
 -- params  scope, key: the switch; batch, service, kind: what it covers, null for what it does not go by
---         (a kind's service too where known: the indexes begin with it); most: bound of one statement
+--         (a kind's service too where it has but one: the indexes begin with it); most: bound of one statement
 -- locks   the switch's row, shared, so that a resume that removes it comes before or after, never between;
 --         then the held rows, in id order
 -- clock   now(): the transaction's start
