@@ -16,6 +16,7 @@ from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Project
 
 KIND = "http.request"
+SERVICE = "http"
 PAYLOAD = '{"method": "GET", "url": "http://127.0.0.1:9/"}'
 SPEC_FIELDS = frozenset(JobSpec.model_fields) - {"kind", "payload", "cost"}
 
@@ -53,7 +54,7 @@ def make_jobs(
     project: str = "acme",
     batch: Batch | None = None,
     kind: str = KIND,
-    service: str | None = None,
+    service: str = SERVICE,
     payload: str = PAYLOAD,
     cost: int = 1,
     **fields: Any,
@@ -66,10 +67,12 @@ def make_jobs(
         fields: Those of JobSpec; others are columns, written afterwards.
     """
     make_project(project)
-    template = find_handler(KIND)
-    handler = replace(template, kind=kind, service=service or template.service)
+    handler = replace(find_handler(KIND), kind=kind)
     spec = JobSpec(kind=kind, **{name: value for name, value in fields.items() if name in SPEC_FIELDS})
-    prepared = [PreparedJob(new_id(), handler, spec, payload, cost) for _ in range(count)]
+    prepared = [
+        PreparedJob(id=new_id(), handler=handler, spec=spec, payload=payload, service=service, cost=cost)
+        for _ in range(count)
+    ]
     ids = [job.id for job in prepared]
     inserted = insert_prepared(prepared, project_id=project, actor="key:test", batch=batch)
     assert inserted == set(ids)

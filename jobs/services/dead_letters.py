@@ -51,6 +51,7 @@ class _Letter:
     project_id: str
     batch_id: UUID | None
     kind: str
+    service: str
     payload: str
     priority: str
     cost: int
@@ -204,7 +205,15 @@ def _prepare(letter: _Letter, options: RequeueOptions, *, delay_seconds: float) 
     }
     if options.payload is not None:
         return prepare_job(spec, **origin)
-    return PreparedJob(new_id(), handler, spec, letter.payload, letter.cost, **origin)
+    return PreparedJob(
+        id=new_id(),
+        handler=handler,
+        spec=spec,
+        payload=letter.payload,
+        service=letter.service,
+        cost=letter.cost,
+        **origin,
+    )
 
 
 def _resolve(

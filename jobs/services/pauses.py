@@ -170,10 +170,12 @@ def _hold(switch: PauseSwitch) -> int:
 
 
 def _service_of(kind: str) -> str | None:
+    """The one service that jobs of the kind call, if it is one."""
     try:
-        return find_handler(kind).service
+        service = find_handler(kind).service
     except UnknownKind:
         return None
+    return service if isinstance(service, str) else None
 
 
 def _release() -> int:

@@ -4,7 +4,8 @@
 -- locks   the open ones, in id order
 -- returns one row an open dead letter, in id order; a missing one is unknown or resolved
 SELECT letter.id, letter.job_id, letter.project_id, letter.batch_id, letter.kind, letter.service,
-       letter.payload::text AS payload, job.priority, job.cost, job.user_id, job.model, job.retry_policy_id, job.effect_key
+       letter.payload::text AS payload,
+       job.priority, job.cost, job.user_id, job.model, job.retry_policy_id, job.effect_key
   FROM jobs_deadletter AS letter
   JOIN jobs_job AS job ON job.id = letter.job_id
  WHERE letter.id = ANY(%(ids)s::uuid[]) AND letter.resolution IS NULL

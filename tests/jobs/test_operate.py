@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -24,10 +25,8 @@ ACTOR = "user:7"
 MINUTE = timedelta(minutes=1)
 
 
-def last_event(job: Job) -> JobEvent:
-    event = JobEvent.objects.filter(job_id=job.pk).order_by("-id").first()
-    assert event is not None
-    return event
+def last_event(job: Job) -> Any:
+    return JobEvent.objects.filter(job_id=job.pk).latest("id")
 
 
 def delay_of(job: Job) -> float:
@@ -228,7 +227,7 @@ def test_executors_are_told_at_commit_that_running_jobs_were_taken_from_them():
 def test_a_job_is_either_cancelled_or_completed_when_both_come_at_once():
     jobs = make_jobs(30, state=JobState.IN_PROGRESS)
     start = threading.Barrier(2)
-    won: dict[str, set] = {}
+    won: dict[str, set[UUID]] = {}
 
     def cancel() -> None:
         start.wait(timeout=10)
@@ -264,7 +263,7 @@ def test_calls_over_the_same_jobs_in_opposite_orders_do_not_deadlock():
     start = threading.Barrier(2)
     changed: list[int] = []
 
-    def change(order: list, priorities: list[Priority]) -> None:
+    def change(order: list[UUID], priorities: list[Priority]) -> None:
         start.wait(timeout=10)
         changed.extend(
             len(operate.change_priority(order, priority=priority, actor=ACTOR).moved)

@@ -1,0 +1,341 @@
+"""Operators' actions over many rows, in chunks."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from django.db import connection, connections
+from django.db.models.functions import Now
+
+from jobs.models import AuditEntry, BulkOperation, DeadLetter, Job
+from jobs.services import bulk
+from jobs.services.dead_letters import requeue_dead_letters
+from jobs.services.errors import (
+    InvalidDelay,
+    InvalidFilter,
+    ReasonRequired,
+    UnknownBatch,
+    UnknownBulkOperation,
+)
+from jobs.services.submit import InvalidJob
+from jobs.states import JobState, Priority
+from jobs.transitions import Move, move_jobs
+from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs
+from tests.support.processes import database_url, started, wait_for
+
+ACTOR = "user:7"
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch) -> None:
+    monkeypatch.setattr(bulk, "BULK_CHUNK", 10)
+
+
+@pytest.fixture
+def handed_out(monkeypatch) -> list[UUID]:
+    """Ids that would go to the task queue; the tests carry the chunks out themselves."""
+    ids: list[UUID] = []
+    monkeypatch.setattr(bulk, "_hand_out", ids.append)
+    return ids
+
+
+def run_to_the_end(operation: BulkOperation) -> BulkOperation:
+    while bulk.run_bulk_chunk(operation.pk):
+        pass
+    operation.refresh_from_db()
+    return operation
+
+
+@pytest.mark.django_db
+def test_a_bulk_requeue_takes_every_open_dead_letter_of_the_filter_chunk_by_chunk():
+    letters = make_dead_letters(25, fingerprint="a" * 32)
+    other, resolved = make_dead_letter(fingerprint="b" * 32), make_dead_letter(fingerprint="a" * 32)
+    requeue_dead_letters([resolved.pk], actor="user:1")
+    operation = bulk.start_bulk_requeue({"fingerprint": "a" * 32}, actor=ACTOR, note="fixed")
+    assert (operation.total, operation.done, operation.status) == (25, 0, "running")
+    assert bulk.run_bulk_chunk(operation.pk)
+    operation.refresh_from_db()
+    assert (operation.done, operation.cursor) == (10, letters[9].pk)
+    run_to_the_end(operation)
+    assert (operation.done, operation.skipped, operation.status) == (25, 0, "done")
+    assert operation.finished_at is not None
+    assert list(DeadLetter.objects.open()) == [other]
+    assert Job.objects.filter(origin__in=[letter.job_id for letter in letters]).count() == 25
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("kind", "a.kind"), ("service", "elsewhere"), ("error_code", "forbidden"), ("project", "globex")],
+)
+def test_a_filter_means_the_dead_letters_that_fit(field, value):
+    wanted = make_dead_letter(**{field: value})
+    make_dead_letter()
+    given = {"project_id" if field == "project" else field: value}
+    operation = run_to_the_end(bulk.start_bulk_discard(given, actor=ACTOR, reason="x"))
+    assert (operation.total, operation.done) == (1, 1)
+    wanted.refresh_from_db()
+    assert wanted.resolution == "discarded"
+
+
+@pytest.mark.django_db
+def test_a_filter_may_name_times_a_batch_and_ids():
+    batch = make_batch()
+    inside, outside = make_dead_letter(batch=batch), make_dead_letter()
+    old = make_dead_letter(created_at="2020-05-05T00:00:00Z")
+
+    def total(**given: object) -> int:
+        return bulk.start_bulk_discard(given, actor=ACTOR, reason="x").total
+
+    assert total(batch_id=str(batch.pk)) == 1
+    assert total(created_until="2020-06-01T00:00:00Z") == 1
+    assert total(created_from="2020-06-01T00:00:00Z") == 2
+    assert total(ids=[str(inside.pk), str(outside.pk), str(uuid4())]) == 2
+    assert total(ids=[]) == 0
+    assert total() == 3
+    assert old.resolution is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("given", [{"kinds": "x"}, {"batch_id": "no uuid"}, {"created_from": "2020-01-01"}])
+def test_a_filter_that_is_not_understood_starts_nothing(given):
+    with pytest.raises(InvalidFilter) as caught:
+        bulk.start_bulk_requeue(given, actor=ACTOR)
+    assert list(caught.value.fields) == list(given)
+    assert not BulkOperation.objects.exists()
+
+
+@pytest.mark.django_db
+def test_dead_letters_of_the_requeued_jobs_are_not_requeued_again():
+    letters = make_dead_letters(10)
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR)
+    assert bulk.run_bulk_chunk(operation.pk)
+    new = list(Job.objects.filter(origin__in=[letter.job_id for letter in letters]))
+    move_jobs("reject", [Move(job.pk) for job in new])
+    DeadLetter.objects.bulk_create(
+        DeadLetter(
+            job=job, project_id=job.project_id, kind=job.kind, service=job.service, payload=job.payload,
+            error_code="x", error_class="x", error_message="x", remediation="x", attempts=[], retry_count=0,
+            crash_count=0, fingerprint="f" * 32,
+        )
+        for job in new
+    )  # fmt: skip
+    run_to_the_end(operation)
+    assert (operation.done, operation.skipped) == (10, 0)
+    assert DeadLetter.objects.open().count() == 10
+
+
+@pytest.mark.django_db
+def test_rows_that_somebody_else_resolved_meanwhile_are_counted_as_skipped(monkeypatch):
+    letters = make_dead_letters(3)
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR)
+    chosen = bulk._next_ids
+
+    def chosen_before_another_operator(*args):
+        ids = chosen(*args)
+        requeue_dead_letters([letters[1].pk], actor="user:1")
+        return ids
+
+    monkeypatch.setattr(bulk, "_next_ids", chosen_before_another_operator)
+    run_to_the_end(operation)
+    assert (operation.total, operation.done, operation.skipped) == (3, 2, 1)
+
+
+@pytest.mark.django_db
+def test_a_spread_goes_over_the_whole_operation_and_not_over_each_chunk():
+    letters = make_dead_letters(40)
+    run_to_the_end(bulk.start_bulk_requeue({}, actor=ACTOR, spread_seconds=400))
+    new = {job.origin_id: job.eligible_since for job in Job.objects.filter(origin__isnull=False)}
+    starts = [new[letter.job_id] for letter in letters]
+    assert [(start - starts[0]).total_seconds() for start in starts] == [10 * i for i in range(40)]
+
+
+@pytest.mark.django_db
+def test_an_edited_payload_is_checked_against_every_kind_before_anything_starts():
+    make_dead_letter()
+    with pytest.raises(InvalidJob):
+        bulk.start_bulk_requeue({}, actor=ACTOR, payload={"url": 7})
+    with pytest.raises(InvalidDelay):
+        bulk.start_bulk_requeue({}, actor=ACTOR, spread_seconds=-1)
+    assert not BulkOperation.objects.exists()
+
+
+@pytest.mark.django_db
+def test_an_expected_error_in_a_chunk_ends_the_operation_and_says_why():
+    make_dead_letters(12)
+    good = {"method": "GET", "url": "http://127.0.0.1:9/edited"}
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR, payload=good)
+    assert bulk.run_bulk_chunk(operation.pk)
+    BulkOperation.objects.update(parameters={**operation.parameters, "payload": {"url": 7}})
+    run_to_the_end(operation)
+    assert (operation.status, operation.done) == ("failed", 10)
+    assert "payload" in operation.error
+    assert DeadLetter.objects.open().count() == 2
+
+
+@pytest.mark.django_db
+def test_a_cancelled_operation_keeps_what_was_done_and_does_no_more():
+    make_dead_letters(25)
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR)
+    bulk.run_bulk_chunk(operation.pk)
+    cancelled = bulk.cancel_bulk(operation.pk, actor="user:8", reason="wrong filter")
+    assert (cancelled.status, cancelled.done) == ("cancelled", 10)
+    assert not bulk.run_bulk_chunk(operation.pk)
+    assert DeadLetter.objects.open().count() == 15
+    again = bulk.cancel_bulk(operation.pk, actor="user:9")
+    assert again.finished_at == cancelled.finished_at
+
+
+@pytest.mark.django_db
+def test_an_operation_is_audited_when_it_starts_and_when_it_ends():
+    make_dead_letters(12, project="globex")
+    operation = bulk.start_bulk_discard({"project_id": "globex"}, actor=ACTOR, reason="duplicates")
+    run_to_the_end(operation)
+    entries = AuditEntry.objects.order_by("id")
+    assert list(entries.values_list("after__operation", "moved")) == [("start", 0), ("done", 12)]
+    assert {
+        (entry.actor, entry.action, entry.target, entry.reason, entry.project_id) for entry in entries
+    } == {(ACTOR, "bulk_discard_dead_letters", f"bulk operation {operation.pk}", "duplicates", "globex")}
+
+
+@pytest.mark.django_db
+def test_cancelling_a_batch_ends_every_job_that_has_not_ended():
+    batch = make_batch()
+    make_jobs(12, batch=batch)
+    make_jobs(2, batch=batch, state=JobState.IN_PROGRESS)
+    done, other = make_job(batch=batch, state=JobState.COMPLETED), make_job()
+    operation = run_to_the_end(bulk.cancel_batch(batch.pk, actor=ACTOR, reason="wrong data"))
+    assert (operation.total, operation.done, operation.status) == (14, 14, "done")
+    assert Job.objects.filter(batch=batch, status=JobState.CANCELLED).count() == 14
+    assert Job.objects.get(pk=done.pk).status == JobState.COMPLETED
+    assert Job.objects.get(pk=other.pk).status == JobState.QUEUED
+
+
+@pytest.mark.django_db
+def test_a_batch_takes_another_priority():
+    batch = make_batch()
+    make_jobs(12, batch=batch)
+    make_jobs(3, batch=batch, priority=Priority.URGENT)
+    operation = run_to_the_end(bulk.change_batch_priority(batch.pk, priority=Priority.URGENT, actor=ACTOR))
+    assert (operation.total, operation.done, operation.skipped) == (15, 12, 3)
+    assert set(Job.objects.values_list("priority", flat=True)) == {"urgent"}
+
+
+@pytest.mark.django_db
+def test_retrying_a_batch_requeues_its_own_dead_letters():
+    batch = make_batch()
+    make_dead_letters(12, batch=batch)
+    other = make_dead_letter()
+    operation = run_to_the_end(bulk.retry_failed(batch.pk, actor=ACTOR))
+    assert (operation.total, operation.done) == (12, 12)
+    assert list(DeadLetter.objects.open()) == [other]
+
+
+@pytest.mark.django_db
+def test_what_does_not_exist_is_said_to():
+    with pytest.raises(UnknownBatch):
+        bulk.cancel_batch(uuid4(), actor=ACTOR, reason="x")
+    with pytest.raises(UnknownBatch):
+        bulk.retry_failed(uuid4(), actor=ACTOR)
+    with pytest.raises(UnknownBulkOperation):
+        bulk.run_bulk_chunk(uuid4())
+    with pytest.raises(UnknownBulkOperation):
+        bulk.cancel_bulk(uuid4(), actor=ACTOR)
+
+
+@pytest.mark.django_db
+def test_ending_work_in_bulk_needs_a_reason():
+    with pytest.raises(ReasonRequired):
+        bulk.start_bulk_discard({}, actor=ACTOR, reason="")
+    with pytest.raises(ReasonRequired):
+        bulk.cancel_batch(make_batch().pk, actor=ACTOR, reason="")
+    assert not BulkOperation.objects.exists()
+
+
+@pytest.mark.django_db
+def test_an_operation_is_handed_out_when_its_start_is_committed(
+    handed_out, django_capture_on_commit_callbacks
+):
+    with django_capture_on_commit_callbacks(execute=True):
+        operation = bulk.start_bulk_requeue({}, actor=ACTOR)
+        assert handed_out == []
+    assert handed_out == [operation.pk]
+
+
+@pytest.mark.django_db
+def test_only_an_operation_of_which_nothing_was_heard_is_handed_out_again(handed_out):
+    stalled, alive, ended = (bulk.start_bulk_requeue({}, actor=ACTOR) for _ in range(3))
+    bulk.run_bulk_chunk(ended.pk)
+    BulkOperation.objects.exclude(pk=alive.pk).update(updated_at=Now() - timedelta(hours=1))
+    assert bulk.restart_stalled_operations() == [stalled.pk]
+    assert handed_out == [stalled.pk]
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_workers_on_the_same_operation_act_on_every_row_once(handed_out):
+    letters = make_dead_letters(60)
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR)
+    start = threading.Barrier(4)
+
+    def work() -> None:
+        start.wait(timeout=10)
+        while bulk.run_bulk_chunk(operation.pk):
+            pass
+        connections.close_all()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    operation.refresh_from_db()
+    assert (operation.done, operation.skipped, operation.status) == (60, 0, "done")
+    assert Job.objects.filter(origin__in=[letter.job_id for letter in letters]).count() == 60
+
+
+WORKER = """
+import django, sys
+django.setup()
+from jobs.services import bulk
+bulk.BULK_CHUNK = 10
+while bulk.run_bulk_chunk(sys.argv[1]):
+    pass
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.django_db(transaction=True)
+def test_an_operation_whose_worker_is_killed_in_a_chunk_goes_on_where_it_was(handed_out):
+    letters = make_dead_letters(35)
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR)
+    environ = {"DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "queueops.settings"}
+    with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": None}) as blocker:
+        # The second chunk cannot get past this row, so the worker dies with half of that chunk done.
+        blocker.execute("SELECT FROM jobs_deadletter WHERE id = %s FOR UPDATE", [letters[15].pk])
+        with started(sys.executable, "-c", WORKER, str(operation.pk), environ=environ) as worker:
+            wait_for(lambda: waiting_for(blocker), what="the worker at the blocked row")
+            worker.stop(signal.SIGKILL)
+    operation.refresh_from_db()
+    assert (operation.done, operation.cursor, operation.status) == (10, letters[9].pk, "running")
+    assert DeadLetter.objects.open().count() == 25
+    run_to_the_end(operation)
+    assert (operation.done, operation.skipped, operation.status) == (35, 0, "done")
+    assert Job.objects.filter(origin__in=[letter.job_id for letter in letters]).count() == 35
+
+
+def waiting_for(blocker: psycopg.Connection[object]) -> bool:
+    """Whether a session waits for a lock that `blocker` holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))",
+            [blocker.info.backend_pid],
+        )
+        [count] = cursor.fetchone()
+    return bool(count)
