@@ -69,7 +69,7 @@ class Started(BaseModel):
 
 class HandlerInfo(BaseModel):
     kind: str
-    service: str
+    service: str | None = Field(description="Null: it depends on the payload.")
     call_type: CallType
     timeout_seconds: float
     retry_policy: str

@@ -30,7 +30,7 @@ JOB = {
     "batch": BATCH_ID,
     "user_id": None,
     "kind": "http.request",
-    "service": "http",
+    "service": "http:api.example.org",
     "model": None,
     "call_type": "write",
     "cost": 1,
@@ -107,7 +107,7 @@ DEAD_LETTER = {
     "job": JOB_ID,
     "batch_id": BATCH_ID,
     "kind": "http.request",
-    "service": "http",
+    "service": "http:api.example.org",
     "payload": SPEC["payload"],
     "error_code": "http_404",
     "error_class": "HandlerError",
@@ -151,7 +151,7 @@ HANDLERS = {
     "results": [
         {
             "kind": "http.request",
-            "service": "http",
+            "service": None,
             "call_type": "write",
             "timeout_seconds": 60.0,
             "retry_policy": "moderate",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import islice
 from typing import Annotated, Any
 from uuid import UUID
@@ -24,13 +22,12 @@ from pydantic import (
     model_validator,
 )
 
-from jobs.handlers.registry import Handler, UnknownKind, find_handler
-from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, RetryPolicy, new_id
-from jobs.states import TERMINAL, JobState, Priority
+from jobs.handlers.registry import Handler, find_handler
+from jobs.models import Batch, Job, RetryPolicy, new_id
+from jobs.states import Priority
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
-from queueops.tenancy.models import Project
 
 CHUNK = 2000  # rows of one INSERT: enough to amortise the round trip, little enough to stay in memory
 MAX_LISTED_ERRORS = 1000
@@ -418,10 +415,7 @@ def _twins(jobs: list[PreparedJob], project_id: str, *, on_reuse: Any = None) ->
 
 def _refuse_when_full(project_id: str, coming: int) -> int:
     """Return the room left in the project's queue; raise QueueFull when `coming` jobs do not fit."""
-    limit = Project.objects.values_list("max_waiting_jobs", flat=True).get(pk=project_id)
-    states = [state.value for state in JobState if state not in TERMINAL]
-    rows = JobCount.objects.filter(project_id=project_id, batch_id=WHOLE_PROJECT).values_list(*states)
-    unfinished = sum(map(sum, rows))
+    [(limit, unfinished)] = run_sql("jobs", "read_room", {"project": project_id})
     if unfinished + coming > limit:
         raise QueueFull(
             f"{unfinished:,} jobs of the project are unfinished and {limit:,} are allowed. Try again later.",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar
+from functools import cache
+from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser
 from django.db.models import BooleanField, ExpressionWrapper, Q
@@ -15,11 +16,13 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.sql import hot_cursor
 
 from .models import ProducerKey, Project, digest_of
 from .throttles import TooManyBadKeys, bad_keys
 
-LAST_USED_PRECISION = timedelta(minutes=1)
+UNUSED_LATELY = Q(last_used_at=None) | Q(last_used_at__lt=Now() - timedelta(minutes=1))
+DIGEST_PLACE = "the digest"
 
 
 class InvalidKey(AuthenticationFailed):
@@ -81,26 +84,18 @@ class ProducerKeyAuthentication(BaseAuthentication):
         secret = _presented_key(request)
         if secret is None:
             return None
-        unused = Q(last_used_at=None) | Q(last_used_at__lt=Now() - LAST_USED_PRECISION)
-        key = (
-            ProducerKey.objects.usable()
-            .annotate(unused_lately=ExpressionWrapper(unused, output_field=BooleanField()))
-            .filter(digest=digest_of(secret))
-            .first()
-        )
-        if key is None:
+        found = _find_key(digest_of(secret))
+        if found is None:
             address = request.META.get("REMOTE_ADDR", "")
             if wait_seconds := bad_keys.take(address):
                 raise TooManyBadKeys(wait_seconds)
             raise InvalidKey
-        if getattr(key, "unused_lately", False):
+        pk, project_id, prefix, scopes, unused_lately = found
+        if unused_lately:
             # Filtered again: parallel requests would each write the row.
-            ProducerKey.objects.filter(unused, pk=key.pk).update(last_used_at=Now())
+            ProducerKey.objects.filter(UNUSED_LATELY, pk=pk).update(last_used_at=Now())
         caller = Caller(
-            project_id=key.project_id,
-            actor=f"key:{key.prefix}",
-            identity=f"key:{key.pk}",
-            scopes=key.scopes,
+            project_id=project_id, actor=f"key:{prefix}", identity=f"key:{pk}", scopes=scopes
         )
         return caller, caller
 
@@ -125,6 +120,27 @@ class OperatorSessionAuthentication(SessionAuthentication):
             raise UnknownProject
         actor = f"user:{user.pk}"
         return user, Caller(project_id=project_id, actor=actor, identity=actor, operator=user)
+
+
+def _find_key(digest: str) -> tuple[Any, ...] | None:
+    """Look a usable key up: its pk, project, prefix, scopes, and whether it was unused for a minute."""
+    statement, parameters = _look_up()
+    with hot_cursor() as cursor:
+        cursor.execute(statement, [digest if value == DIGEST_PLACE else value for value in parameters])
+        return cursor.fetchone()
+
+
+@cache
+def _look_up() -> tuple[bytes, tuple[Any, ...]]:
+    """The look-up's SQL, written by the ORM once: that takes longer than running it."""
+    rows = (
+        ProducerKey.objects.usable()
+        .annotate(unused_lately=ExpressionWrapper(UNUSED_LATELY, output_field=BooleanField()))
+        .filter(digest=DIGEST_PLACE)
+        .values_list("pk", "project_id", "prefix", "scopes", "unused_lately")
+    )
+    statement, parameters = rows.order_by().query.sql_with_params()
+    return statement.encode(), tuple(parameters)
 
 
 def _presented_key(request: Request) -> str | None:

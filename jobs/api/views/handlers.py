@@ -34,7 +34,7 @@ class HandlerList(ApiView):
 def _shown(kind: str, handler: Handler) -> dict[str, Any]:
     return {
         "kind": kind,
-        "service": handler.service,
+        "service": None if callable(handler.service) else handler.service,
         "call_type": handler.call_type.value,
         "timeout_seconds": handler.timeout.total_seconds(),
         "retry_policy": handler.retry,

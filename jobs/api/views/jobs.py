@@ -33,7 +33,7 @@ class JobList(ApiListView[Job]):
         answer=JobSerializer(many=True),
         example=examples.JOB,
         errors=[400],
-        description="Without payloads and results. Commas separate several choices: `state=failed,cancelled`.",
+        description="Without payloads and results. Commas separate choices: `state=failed,cancelled`.",
     )
     def get(self, request: Request) -> Response:
         return self.listed(Job.objects.of_project(self.caller.project_id).defer("payload", "result"))
