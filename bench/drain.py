@@ -1,0 +1,101 @@
+"""How fast a real cluster drains no-op jobs with their whole history, beside a raw SQL loop with the same record."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from contextlib import ExitStack
+from subprocess import PIPE, Popen
+
+from bench.harness.processes import cluster, cpu_seconds, wait_until_finished
+from bench.harness.report import ROOT
+from bench.harness.seeding import one_batch
+from bench.harness.session import Session, run
+from jobs.services.pauses import pause_scope, resume_scope
+
+JOBS = 50_000
+PROCESSES = 2
+ROUNDS = 2
+FULL_ROUNDS = 6
+
+
+def measure(session: Session) -> None:
+    report = session.report
+    ours: list[float] = []
+    ceiling: list[float] = []
+    for _ in range(FULL_ROUNDS if session.full else ROUNDS):
+        ceiling.append(_raw(session))
+        ours.append(_cluster(session))
+    report.metric("jobs_per_second", statistics.median(ours), "qcluster, jobs/s", _spread(ours))
+    report.metric("ceiling_jobs_per_second", statistics.median(ceiling), "raw SQL loop, jobs/s", _spread(ceiling))
+    ratio = report.metrics["jobs_per_second"] / report.metrics["ceiling_jobs_per_second"]
+    report.metric("ratio", ratio, "ratio", "target: at least 0.4, and 10,000 jobs/s")
+    report.figure(
+        "executors",
+        str(PROCESSES),
+        f"general ones; QUEUEOPS_WORKERS={PROCESSES + 1}, as one worker holds the quarantine seat",
+    )
+
+
+def _cluster(session: Session) -> float:
+    with session.databases.copy(f"batch_{JOBS}", lambda: one_batch(JOBS)) as url:
+        pause_scope("global", "", actor="bench")
+        with cluster(url, executors=PROCESSES) as workers:
+            python, postgres = cpu_seconds(workers.pid), cpu_seconds(session.postmaster)
+            begun = time.monotonic()
+            resume_scope("global", "", actor="bench")
+            seconds = wait_until_finished(JOBS, seconds=120) - begun
+            python, postgres = cpu_seconds(workers.pid) - python, cpu_seconds(session.postmaster) - postgres
+    session.report.figure("qcluster, CPU", *_cpu(python, postgres))
+    return JOBS / seconds
+
+
+def _raw(session: Session) -> float:
+    with session.databases.copy(f"batch_{JOBS}", lambda: one_batch(JOBS)) as url, ExitStack() as stack:
+        command = [sys.executable, "-m", "bench.harness.raw_loop", url]
+        loops = [
+            stack.enter_context(Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True))
+            for _ in range(PROCESSES)
+        ]
+        for loop in loops:
+            _line_of(loop)
+        postgres = cpu_seconds(session.postmaster)
+        begun = time.monotonic()
+        for loop in loops:
+            _tell(loop)
+        ended = [json.loads(_line_of(loop)) for loop in loops]
+        seconds = time.monotonic() - begun
+        postgres = cpu_seconds(session.postmaster) - postgres
+    done = sum(answer["done"] for answer in ended)
+    if done != JOBS:
+        raise SystemExit(f"the raw loops did {done:,} of {JOBS:,} jobs")
+    session.report.figure("raw SQL loop, CPU", *_cpu(sum(answer["cpu"] for answer in ended), postgres))
+    return JOBS / seconds
+
+
+def _tell(loop: Popen[str]) -> None:
+    assert loop.stdin is not None
+    loop.stdin.write("go\n")
+    loop.stdin.flush()
+
+
+def _line_of(loop: Popen[str]) -> str:
+    assert loop.stdout is not None
+    if line := loop.stdout.readline():
+        return line
+    raise SystemExit("a raw loop ended too early")
+
+
+def _cpu(python: float, postgres: float) -> tuple[str, str]:
+    each = f"{python / JOBS * 1e6:.0f} us a job in Python, {postgres / JOBS * 1e6:.0f} us in PostgreSQL"
+    return f"{python + postgres:.2f} s", each
+
+
+def _spread(rates: list[float]) -> str:
+    return "rounds: " + ", ".join(f"{rate:,.0f}" for rate in rates)
+
+
+if __name__ == "__main__":
+    run("drain", measure)

@@ -1,0 +1,52 @@
+"""
+The ceiling of `bench.drain`: a plain loop around hand-written SQL that leaves the same record.
+
+`python -m bench.harness.raw_loop URL` prints `ready`, waits for a line, and drains the table; then it prints how many
+jobs it did and the CPU time that took, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from uuid import uuid4
+
+import psycopg
+
+from queueops.core.sql import load_sql
+
+BATCH = 200
+
+
+def drain(url: str) -> None:
+    with psycopg.connect(url) as connection, connection.cursor(binary=True) as cursor:
+        claim, start, finish = (load_sql("bench.harness", name).encode() for name in ("claim", "start", "finish"))
+        connection.prepare_threshold = 1
+        for setting in ("jit = off", "plan_cache_mode = force_generic_plan", "enable_seqscan = off"):
+            cursor.execute(f"SET {setting}")
+        connection.commit()
+        worker = str(uuid4())
+        print("ready", flush=True)
+        sys.stdin.readline()
+        begun = time.process_time()
+        done = 0
+        owned: list[str] = []
+        while True:
+            # One commit ends a batch and starts the next.
+            with connection.pipeline():
+                if owned:
+                    cursor.execute(finish, {"ids": owned})
+                rows = cursor.execute(claim, {"wanted": BATCH, "worker": worker}).fetchall()
+                done += len(owned)
+                owned = [row[0] for row in rows]
+                if owned:
+                    cursor.execute(start, {"ids": owned})
+                connection.commit()
+            if not owned:
+                break
+        print(json.dumps({"done": done, "cpu": time.process_time() - begun}), flush=True)
+
+
+if __name__ == "__main__":
+    drain(sys.argv[1])

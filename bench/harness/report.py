@@ -1,0 +1,87 @@
+"""What a benchmark says: a table on screen, and one JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(slots=True)
+class Report:
+    """Collects one benchmark's figures."""
+
+    bench: str
+    facts: dict[str, str | int]
+    metrics: dict[str, float] = field(default_factory=dict)
+    rows: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def figure(self, what: str, value: str, note: str = "") -> None:
+        """Add a row to the table."""
+        self.rows.append((what, value, note))
+
+    def metric(self, name: str, value: float, what: str, note: str = "", *, unit: str = "") -> None:
+        """Add a figure to the JSON, and its row to the table."""
+        digits = 0 if abs(value) >= 1000 else 3 if abs(value) < 10 else 1
+        self.metrics[name] = round(value, digits) if digits else round(value)
+        self.figure(what, f"{value:,.{digits}f}{unit and ' ' + unit}", note)
+
+    def show(self) -> None:
+        facts = self.facts
+        print(
+            f"\n{self.bench}   commit {facts['commit']}, Python {facts['python']}, PostgreSQL {facts['postgres']}, "
+            f"{facts['cpus']} CPUs"
+        )
+        widths = [max((len(row[column]) for row in self.rows), default=0) for column in (0, 1)]
+        for what, value, note in self.rows:
+            print(f"  {what:<{widths[0]}}  {value:>{widths[1]}}  {note}".rstrip())
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {"bench": self.bench, **self.facts, "metrics": self.metrics}
+        path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def environment_facts(dsn: str) -> dict[str, str | int]:
+    """
+    Where and on what the figures were measured.
+
+    Raises:
+        SystemExit: The server answers commits before they are durable, so that no figure would mean anything.
+    """
+    with psycopg.connect(dsn) as connection:
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            value = connection.execute(f"SHOW {setting}").fetchone()
+            if value != ("on",):
+                raise SystemExit(f"{setting} must be on: a queue that may lose work is not what is measured")
+        [version] = connection.execute("SHOW server_version").fetchone() or ("?",)
+    return {
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "postgres": str(version).split()[0],
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+    }
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that `share` of all do not pass, by nearest rank."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1)]
+
+
+def _commit() -> str:
+    git = ("git", "-C", str(ROOT))
+    found = subprocess.run((*git, "rev-parse", "--short", "HEAD"), capture_output=True, text=True, check=False)
+    if found.returncode:
+        return "unknown"
+    code = ("jobs", "queueops", "ratelimits", "dashboards")
+    dirty = subprocess.run((*git, "diff", "--quiet", "HEAD", "--", *code), check=False).returncode
+    return found.stdout.strip() + ("+" if dirty else "")

@@ -1,0 +1,77 @@
+"""The content of template databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db import connection, transaction
+
+from jobs.services.submit import submit_batch
+from queueops.tenancy.models import Project
+
+PROJECT = "bench"
+
+
+def one_project() -> None:
+    Project.objects.get_or_create(pk=PROJECT, defaults={"name": "Benchmarks"})
+
+
+def noop_lines(count: int) -> Iterator[bytes]:
+    """A producer's lines: small payloads, as of one API call."""
+    for number in range(count):
+        yield b'{"kind": "bench.noop", "payload": {"row": %d, "text": "a value of ordinary length"}}' % number
+
+
+def one_batch(count: int) -> None:
+    """A batch submitted as producers do it, none of it started."""
+    one_project()
+    submit_batch(noop_lines(count), project_id=PROJECT, actor="bench")
+
+
+def depth(*, pending: int, finished: int) -> None:
+    """
+    A backlog with its submit events, and finished jobs; written by SQL, as submitting millions would take long.
+
+    Finished jobs have no events here: nothing reads or writes the events of a finished job.
+    """
+    one_project()
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Past the guard: finished jobs are put in as such. Only superusers may.
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(
+            "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
+            " WHERE indrelid = 'jobs_job'::regclass AND NOT indisunique"
+        )
+        indexes = cursor.fetchall()
+        for name, _ in indexes:
+            cursor.execute(f"DROP INDEX {name}")  # noqa: S608 - from the catalogue; built again below, in one go
+        cursor.execute(_JOBS, {"count": finished, "status": "completed", "oldest": 2 * 3600})
+        cursor.execute(_JOBS, {"count": pending, "status": "queued", "oldest": 600})
+        for _, definition in indexes:
+            cursor.execute(definition)
+        cursor.execute(
+            "INSERT INTO jobs_jobevent (job_id, project_id, event_type, to_status, message, created_at)"
+            " SELECT id, project_id, 'state_change', 'queued', 'bench', created_at FROM jobs_job"
+            "  WHERE status = 'queued' ORDER BY id"
+        )
+        cursor.execute(
+            "INSERT INTO jobs_jobcount (project_id, batch_id, shard, queued, completed)"
+            " VALUES (%s, '00000000-0000-0000-0000-000000000000', 0, %s, %s)",
+            [PROJECT, pending, finished],
+        )
+
+
+# Ids are UUIDv7 as Python makes them, in the order of arrival; PostgreSQL has a function for it from 18 on only.
+_JOBS = f"""
+INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status, payload, effect_key, eligible_since,
+                      created_at, updated_at, started_at, first_attempt_at, finished_at, progress, fencing_token)
+SELECT id, '{PROJECT}', 'bench.noop', 'bench', 'write', 'normal', %(status)s,
+       jsonb_build_object('row', number, 'text', 'a value of ordinary length'), id::text, at,
+       at, at, ended, ended, ended, CASE WHEN ended IS NULL THEN 0 ELSE 100 END, 0
+  FROM (SELECT number, at, CASE %(status)s WHEN 'completed' THEN at + interval '1 second' END AS ended,
+               (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(number %% 4096), 3, '0')
+                || '8' || substr(md5(number::text), 1, 15))::uuid AS id
+          FROM (SELECT number, now() - %(oldest)s * interval '1 second'
+                                     + number * (%(oldest)s * interval '1 second' / %(count)s) AS at
+                  FROM generate_series(1, %(count)s) AS number) AS arrival) AS job
+"""  # noqa: S608 - a constant
