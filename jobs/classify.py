@@ -33,6 +33,7 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "unknown_kind": "No worker knows this kind. Deploy the handler, then requeue.",
     "invalid_payload": "The payload no longer fits the handler's schema. Edit it and requeue.",
     "handler_error": "The handler raised an unexpected error: a bug. Fix it, then requeue.",
+    "task_error": "The task raised an exception: its traceback is with the attempts. Fix the cause, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
     "target_refused": "The target address may not be called. Check the URL.",
 }
@@ -66,7 +67,7 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, ProviderError):
         return Failure(
             code=error.code,
-            error_class=name,
+            error_class=str(error.details.get("exception_class", name))[:200],
             message=clean(error.message),
             outcome=error.outcome,
             status=error.status,

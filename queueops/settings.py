@@ -39,6 +39,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_q",
+    "django_tasks",
     "queueops",
     "queueops.tenancy",
     "ratelimits",
@@ -162,6 +163,14 @@ Q_CLUSTER = {
     "save_limit": 250,
     # A daemonic process may have no children, and handlers may need some.
     "daemonize_workers": False,
+}
+
+TASKS = {
+    "default": {
+        "BACKEND": "jobs.django_tasks.QueueOpsBackend",
+        "QUEUES": [],  # any name
+        "OPTIONS": {"project": QUEUEOPS.tasks_project},
+    }
 }
 
 UNFOLD = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 import threading
 from collections.abc import Awaitable, Callable
@@ -217,9 +218,11 @@ async def close_handlers() -> None:
 
 
 def load_handlers() -> None:
-    """Import `<app>.handlers` of every installed app, and the modules of our own `jobs.handlers`."""
-    for module in ("http", "webhook"):
+    """Import `<app>.handlers` of every installed app, with its modules where it is a package, and our own."""
+    for module in ("http", "webhook", "django_task"):
         importlib.import_module(f"jobs.handlers.{module}")
     for config in apps.get_app_configs():
         if config.name != "jobs" and module_has_submodule(config.module, "handlers"):
-            importlib.import_module(f"{config.name}.handlers")
+            found = importlib.import_module(f"{config.name}.handlers")
+            for member in pkgutil.iter_modules(getattr(found, "__path__", ())):
+                importlib.import_module(f"{found.__name__}.{member.name}")

@@ -209,6 +209,12 @@ class Environment:
         parse.WORDS,
         default=(),
     )
+    tasks_project: str = setting(
+        "Handlers",
+        "Project whose jobs the functions decorated with django.tasks' `@task` become.",
+        parse.text(),
+        default="tasks",
+    )
 
     sandbox_port: int = setting(
         "Development", "Port of the local sandbox provider.", parse.PORT, default=8001

@@ -1,0 +1,275 @@
+"""
+A backend for `django.tasks` (the backport `django-tasks`): `@task` functions run as jobs of one project.
+
+    TASKS = {"default": {"BACKEND": "jobs.django_tasks.QueueOpsBackend", "OPTIONS": {"project": "tasks"}}}
+
+The handler that carries them out is jobs/handlers/django_task.py; docs/how-to/django-tasks.md is for users.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.apps import apps
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django_tasks import TaskResult, TaskResultStatus, task_backends
+from django_tasks.backends.base import BaseTaskBackend
+from django_tasks.base import Task, TaskError
+from django_tasks.exceptions import TaskResultDoesNotExist
+from django_tasks.signals import task_enqueued
+
+from jobs.models import DeadLetter, Job, JobEvent
+from jobs.services.submit import JobSpec, submit_job
+from jobs.states import RUNNING, EventType, JobState, Priority
+from queueops.tenancy.models import Project, project_id_rule
+
+KIND = "django.task"
+MAX_TRACEBACK = 20_000
+OPTIONS = frozenset({"project", "repeatable"})
+
+STATUSES = {
+    JobState.QUEUED: TaskResultStatus.READY,
+    JobState.RATE_LIMITED: TaskResultStatus.READY,
+    JobState.RETRIED: TaskResultStatus.READY,
+    JobState.DISPATCHED: TaskResultStatus.RUNNING,
+    JobState.IN_PROGRESS: TaskResultStatus.RUNNING,
+    JobState.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    JobState.FAILED: TaskResultStatus.FAILED,
+    JobState.CANCELLED: TaskResultStatus.FAILED,
+}
+
+
+class TaskNotFinished(Exception):
+    """Stands in a result's errors where no exception of the task ended it: cancelled, crashed, expired."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOpsTask(Task[..., Any]):
+    """
+    A task with what a queue must know beyond django.tasks; each is a keyword of `@task`.
+
+    Attributes:
+        repeatable: Running it twice does no harm. Only such a task is run again after it failed or its
+            worker died.
+        retry_policy: Name of the RetryPolicy of a repeatable task; None: `moderate`.
+        timeout_seconds: Of one run; at most MAX_TIMEOUT_SECONDS of the handler.
+    """
+
+    repeatable: bool = False
+    retry_policy: str | None = None
+    timeout_seconds: float = 300.0
+
+
+class QueueOpsBackend(BaseTaskBackend):
+    """
+    Options: `project`: whose jobs they become, made at the first use. `repeatable`: dotted paths of tasks
+    that may run twice, for those of other people's apps.
+    """
+
+    task_class = QueueOpsTask  # type: ignore[assignment]  # declared as the generic class itself
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.project: str = self.options.get("project", "")
+        self.repeatable = self.options.get("repeatable", ())
+
+    def is_repeatable(self, task: Task[..., Any]) -> bool:
+        return getattr(task, "repeatable", False) or task.module_path in self.repeatable
+
+    def enqueue(
+        self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> TaskResult[Any]:
+        """
+        Store the task as a job, in the caller's transaction if there is one: it exists if that commits.
+
+        Raises:
+            InvalidTaskError: This backend cannot run it so.
+            TypeError, ValueError: Arguments that are no JSON.
+            QueueOpsError: Nothing was stored; see `submit_job`.
+        """
+        self.validate_task(task)
+        result: TaskResult[Any] = TaskResult(
+            task=task,
+            id="",
+            status=TaskResultStatus.READY,
+            enqueued_at=None,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        spec = JobSpec(
+            kind=KIND,
+            payload={
+                "task": task.module_path,
+                "args": result.args,
+                "kwargs": result.kwargs,
+                "queue": task.queue_name,
+                "backend": self.alias,
+            },
+            priority=priority_of(task.priority),
+            scheduled_at=task.run_after,
+            retry_policy=getattr(task, "retry_policy", None),
+        )
+        project, _ = Project.objects.get_or_create(pk=self._checked_project(), defaults={"name": "Tasks"})
+        job_id = submit_job(spec, project_id=project.pk, actor=f"tasks:{self.alias}").id
+        object.__setattr__(result, "id", str(job_id))
+        created_at = Job.objects.values_list("created_at", flat=True).get(pk=job_id)
+        object.__setattr__(result, "enqueued_at", created_at)
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult[Any]:
+        """
+        Read a task's job. One that was requeued from the dead letters is followed to its latest job.
+
+        Raises:
+            TaskResultDoesNotExist: No such job of this backend, or the retention has deleted it.
+        """
+        job = self._job(result_id)
+        while letter := DeadLetter.objects.filter(job=job).select_related("requeued_as").first():
+            if letter.requeued_as is None:
+                break
+            job = letter.requeued_as
+        task = find_task(job.payload["task"])
+        status = JobState(job.status)
+        events = list(
+            JobEvent.objects.filter(
+                job_id=job.pk, created_at__gte=job.created_at, event_type=EventType.STATE_CHANGE
+            ).order_by("id")
+        )
+        result: TaskResult[Any] = TaskResult(
+            task=task.using(queue_name=job.payload["queue"], backend=self.alias),
+            id=result_id,
+            status=STATUSES[status],
+            enqueued_at=job.created_at,
+            started_at=job.first_attempt_at,
+            finished_at=job.finished_at,
+            last_attempted_at=job.started_at,
+            args=job.payload["args"],
+            kwargs=job.payload["kwargs"],
+            backend=self.alias,
+            errors=_errors(job, events),
+            worker_ids=_workers(events),
+        )
+        object.__setattr__(result, "_return_value", job.result)
+        return result
+
+    def check(self, **kwargs: Any) -> Iterable[checks.CheckMessage]:
+        """System checks of TASKS[alias]."""
+        where = f"TASKS[{self.alias!r}]['OPTIONS']"
+        try:
+            project_id_rule(self.project)
+        except ValidationError as error:
+            hint = " ".join(error.messages)
+            yield checks.Error(f"{where}['project'] must name a project.", hint=hint, id="jobs.E001")
+        if unknown := sorted(set(self.options) - OPTIONS):
+            yield checks.Error(f"{where} has no option {', '.join(unknown)}.", id="jobs.E002")
+        if isinstance(self.repeatable, str) or not all(isinstance(path, str) for path in self.repeatable):
+            yield checks.Error(f"{where}['repeatable'] must be a list of dotted paths.", id="jobs.E003")
+
+    def _checked_project(self) -> str:
+        try:
+            project_id_rule(self.project)
+        except ValidationError as error:
+            raise ImproperlyConfigured(
+                f"TASKS[{self.alias!r}]['OPTIONS']['project'] must name a project: {' '.join(error.messages)}"
+            ) from None
+        return self.project
+
+    def _job(self, result_id: str) -> Job:
+        try:
+            return Job.objects.of_project(self.project).get(
+                pk=UUID(result_id), kind=KIND, payload__backend=self.alias
+            )
+        except (ValueError, Job.DoesNotExist):
+            raise TaskResultDoesNotExist(result_id) from None
+
+
+def priority_of(number: int) -> Priority:
+    """The tier of a django.tasks priority: above 0 urgent, 0 normal, below 0 low."""
+    if number == 0:
+        return Priority.NORMAL
+    return Priority.URGENT if number > 0 else Priority.LOW
+
+
+def find_task(path: str) -> Task[..., Any]:
+    """
+    Return the task of a dotted path.
+
+    The path may come from anybody who can submit jobs, so a module is imported only from an installed app.
+
+    Raises:
+        ValueError: It is not a task of a QueueOpsBackend.
+    """
+    module_name, _, name = path.rpartition(".")
+    module = sys.modules.get(module_name)
+    if module is None and any(module_name.startswith(f"{app.name}.") for app in apps.get_app_configs()):
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ValueError(f"{path!r} cannot be imported: {error}") from None
+    task = getattr(module, name, None)
+    if not isinstance(task, Task) or task.module_path != path:
+        raise ValueError(f"{path!r} is not a task of an installed app")
+    backend_of(task.backend)
+    return task
+
+
+def backend_of(alias: str) -> QueueOpsBackend:
+    """
+    Return the backend of an alias.
+
+    Raises:
+        ValueError: TASKS has none of that name, or another kind.
+    """
+    backend = task_backends[alias] if alias in task_backends.settings else None
+    if isinstance(backend, QueueOpsBackend):
+        return backend
+    raise ValueError(f"TASKS has no QueueOpsBackend {alias!r}")
+
+
+def _workers(events: Iterable[JobEvent]) -> list[str]:
+    """The executor of each attempt."""
+    found = []
+    executor = ""
+    for event in events:
+        if event.to_status == JobState.DISPATCHED:
+            executor = str((event.data or {}).get("executor", ""))
+        elif event.to_status == JobState.IN_PROGRESS:
+            found.append(executor)
+    return found
+
+
+def _errors(job: Job, events: Iterable[JobEvent]) -> list[TaskError]:
+    """One for each attempt that failed, and one where the job ended otherwise than by an attempt."""
+    errors = []
+    for event in events:
+        facts = event.data or {}
+        ended_badly = event.to_status in {JobState.FAILED, JobState.CANCELLED}
+        if not ended_badly and not (event.from_status in RUNNING and "error_class" in facts):
+            continue
+        details = facts.get("details", {})
+        known = facts.get("error_class") == "TimeoutError"
+        errors.append(
+            TaskError(
+                exception_class_path=details.get("exception_class")
+                or ("builtins.TimeoutError" if known else f"{__name__}.{TaskNotFinished.__qualname__}"),
+                traceback=details.get("traceback") or event.message or job.last_error_message,
+            )
+        )
+    return errors

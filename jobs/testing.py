@@ -1,0 +1,179 @@
+"""For tests of handlers: run one without a database, or let real executors empty the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pydantic_core
+from django.conf import settings
+from django.db.models.functions import Coalesce, Now
+
+from jobs.executor.pump import Executor, ExecutorSettings
+from jobs.handlers.registry import Done, Handler, RunningJob, close_handlers, find_handler
+from jobs.models import Job, new_id
+
+POLL_SECONDS = 0.02
+
+
+class StillUnfinished(AssertionError):
+    """`drain` gave up: jobs that should have ended have not."""
+
+
+def run_handler(
+    kind: str,
+    payload: Any,
+    *,
+    project: str = "test",
+    user_id: UUID | None = None,
+    effect_key: str = "",
+    attempt: int = 1,
+    on_progress: Callable[[int, str], None] = lambda percent, message: None,
+) -> Done:
+    """
+    Carry out one handler here and now, as an executor would; no database unless the handler uses it.
+
+    The payload goes through JSON and the handler's schema, the handler has its time limit, and the result
+    must be JSON-able. Use `arun_handler` where an event loop runs already.
+
+    Args:
+        payload: As a producer sends it, or an instance of the schema.
+        on_progress: Called with each `job.progress(percent, message)`.
+
+    Raises:
+        UnknownKind: The module that registers it was not imported.
+        pydantic.ValidationError: The payload does not fit.
+        TimeoutError: An async handler took longer than it may.
+        Exception: Whatever the handler raises, such as ProviderError.
+    """
+    handler, job = _prepare(
+        kind,
+        payload,
+        project=project,
+        user_id=user_id,
+        effect_key=effect_key,
+        attempt=attempt,
+        on_progress=on_progress,
+    )
+    if handler.is_async:
+        return asyncio.run(_closing(handler, job))
+    return _checked(handler.function(job))
+
+
+async def arun_handler(
+    kind: str,
+    payload: Any,
+    *,
+    project: str = "test",
+    user_id: UUID | None = None,
+    effect_key: str = "",
+    attempt: int = 1,
+    on_progress: Callable[[int, str], None] = lambda percent, message: None,
+) -> Done:
+    """Do what `run_handler` does, on the running loop."""
+    handler, job = _prepare(
+        kind,
+        payload,
+        project=project,
+        user_id=user_id,
+        effect_key=effect_key,
+        attempt=attempt,
+        on_progress=on_progress,
+    )
+    if handler.is_async:
+        return await _closing(handler, job)
+    return _checked(await asyncio.to_thread(handler.function, job))
+
+
+def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
+    """
+    Carry out what is queued, with real executors in this process, until every job has ended.
+
+    Retries are waited for. Held jobs, and jobs not due within `seconds`, are left alone. The test must commit
+    (`@pytest.mark.django_db(transaction=True)`), or the executors see nothing of it.
+
+    Args:
+        slots: Jobs carried out at once.
+
+    Raises:
+        StillUnfinished: Jobs were left at the deadline; the message names them.
+    """
+    chosen = settings.QUEUEOPS
+    options = ExecutorSettings(
+        slots=slots,
+        lease_seconds=chosen.lease_seconds,
+        renew_seconds=chosen.renew_seconds,
+        sweep_seconds=chosen.sweep_seconds,
+        poll_seconds=POLL_SECONDS,
+        drain_grace_seconds=5.0,
+        listen=chosen.listen,
+    )
+    # The first of a cluster takes the quarantine seat, so one alone would carry out suspects only.
+    executors = [Executor(options, cluster_pid=os.getpid()) for _ in range(2)]
+    for executor in executors:
+        executor.start()
+    try:
+        _wait_until_empty(seconds)
+    finally:
+        for executor in executors:
+            executor.stop()
+
+
+def _prepare(
+    kind: str,
+    payload: Any,
+    *,
+    project: str,
+    user_id: UUID | None,
+    effect_key: str,
+    attempt: int,
+    on_progress: Callable[[int, str], None],
+) -> tuple[Handler, RunningJob[Any]]:
+    handler = find_handler(kind)
+    job_id = new_id()
+    return handler, RunningJob(
+        id=job_id,
+        payload=handler.schema.validate_json(pydantic_core.to_json(payload, by_alias=True)),
+        project=project,
+        user_id=user_id,
+        effect_key=effect_key or str(job_id),
+        attempt=attempt,
+        report=on_progress,
+    )
+
+
+async def _closing(handler: Handler, job: RunningJob[Any]) -> Done:
+    try:
+        async with asyncio.timeout(handler.timeout.total_seconds()):
+            return _checked(await handler.function(job))  # type: ignore[misc]
+    finally:
+        await close_handlers()
+
+
+def _checked(done: Any) -> Done:
+    done = done or Done()
+    pydantic_core.to_json(done.result)
+    return Done(done.result, done.cost)
+
+
+def _wait_until_empty(seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while left := _due_within(deadline - time.monotonic()):
+        if time.monotonic() >= deadline:
+            raise StillUnfinished(f"{len(left)} jobs have not ended after {seconds:g} s: " + "; ".join(left))
+        time.sleep(POLL_SECONDS)
+
+
+def _due_within(seconds: float) -> list[str]:
+    """Describe up to ten unfinished jobs that are neither held nor scheduled for later than that."""
+    due = Job.objects.unfinished().filter(held=False).annotate(due=Coalesce("scheduled_at", Now()))
+    rows = due.filter(due__lte=Now() + timedelta(seconds=max(0.0, seconds))).order_by("id")
+    return [
+        f"{kind} {pk} is {status} {error}".strip()
+        for pk, kind, status, error in rows.values_list("pk", "kind", "status", "last_error_message")[:10]
+    ]

@@ -1,0 +1,235 @@
+"""`@task` functions through the queue: real rows, real executors."""
+
+import asyncio
+import sys
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db import transaction
+from django.test import override_settings
+from django.utils import timezone
+from django_tasks import TaskResultStatus, default_task_backend
+from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist, TaskResultMismatch
+
+from jobs.django_tasks import KIND, MAX_TRACEBACK, QueueOpsBackend, TaskNotFinished, find_task, priority_of
+from jobs.handlers.django_task import _bounded
+from jobs.models import DeadLetter, Job
+from jobs.services.dead_letters import requeue_dead_letters
+from jobs.services.operate import cancel_jobs
+from jobs.services.submit import InvalidJob, JobSpec, submit_job
+from jobs.testing import StillUnfinished, drain
+from tests.factories import make_project
+from tests.support.processes import manage, wait_for
+from tests.support.sample_app import tasks
+
+PATH = "tests.support.sample_app.tasks"
+
+database = pytest.mark.django_db(transaction=True)
+
+
+@database
+def test_a_task_runs_and_its_value_comes_back():
+    result = tasks.add.enqueue(2, right=3)
+    assert (result.status, result.attempts) == (TaskResultStatus.READY, 0)
+    assert result.enqueued_at is not None
+    drain()
+    result.refresh()
+    assert (result.status, result.return_value, result.attempts) == (TaskResultStatus.SUCCESSFUL, 5, 1)
+    times = [result.enqueued_at, result.started_at, result.last_attempted_at, result.finished_at]
+    assert times == sorted(times, key=str)
+    assert result.errors == []
+    job = Job.objects.get(pk=result.id)
+    assert (job.project_id, job.kind, job.service) == ("tasks", KIND, "task:default")
+
+
+@database
+def test_async_tasks_run_with_their_priority_and_queue():
+    result = asyncio.run(tasks.shout.aenqueue("hello", mark="?"))
+    job = Job.objects.get(pk=result.id)
+    assert (job.priority, job.service) == ("urgent", "task:mail")
+    counting = tasks.count_projects.enqueue()
+    drain()
+    shouted = asyncio.run(default_task_backend.aget_result(result.id))
+    assert shouted.return_value == "HELLO?"
+    assert default_task_backend.get_result(counting.id).return_value == 1
+
+
+@database
+def test_a_task_waits_for_its_time():
+    tomorrow = timezone.now() + timedelta(days=1)
+    result = tasks.add.using(run_after=tomorrow).enqueue(1, 1)
+    assert Job.objects.get(pk=result.id).scheduled_at == tomorrow
+    drain(seconds=5)
+    result.refresh()
+    assert result.status == TaskResultStatus.READY
+
+
+@database
+def test_a_task_exists_only_if_its_transaction_commits():
+    with transaction.atomic():
+        result = tasks.add.enqueue(1, 1)
+        transaction.set_rollback(True)
+    with pytest.raises(TaskResultDoesNotExist):
+        tasks.add.get_result(result.id)
+
+
+@database
+def test_a_failed_task_is_not_repeated_and_tells_why():
+    result = tasks.fail.enqueue("no such thing")
+    drain()
+    result.refresh()
+    assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
+    [error] = result.errors
+    assert error.exception_class is LookupError
+    assert "raise LookupError(text)" in error.traceback
+    with pytest.raises(ValueError, match="Task failed"):
+        _ = result.return_value
+    letter = DeadLetter.objects.get(job_id=result.id)
+    assert (letter.error_code, letter.error_class) == ("task_error", "builtins.LookupError")
+    assert letter.error_message == "LookupError: no such thing"
+
+
+@database
+def test_a_repeatable_task_is_tried_again_and_knows_its_attempt():
+    result = tasks.succeed_at.enqueue(2)
+    drain()
+    result.refresh()
+    assert result.return_value == {"attempt": 2, "id": result.id}
+    assert result.attempts == 2
+    assert [error.exception_class for error in result.errors] == [LookupError]
+
+
+@database
+def test_what_is_no_json_fails_the_task():
+    result = tasks.return_something_else.enqueue()
+    drain()
+    result.refresh()
+    assert [error.exception_class for error in result.errors] == [TypeError]
+    with pytest.raises(TypeError):
+        tasks.add.enqueue(object(), 1)  # type: ignore[arg-type]
+
+
+@database
+def test_a_task_ends_at_its_own_time_limit():
+    result = tasks.never_end.enqueue()
+    drain()
+    result.refresh()
+    assert [error.exception_class for error in result.errors] == [TimeoutError]
+
+
+@database
+def test_a_cancelled_task_has_failed():
+    result = tasks.add.enqueue(1, 1)
+    cancel_jobs([Job.objects.get(pk=result.id).pk], actor="user:1", reason="not wanted")
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    assert [error.exception_class for error in result.errors] == [TaskNotFinished]
+
+
+@database
+def test_a_requeued_task_is_followed_to_its_latest_job():
+    result = tasks.fail.enqueue("again")
+    drain()
+    letter = DeadLetter.objects.get(job_id=result.id)
+    requeue_dead_letters([letter.pk], actor="user:1")
+    result.refresh()
+    assert result.status == TaskResultStatus.READY
+    assert result.errors == []
+
+
+@database
+def test_results_of_others_are_not_found():
+    result = tasks.add.enqueue(1, 1)
+    with pytest.raises(TaskResultMismatch):
+        tasks.fail.get_result(result.id)
+    for other in ("nonsense", str(uuid4())):
+        with pytest.raises(TaskResultDoesNotExist):
+            default_task_backend.get_result(other)
+
+
+@database
+@pytest.mark.parametrize(
+    "path",
+    [f"{PATH}.no_task", f"{PATH}.missing", "os.system", "antigravity.fly", "jobs.models.Job", "add", ""],
+)
+def test_nothing_but_a_task_may_run(path):
+    make_project("acme")
+    spec = JobSpec(kind=KIND, payload={"task": path})
+    with pytest.raises(InvalidJob):
+        submit_job(spec, project_id="acme", actor="key:test")
+    assert "antigravity" not in sys.modules
+
+
+@database
+def test_another_project_may_not_run_tasks():
+    make_project("acme")
+    spec = JobSpec(kind=KIND, payload={"task": f"{PATH}.add", "args": [1, 2]})
+    job = submit_job(spec, project_id="acme", actor="key:test")
+    drain()
+    assert DeadLetter.objects.get(job_id=job.id).error_code == "target_refused"
+
+
+@database
+def test_a_queue_that_does_not_empty_is_reported():
+    tasks.never_end.enqueue()
+    with pytest.raises(StillUnfinished, match=r"django\.task"):
+        drain(seconds=0)
+
+
+@database
+@pytest.mark.faults
+def test_a_real_worker_runs_tasks_of_an_app_of_ones_own():
+    result = tasks.add.enqueue(20, 22)
+    environ = {"QUEUEOPS_EXTRA_APPS": "tests.support.sample_app", "QUEUEOPS_WORKERS": "2"}
+    with manage("qcluster", environ=environ) as cluster:
+
+        def has_ended() -> bool:
+            result.refresh()
+            return result.is_finished
+
+        wait_for(has_ended, what="the task's end")
+        assert result.return_value == 42
+        assert cluster.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "tier"), [(-100, "low"), (-1, "low"), (0, "normal"), (1, "urgent"), (100, "urgent")]
+)
+def test_priorities_become_tiers(number, tier):
+    assert priority_of(number) == tier
+
+
+def test_a_priority_out_of_range_is_refused():
+    with pytest.raises(InvalidTaskError):
+        tasks.add.using(priority=101)
+
+
+def test_a_long_traceback_keeps_its_end():
+    assert _bounded("x" * 10 + "end") == "x" * 10 + "end"
+    cut = _bounded("x" * MAX_TRACEBACK + "end")
+    assert len(cut) == MAX_TRACEBACK
+    assert cut.endswith("xend")
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({"project": "tasks", "repeatable": ["a.b"]}, []),
+        ({}, ["jobs.E001"]),
+        ({"project": "No Project"}, ["jobs.E001"]),
+        ({"project": "tasks", "colour": 1}, ["jobs.E002"]),
+        ({"project": "tasks", "repeatable": "a.b"}, ["jobs.E003"]),
+    ],
+)
+def test_the_options_are_checked(options, ids):
+    backend = QueueOpsBackend("default", {"OPTIONS": options})
+    assert [message.id for message in backend.check()] == ids
+
+
+def test_a_task_of_another_backend_is_refused():
+    with (
+        override_settings(TASKS={"default": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"}}),
+        pytest.raises(ValueError, match="no QueueOpsBackend"),
+    ):
+        find_task(f"{PATH}.add")

@@ -1,0 +1,47 @@
+"""What handler authors test with."""
+
+import asyncio
+
+import pytest
+from pydantic import ValidationError
+
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.registry import UnknownKind
+from jobs.testing import arun_handler, run_handler
+from tests.support.sample_app.handlers import greet
+
+
+def test_a_handler_runs_without_a_database():
+    notes = []
+    done = run_handler(
+        "sample.greet", {"name": "Ada"}, on_progress=lambda percent, text: notes.append((percent, text))
+    )
+    assert done.result == {"greeting": "Hello Ada"}
+    assert notes == [(50, "thinking")]
+
+
+def test_a_payload_may_be_given_as_its_model():
+    assert run_handler("sample.greet", greet.Greeting(name="Ada")).result == {"greeting": "Hello Ada"}
+
+
+def test_a_synchronous_handler_may_return_nothing():
+    assert run_handler("sample.greet_slowly", {"name": "Ada"}).result is None
+
+
+def test_a_handler_runs_on_a_loop_that_is_there():
+    assert asyncio.run(arun_handler("sample.greet", {"name": "Ada"})).result == {"greeting": "Hello Ada"}
+
+
+def test_what_the_handler_raises_comes_out():
+    with pytest.raises(ProviderError, match="there is nobody"):
+        run_handler("sample.greet", {"name": "nobody"})
+
+
+def test_a_payload_that_does_not_fit_is_refused_as_at_submission():
+    with pytest.raises(ValidationError):
+        run_handler("sample.greet", {"name": 7})
+
+
+def test_a_kind_that_nobody_registered_is_named():
+    with pytest.raises(UnknownKind, match=r"sample\.wave"):
+        run_handler("sample.wave", {})
