@@ -28,7 +28,7 @@ from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
 from jobs.executor.pump import Executor, ExecutorSettings
-from jobs.services import bulk, upkeep
+from jobs.services import bulk, pauses, upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +38,13 @@ ALLOWED_TASKS = frozenset(
         "jobs.cluster.run_operation",
         "jobs.cluster.keep_partitions",
         "jobs.cluster.apply_retention",
+        "jobs.cluster.settle_holds",
+        "jobs.cluster.restart_operations",
     }
 )
 
 # minutes between runs, by the function's name; each is idempotent and short
-HOUSE_KEEPING = {"keep_partitions": 60, "apply_retention": 10}
+HOUSE_KEEPING = {"keep_partitions": 60, "apply_retention": 10, "settle_holds": 1, "restart_operations": 5}
 
 POLL_QUEUE_SECONDS = 0.05
 
@@ -157,3 +159,13 @@ def keep_partitions() -> list[str]:
 def apply_retention() -> dict[str, int]:
     """Delete what is older than the retention, a bounded part at a time."""
     return upkeep.apply_retention(days=settings.QUEUEOPS.retention_days)
+
+
+def settle_holds() -> None:
+    """Finish pausing and resuming that a killed process left half done."""
+    pauses.settle_holds()
+
+
+def restart_operations() -> None:
+    """Go on with bulk operations whose chain of tasks was lost."""
+    bulk.restart_stalled_operations()

@@ -195,7 +195,7 @@ class Job(models.Model):
             models.Index(
                 fields=["service", "call_type", "project", "user_id", "priority", "eligible_since", "id"],
                 name="jobs_job_parked_idx",
-                condition=models.Q(status="rate_limited"),
+                condition=models.Q(status="rate_limited", held=False),
             ),
             models.Index(
                 fields=["scheduled_at"],
@@ -225,6 +225,7 @@ class Job(models.Model):
             models.Index(
                 fields=["origin"], name="jobs_job_origin_idx", condition=models.Q(origin__isnull=False)
             ),
+            models.Index(fields=["id"], name="jobs_job_held_idx", condition=models.Q(held=True)),
             models.Index(
                 fields=["finished_at"],
                 name="jobs_job_finished_idx",

@@ -119,5 +119,5 @@ def _release(service: str) -> int:
 
 
 def _parked_jobs(service: str) -> JobQuerySet:
-    parked = Job.objects.filter(service=service, status=JobState.RATE_LIMITED, scheduled_at=None)
+    parked = Job.objects.filter(service=service, status=JobState.RATE_LIMITED, scheduled_at=None, held=False)
     return parked.order_by("eligible_since", "id").select_for_update(skip_locked=True)

@@ -21,7 +21,7 @@ from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 
 from .finish import bury
-from .snapshots import batch_counts
+from .snapshots import Counts, batch_counts
 from .webhooks import send_batch_webhooks
 
 logger = logging.getLogger(__name__)
@@ -210,15 +210,26 @@ def finish_batches() -> None:
     open_batches = list(Batch.objects.filter(finished_at=None))
     counts = batch_counts([batch.pk for batch in open_batches])
     for batch in open_batches:
-        finished = sum(counts[batch.pk][state] for state in TERMINAL)
-        with transaction.atomic():
-            if finished == sum(counts[batch.pk].values()) and batch.total:
-                if Batch.objects.filter(pk=batch.pk, finished_at=None).update(
-                    finished_at=Now(), rate_per_second=None
-                ):
-                    send_batch_webhooks(batch)
-            elif finished != batch.sampled_finished or batch.sampled_at is None:
-                _sample_rate(batch, finished)
+        finished = _finished(counts[batch.pk])
+        if finished == sum(counts[batch.pk].values()):
+            _close_batch(batch.pk)
+        elif finished != batch.sampled_finished or batch.sampled_at is None:
+            _sample_rate(batch, finished)
+
+
+@transaction.atomic()
+def _close_batch(batch_id: UUID) -> None:
+    # The lock waits for a requeue that is adding to this batch, and the counts are read after it: otherwise a batch
+    # could be announced as ended with a queued job in it.
+    batch = Batch.objects.select_for_update().get(pk=batch_id)
+    counts = batch_counts([batch_id])[batch_id]
+    if batch.finished_at is None and _finished(counts) == sum(counts.values()):
+        Batch.objects.filter(pk=batch_id).update(finished_at=Now(), rate_per_second=None)
+        send_batch_webhooks(batch)
+
+
+def _finished(counts: Counts) -> int:
+    return sum(counts[state] for state in TERMINAL)
 
 
 def _sample_rate(batch: Batch, finished: int) -> None:

@@ -22,7 +22,10 @@ WITH given AS MATERIALIZED (
            id, project_id, user_id, batch_id, kind, service, model, call_type, cost, priority, status, held, payload,
            idempotency_key, effect_key, retry_policy_id, scheduled_at, eligible_since, expires_at, origin_id)
     SELECT id, %(project)s::text, user_id, %(batch)s::uuid, kind, service, model, call_type, cost, priority, 'queued',
-           %(held)s::boolean, payload::jsonb, idempotency_key, effect_key, retry_policy, due, coalesce(due, now()),
+           %(held)s::boolean OR EXISTS (SELECT FROM jobs_pauseswitch AS switch
+                                         WHERE (switch.scope = 'service' AND switch.key = given.service)
+                                            OR (switch.scope = 'kind' AND switch.key = given.kind)),
+           payload::jsonb, idempotency_key, effect_key, retry_policy, due, coalesce(due, now()),
            expires_at, origin
       FROM given
         ON CONFLICT (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
