@@ -45,9 +45,7 @@ DEFAULT_RULES: dict[Priority, Rule] = {
 }
 
 
-def effective_priority(
-    tier: Priority, age_seconds: float, rules: Mapping[Priority, Rule] = DEFAULT_RULES
-) -> int:
+def effective_priority(tier: Priority, age_seconds: float, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> int:
     """The score of a job of `tier` that has been eligible for `age_seconds`."""
     rule = rules[tier]
     if rule.promote_after is not None and rule.promote_to is not None and age_seconds >= rule.promote_after:
@@ -69,6 +67,5 @@ def class_of(score: int, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> Prio
 def _unpromoted(rules: Mapping[Priority, Rule]) -> dict[Priority, Rule]:
     """Promotion happens once: two rules that promote to each other would never end."""
     return {
-        tier: Rule(rule.base, rule.cap, rule.first_after, rule.first_score, rule.step)
-        for tier, rule in rules.items()
+        tier: Rule(rule.base, rule.cap, rule.first_after, rule.first_score, rule.step) for tier, rule in rules.items()
     }

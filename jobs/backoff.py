@@ -23,9 +23,7 @@ class Policy:
 # Templates A and B of the product's specification; RetryPolicy rows start as these.
 TEMPLATES: dict[str, Policy] = {
     "moderate": Policy(initial=1, multiplier=3, max_delay=60, max_retries=5, jitter="full", window=500),
-    "aggressive": Policy(
-        initial=1, multiplier=2, max_delay=64, max_retries=10, jitter="limited", window=None
-    ),
+    "aggressive": Policy(initial=1, multiplier=2, max_delay=64, max_retries=10, jitter="limited", window=None),
 }
 
 

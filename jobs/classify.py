@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.errors import Outcome, ProviderError
@@ -56,7 +57,7 @@ class Failure:
     def remedy(self) -> str:
         if self.status in REMEDIES:
             return REMEDIES[self.status]
-        if self.status is not None and self.status >= 500:
+        if _is_server_error(self.status):
             return OUTAGE_REMEDY
         return REMEDIES_BY_CODE.get(self.code, DEFAULT_REMEDY)
 
@@ -88,16 +89,16 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
     """
     if failure.outcome == "refused":
         return False
-    if failure.outcome == "not_sent" or failure.status == 429:
+    if failure.outcome == "not_sent" or failure.status == HTTPStatus.TOO_MANY_REQUESTS:
         return True
     if failure.outcome == "answered":
-        return repeatable and (failure.status == 408 or (failure.status or 0) >= 500)
+        return repeatable and (failure.status == HTTPStatus.REQUEST_TIMEOUT or _is_server_error(failure.status))
     return repeatable and failure.code not in {"invalid_payload", "result_not_json"}
 
 
 def is_outage(failure: Failure) -> bool:
     """Whether the failure speaks against the service rather than the request: no connection, or a 5xx."""
-    return (failure.outcome == "not_sent" and failure.code != "unknown_kind") or (failure.status or 0) >= 500
+    return (failure.outcome == "not_sent" and failure.code != "unknown_kind") or _is_server_error(failure.status)
 
 
 def fingerprint(kind: str, failure: Failure) -> str:
@@ -107,8 +108,12 @@ def fingerprint(kind: str, failure: Failure) -> str:
     Numbers, hexadecimal ids and quoted text are taken out of the message.
     """
     message = re.sub(r"\"[^\"]*\"|'[^']*'|\b[0-9a-f]{8}[0-9a-f-]*\b|\d+", "#", failure.message.lower())
-    text = "\n".join((kind, failure.code, failure.error_class, message))
+    text = f"{kind}\n{failure.code}\n{failure.error_class}\n{message}"
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _is_server_error(status: int | None) -> bool:
+    return status is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def clean(message: str) -> str:

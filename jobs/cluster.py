@@ -18,7 +18,6 @@ from uuid import UUID
 import django_q.cluster
 from django.conf import settings
 from django.db import close_old_connections, transaction
-from django.db.models import F
 from django.db.models.functions import Now
 from django_q.brokers.orm import ORM
 from django_q.conf import Conf
@@ -53,7 +52,7 @@ class TaskNotAllowed(Exception):
     """The function is not on the list of what django-q2 may run here."""
 
 
-class SkipLockedBroker(ORM):
+class SkipLockedBroker(ORM):  # type: ignore[misc]  # django_q has no types
     """Hands out tasks with one SKIP LOCKED statement instead of a read and an optimistic update for each row."""
 
     def dequeue(self) -> list[tuple[int, str]] | None:
@@ -80,7 +79,7 @@ class KillSafeQueue(Queue):  # type: ignore[misc]  # django_q has no types
     other worker ever gets a task again, nor the STOP that ends it.
     """
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - its base class's
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._reader.poll(POLL_QUEUE_SECONDS if block else 0):

@@ -86,9 +86,7 @@ class QueueOpsBackend(BaseTaskBackend):
     def is_repeatable(self, task: Task[..., Any]) -> bool:
         return getattr(task, "repeatable", False) or task.module_path in self.repeatable
 
-    def enqueue(
-        self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> TaskResult[Any]:
+    def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """
         Store the task as a job, in the caller's transaction if there is one: it exists if that commits.
 
@@ -193,9 +191,7 @@ class QueueOpsBackend(BaseTaskBackend):
 
     def _job(self, result_id: str) -> Job:
         try:
-            return Job.objects.of_project(self.project).get(
-                pk=UUID(result_id), kind=KIND, payload__backend=self.alias
-            )
+            return Job.objects.of_project(self.project).get(pk=UUID(result_id), kind=KIND, payload__backend=self.alias)
         except (ValueError, Job.DoesNotExist):
             raise TaskResultDoesNotExist(result_id) from None
 

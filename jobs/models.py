@@ -67,17 +67,13 @@ class AgingRule(models.Model):
         validators=[MinValueValidator(1)],
     )
     cap = models.PositiveSmallIntegerField(help_text="The score never passes this.")
-    promote_after_seconds = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Empty: never promoted."
-    )
-    promote_to = models.CharField(max_length=10, choices=Priority.choices, null=True, blank=True)  # noqa: DJ001 - null pairs with promote_after_seconds
+    promote_after_seconds = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: never promoted.")
+    promote_to = models.CharField(max_length=10, choices=Priority.choices, null=True, blank=True)
 
     class Meta:
         ordering = ("-base",)
         constraints: ClassVar = [
-            models.CheckConstraint(
-                condition=models.Q(cap__gte=models.F("base")), name="agingrule_cap_not_below_base"
-            ),
+            models.CheckConstraint(condition=models.Q(cap__gte=models.F("base")), name="agingrule_cap_not_below_base"),
             models.CheckConstraint(
                 condition=models.Q(promote_after_seconds=None, promote_to=None)
                 | models.Q(promote_after_seconds__isnull=False, promote_to__isnull=False),
@@ -128,12 +124,10 @@ class Job(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.PROTECT, db_index=False)
     user_id = models.UUIDField(null=True, blank=True)
-    batch = models.ForeignKey(
-        Batch, models.PROTECT, null=True, blank=True, db_index=False, related_name="jobs"
-    )
+    batch = models.ForeignKey(Batch, models.PROTECT, null=True, blank=True, db_index=False, related_name="jobs")
     kind = models.CharField(max_length=100)
     service = models.CharField(max_length=64)
-    model = models.CharField(max_length=100, null=True, blank=True)  # noqa: DJ001 - null: the service has no models
+    model = models.CharField(max_length=100, null=True, blank=True)  # null: the service has no models
     call_type = models.CharField(max_length=5, choices=CallType.choices)
     cost = models.PositiveIntegerField(default=1, db_default=1)
     priority = models.CharField(max_length=10, choices=Priority.choices, default=Priority.NORMAL)
@@ -141,7 +135,7 @@ class Job(models.Model):
     held = models.BooleanField(default=False, db_default=False)
     payload = models.JSONField()
     result = models.JSONField(null=True)
-    idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # noqa: DJ001 - null: none was given
+    idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # null: none was given
     effect_key = models.CharField(max_length=200)
     retry_policy = models.ForeignKey(RetryPolicy, models.PROTECT, null=True, blank=True, db_index=False)
     retry_count = models.PositiveSmallIntegerField(default=0, db_default=0)
@@ -200,9 +194,7 @@ class Job(models.Model):
             models.Index(
                 fields=["scheduled_at"],
                 name="jobs_job_due_idx",
-                condition=models.Q(
-                    status__in=["queued", "rate_limited", "retried"], scheduled_at__isnull=False
-                ),
+                condition=models.Q(status__in=["queued", "rate_limited", "retried"], scheduled_at__isnull=False),
             ),
             models.Index(
                 fields=["lease_expires_at"],
@@ -212,19 +204,13 @@ class Job(models.Model):
             models.Index(
                 fields=["expires_at"],
                 name="jobs_job_expiry_idx",
-                condition=models.Q(
-                    expires_at__isnull=False, status__in=["queued", "rate_limited", "retried"]
-                ),
+                condition=models.Q(expires_at__isnull=False, status__in=["queued", "rate_limited", "retried"]),
             ),
-            models.Index(
-                fields=["user_id", "id"], name="jobs_job_user_idx", condition=models.Q(user_id__isnull=False)
-            ),
+            models.Index(fields=["user_id", "id"], name="jobs_job_user_idx", condition=models.Q(user_id__isnull=False)),
             models.Index(
                 fields=["batch", "status"], name="jobs_job_batch_idx", condition=models.Q(batch__isnull=False)
             ),
-            models.Index(
-                fields=["origin"], name="jobs_job_origin_idx", condition=models.Q(origin__isnull=False)
-            ),
+            models.Index(fields=["origin"], name="jobs_job_origin_idx", condition=models.Q(origin__isnull=False)),
             models.Index(fields=["id"], name="jobs_job_held_idx", condition=models.Q(held=True)),
             models.Index(
                 fields=["finished_at"],
@@ -270,8 +256,8 @@ class JobEvent(models.Model):
     user_id = models.UUIDField(null=True)
     batch_id = models.UUIDField(null=True)
     event_type = models.CharField(max_length=12, choices=EventType.choices)
-    from_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # noqa: DJ001 - null: no move
-    to_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # noqa: DJ001 - null: no move
+    from_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # null: no move
+    to_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # null: no move
     message = models.TextField(default="")
     progress_percent = models.PositiveSmallIntegerField(null=True)
     data = models.JSONField(null=True)
@@ -310,6 +296,9 @@ class JobCount(models.Model):
     class Meta:
         indexes: ClassVar = [models.Index(fields=["batch_id"], name="jobs_jobcount_batch_idx")]
 
+    def __str__(self) -> str:
+        return f"{self.project_id} {self.batch_id} {self.shard}"
+
 
 class Resolution(models.TextChoices):
     REQUEUED = "requeued"
@@ -336,7 +325,7 @@ class DeadLetter(models.Model):
     crash_count = models.PositiveSmallIntegerField()
     fingerprint = models.CharField(max_length=32, help_text="Equal for failures with one cause.")
     created_at = models.DateTimeField(db_default=Now())
-    resolution = models.CharField(max_length=10, choices=Resolution.choices, null=True, blank=True)  # noqa: DJ001 - null: open
+    resolution = models.CharField(max_length=10, choices=Resolution.choices, null=True, blank=True)  # null: open
     resolved_by = models.CharField(max_length=100, default="", db_default="", blank=True)
     resolved_at = models.DateTimeField(null=True, blank=True)
     requeued_as = models.ForeignKey(
@@ -381,9 +370,7 @@ class Executor(models.Model):
     slots = models.PositiveIntegerField()
     in_flight = models.PositiveIntegerField(default=0, db_default=0)
     draining = models.BooleanField(default=False, db_default=False)
-    loop_lag_ms = models.FloatField(
-        default=0, db_default=0, help_text="How late the handlers' event loop answers."
-    )
+    loop_lag_ms = models.FloatField(default=0, db_default=0, help_text="How late the handlers' event loop answers.")
     leases_lost = models.PositiveIntegerField(default=0, db_default=0)
     started_at = models.DateTimeField(db_default=Now())
     heartbeat_at = models.DateTimeField(db_default=Now())
@@ -440,18 +427,14 @@ class PauseSwitch(models.Model):
         BATCH = "batch"
 
     scope = models.CharField(max_length=10, choices=Scope.choices)
-    key = models.CharField(
-        max_length=100, blank=True, help_text="Project, service, kind or batch; empty for global."
-    )
+    key = models.CharField(max_length=100, blank=True, help_text="Project, service, kind or batch; empty for global.")
     reason = models.TextField(blank=True)
     paused_by = models.CharField(max_length=100)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         verbose_name_plural = "pause switches"
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["scope", "key"], name="jobs_pauseswitch_once")
-        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["scope", "key"], name="jobs_pauseswitch_once")]
 
     def __str__(self) -> str:
         return f"{self.scope} {self.key}".strip()
@@ -468,9 +451,7 @@ class IdempotencyRecord(models.Model):
     created_at = models.DateTimeField(db_default=Now(), db_index=True)
 
     class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["project", "key"], name="jobs_idempotencyrecord_once")
-        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["project", "key"], name="jobs_idempotencyrecord_once")]
 
     def __str__(self) -> str:
         return self.key
@@ -493,9 +474,7 @@ class BulkOperation(models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.RUNNING)
     total = models.PositiveIntegerField(help_text="Rows that matched when it began.")
     done = models.PositiveIntegerField(default=0, db_default=0, help_text="Rows acted on.")
-    skipped = models.PositiveIntegerField(
-        default=0, db_default=0, help_text="Rows left alone: changed meanwhile."
-    )
+    skipped = models.PositiveIntegerField(default=0, db_default=0, help_text="Rows left alone: changed meanwhile.")
     cursor = models.UUIDField(null=True, help_text="The last row looked at.")
     error = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -534,9 +513,7 @@ class WebhookDelivery(models.Model):
 
     class Meta:
         verbose_name_plural = "webhook deliveries"
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["webhook", "batch"], name="jobs_webhookdelivery_once")
-        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["webhook", "batch"], name="jobs_webhookdelivery_once")]
 
     def __str__(self) -> str:
         return f"{self.webhook_id} {self.batch_id}"

@@ -10,7 +10,7 @@ from django.db import models
 from .states import TERMINAL, WAITING
 
 if TYPE_CHECKING:
-    from .models import Batch, DeadLetter, Job
+    from .models import Batch, DeadLetter, Job  # noqa: F401 - named as text in the base classes
 
 
 class JobQuerySet(models.QuerySet["Job"]):

@@ -9,9 +9,7 @@ from django.db import models
 
 class JobState(models.TextChoices):
     QUEUED = "queued"  # accepted; may be claimed once scheduled_at is null and it is not held
-    RATE_LIMITED = (
-        "rate_limited"  # put back because a limit or a provider's outage left no room; costs no attempt
-    )
+    RATE_LIMITED = "rate_limited"  # put back because a limit or a provider's outage left no room; costs no attempt
     DISPATCHED = "dispatched"  # claimed by an executor, about to be sent
     IN_PROGRESS = "in_progress"  # the handler runs
     RETRIED = "retried"  # waits for scheduled_at after a failed attempt, or was given back by its executor

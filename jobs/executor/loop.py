@@ -171,14 +171,10 @@ class HandlerLoop:
         except TimeoutError:
             outcome = self._failed(run, self._timeout(run))
         except _InvalidPayload as error:
-            outcome = self._failed(
-                run, Failure("invalid_payload", "ValidationError", clean(str(error)), "refused")
-            )
+            outcome = self._failed(run, Failure("invalid_payload", "ValidationError", clean(str(error)), "refused"))
         except pydantic_core.PydanticSerializationError as error:
-            outcome = self._failed(
-                run, Failure("result_not_json", type(error).__qualname__, clean(str(error)))
-            )
-        except Exception as error:
+            outcome = self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it becomes the job's failure
             outcome = self._failed(run, failure_of(error))
         self._end(run, outcome)
 
@@ -205,16 +201,14 @@ class HandlerLoop:
         run.deadline = run.begun + seconds + OVERRUN_SECONDS
         async with asyncio.timeout(seconds):
             if handler.is_async:
-                return await handler.function(running)  # type: ignore[misc]
+                return await handler.function(running)  # type: ignore[misc, no-any-return]
             return await self._loop.run_in_executor(self._threads, _call_sync, handler, running)
 
     def _interrupted(self, run: _Run) -> Outcome | None:
         if run.ending == CANCELLED:
             return None
         if not run.ending:
-            return self._failed(
-                run, Failure("handler_error", "CancelledError", "the handler cancelled itself")
-            )
+            return self._failed(run, Failure("handler_error", "CancelledError", "the handler cancelled itself"))
         if run.repeatable or run.running is None:
             return GivenBack(run.job, "its executor stops")
         message = "its executor stopped while the call was under way"

@@ -1,4 +1,4 @@
-"""The database side of an executor: one thread that claims, renews, promotes and flushes. It never waits for a handler."""
+"""The database side of an executor: one thread that claims, renews, promotes and flushes; it waits for no handler."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import select
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -135,15 +136,11 @@ class Executor:
         with connection.cursor() as cursor:
             # The hot statements are known and served by indexes. Compiling them costs more than running them, and
             # a plan made for the tables' size of the moment would scan them once they have grown.
-            cursor.execute(
-                "SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
-            )
+            cursor.execute("SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
             if self.settings.listen:
                 for channel in Channel:
                     cursor.execute(f"LISTEN {channel.value}")
-        self._role, self._slots = executors.register(
-            self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots
-        )
+        self._role, self._slots = executors.register(self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots)
         executors.hand_back_unknown(self.id, set(self._owned))
         logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
@@ -171,15 +168,14 @@ class Executor:
         if now >= self._next["promote"]:
             promoted, next_due = claim.promote_due()
             self._hint |= promoted > 0
-            self._next["promote"] = now + min(
-                PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due
-            )
+            self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
         self._flush_and_claim(now)
 
     def _flush_and_claim(self, now: float) -> None:
         free = 0 if self._stopping.is_set() else self._slots - len(self._owned)
         wants_work = self._hint or now >= self._next["claim"]
-        outcomes, notes = [], []
+        outcomes: list[finish.Outcome] = []
+        notes: list[finish.Progress] = []
         if self._flush_is_due(claiming=wants_work and free > 0) or (
             self.loop.has_progress and now >= self._next["progress"]
         ):
@@ -294,10 +290,8 @@ class Executor:
                 self._hear(note.relname.decode())
 
     def _wake(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._mouth, b".")
-        except BlockingIOError:
-            pass  # the pipe is full of wake-ups already
 
     def _leave(self) -> None:
         self.loop.stop()
@@ -311,8 +305,6 @@ class Executor:
 
 
 def _drain(pipe: int) -> None:
-    try:
+    with suppress(BlockingIOError):
         while os.read(pipe, 4096):
             pass
-    except BlockingIOError:
-        pass

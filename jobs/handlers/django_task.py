@@ -37,9 +37,7 @@ class DjangoTask(BaseModel):
     task: str = Field(max_length=500, description="Dotted path of the function.")
     args: list[JsonValue] = Field(default_factory=list)
     kwargs: dict[str, JsonValue] = Field(default_factory=dict)
-    queue: str = Field(
-        default="default", max_length=50, description="Pause it as the service `task:<queue>`."
-    )
+    queue: str = Field(default="default", max_length=50, description="Pause it as the service `task:<queue>`.")
     backend: str = Field(default="default", max_length=100, description="Its alias in the setting TASKS.")
 
     @model_validator(mode="after")

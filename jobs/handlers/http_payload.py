@@ -111,12 +111,8 @@ class HttpRequest(BaseModel):
             json.dumps(self.json_body, allow_nan=False)
         if self.method in METHODS_WITHOUT_BODY and (self.text is not None or self.json_body is not None):
             raise ValueError(f"a {self.method} request has no body")
-        if self.idempotency_header and self.idempotency_header.lower() in {
-            name.lower() for name in self.headers
-        }:
-            raise ValueError(
-                f"{self.idempotency_header} is set by idempotency_header; remove it from headers"
-            )
+        if self.idempotency_header and self.idempotency_header.lower() in {name.lower() for name in self.headers}:
+            raise ValueError(f"{self.idempotency_header} is set by idempotency_header; remove it from headers")
         return self
 
     @property
@@ -125,9 +121,7 @@ class HttpRequest(BaseModel):
 
     def expects(self, status: int) -> bool:
         return any(
-            status == expected
-            if isinstance(expected, int)
-            else _bounds(expected)[0] <= status <= _bounds(expected)[1]
+            status == expected if isinstance(expected, int) else _bounds(expected)[0] <= status <= _bounds(expected)[1]
             for expected in self.expected_statuses
         )
 

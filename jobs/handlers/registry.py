@@ -24,6 +24,7 @@ from queueops.core.errors import QueueOpsError
 P = TypeVar("P")
 
 KIND_RULE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*\Z")
+MAX_KIND_LENGTH = 100
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 
@@ -61,9 +62,7 @@ class RunningJob(Generic[P]):
     payload: P
     project: str
     user_id: UUID | None
-    effect_key: (
-        str  # send it to the provider, if it takes such a key: it stays the same over retries and requeues
-    )
+    effect_key: str  # send it to the provider, if it takes such a key: it stays the same over retries and requeues
     attempt: int  # 1 for the first
     report: Callable[[int, str], None] = field(repr=False)
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
@@ -84,7 +83,7 @@ class RunningJob(Generic[P]):
             raise JobCancelled
 
 
-HandlerFunction = Callable[[RunningJob[Any]], Done | None | Awaitable[Done | None]]
+HandlerFunction = Callable[[RunningJob[Any]], Awaitable[Done | None] | Done | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +170,8 @@ def handler(
             is_async=inspect.iscoroutinefunction(function),
         )
         for name in (kind, *aliases):
-            if not KIND_RULE.match(name) or len(name) > 100:
-                raise ImproperlyConfigured(
-                    f"kind {name!r}: use lower-case words joined by dots, 100 letters at most"
-                )
+            if not KIND_RULE.match(name) or len(name) > MAX_KIND_LENGTH:
+                raise ImproperlyConfigured(f"kind {name!r}: use lower-case words joined by dots, 100 letters at most")
             if name in _handlers or name in _aliases:
                 raise ImproperlyConfigured(f"kind {name!r} has two handlers")
         _handlers[kind] = registered
@@ -194,9 +191,7 @@ def find_handler(kind: str) -> Handler:
     found = _handlers.get(kind) or _handlers.get(_aliases.get(kind, ""))
     if found is None:
         known = sorted(_handlers)
-        raise UnknownKind(
-            f"No handler carries out {kind!r}. Known: {', '.join(known)}.", kind=kind, known=known
-        )
+        raise UnknownKind(f"No handler carries out {kind!r}. Known: {', '.join(known)}.", kind=kind, known=known)
     return found
 
 

@@ -8,6 +8,7 @@ import hmac
 import json
 from dataclasses import dataclass
 from datetime import timedelta
+from http import HTTPStatus
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -83,7 +84,7 @@ async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
         raise ProviderError(
             None, failure.message, code=failure.details["reason"], outcome=failure.details["outcome"]
         ) from failure
-    if not 200 <= response.status < 300:
+    if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         raise ProviderError(
             response.status,
             f"the webhook answered {response.status}",

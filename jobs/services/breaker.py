@@ -72,16 +72,12 @@ def _park(service: str) -> None:
     while moved == AT_ONCE:
         with transaction.atomic():
             ids = _ready_jobs(service)
-            moved = len(
-                move_jobs("park", [Move(job_id) for job_id in ids], message=f"{service} does not answer")
-            )
+            moved = len(move_jobs("park", [Move(job_id) for job_id in ids], message=f"{service} does not answer"))
 
 
 def _ready_jobs(service: str) -> list[UUID]:
     ready = Job.objects.filter(service=service, status=JobState.QUEUED, scheduled_at=None, held=False)
-    is_probe = ServiceBreaker.objects.filter(service=service, probe_job_id__isnull=False).values(
-        "probe_job_id"
-    )
+    is_probe = ServiceBreaker.objects.filter(service=service, probe_job_id__isnull=False).values("probe_job_id")
     return ready.exclude(pk__in=is_probe).select_for_update(skip_locked=True)[:AT_ONCE].ids()
 
 

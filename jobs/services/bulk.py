@@ -70,9 +70,7 @@ def start_bulk_requeue(
         return _start("requeue_dead_letters", parameters, actor=actor, reason=clean_reason(note))
 
 
-def start_bulk_discard(
-    wanted: DeadLetterFilter | Mapping[str, Any], *, actor: str, reason: str
-) -> BulkOperation:
+def start_bulk_discard(wanted: DeadLetterFilter | Mapping[str, Any], *, actor: str, reason: str) -> BulkOperation:
     """
     Discard every dead letter that fits the filter now.
 
@@ -98,9 +96,7 @@ def cancel_batch(batch_id: UUID, *, actor: str, reason: str) -> BulkOperation:
         return _start("cancel_jobs", _batch_parameters(batch_id), actor=actor, reason=reason)
 
 
-def change_batch_priority(
-    batch_id: UUID, *, priority: Priority, actor: str, reason: str = ""
-) -> BulkOperation:
+def change_batch_priority(batch_id: UUID, *, priority: Priority, actor: str, reason: str = "") -> BulkOperation:
     """
     Give every waiting job of a batch another priority, in chunks.
 
@@ -237,9 +233,7 @@ def _batch_parameters(batch_id: UUID) -> dict[str, str]:
 def _lock(operation_id: UUID) -> BulkOperation:
     operation = BulkOperation.objects.select_for_update().filter(pk=operation_id).first()
     if operation is None:
-        raise UnknownBulkOperation(
-            f"There is no bulk operation {operation_id}.", operation_id=str(operation_id)
-        )
+        raise UnknownBulkOperation(f"There is no bulk operation {operation_id}.", operation_id=str(operation_id))
     return operation
 
 

@@ -251,7 +251,5 @@ def _by_batch(
 
 
 def _common_project(ids: list[UUID]) -> str:
-    projects = (
-        DeadLetter.objects.filter(pk__in=ids).order_by().values_list("project_id", flat=True).distinct()[:2]
-    )
+    projects = DeadLetter.objects.filter(pk__in=ids).order_by().values_list("project_id", flat=True).distinct()[:2]
     return projects[0] if len(projects) == 1 else ""

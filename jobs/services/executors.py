@@ -35,18 +35,17 @@ def register(executor_id: UUID, *, cluster_pid: int, slots: int) -> tuple[Execut
     known = Executor.objects.filter(pk=executor_id).first()
     if known is not None:
         return Executor.Role(known.role), known.slots
+    host = socket.gethostname()
     row = {
         "id": executor_id,
-        "host": socket.gethostname(),
+        "host": host,
         "pid": os.getpid(),
         "process_started_at": psutil.Process().create_time(),
         "cluster_pid": cluster_pid,
     }
     with transaction.atomic():
-        _lock_cluster(row["host"], cluster_pid)
-        seat = Executor.objects.filter(
-            host=row["host"], cluster_pid=cluster_pid, role=Executor.Role.QUARANTINE
-        ).first()
+        _lock_cluster(host, cluster_pid)
+        seat = Executor.objects.filter(host=host, cluster_pid=cluster_pid, role=Executor.Role.QUARANTINE).first()
         if seat is not None and not is_alive(seat):
             seat.delete()
             seat = None
@@ -55,9 +54,7 @@ def register(executor_id: UUID, *, cluster_pid: int, slots: int) -> tuple[Execut
     return role, created.slots
 
 
-def heartbeat(
-    executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, draining: bool, lost: int
-) -> bool:
+def heartbeat(executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, draining: bool, lost: int) -> bool:
     """Say that the executor lives; False: it is not registered. `lost`: leases lost since the last heartbeat."""
     updated = Executor.objects.filter(pk=executor_id).update(
         heartbeat_at=Now(),
@@ -102,7 +99,7 @@ def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float) -> list
         The pids killed.
     """
     killed = []
-    suspects = Executor.objects.extra(  # noqa: S610 - constant text
+    suspects = Executor.objects.extra(
         where=["heartbeat_at < now() - %s * interval '1 second' OR loop_lag_ms > %s"],
         params=[silent_seconds, stuck_seconds * 1000],
     )
@@ -128,7 +125,7 @@ def forget_silent_executors(*, silent_seconds: float) -> int:
             "DELETE FROM jobs_executor WHERE heartbeat_at < now() - %s * interval '1 second'",
             [silent_seconds],
         )
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
 
 def is_alive(executor: Executor) -> bool:
@@ -141,6 +138,4 @@ def is_alive(executor: Executor) -> bool:
 
 def _lock_cluster(host: str, cluster_pid: int) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops {host} {cluster_pid}"]
-        )
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops {host} {cluster_pid}"])

@@ -103,10 +103,7 @@ def record_outcomes(
     )
     _move(
         "hand_back",
-        [
-            Move(o.job.id, token=o.job.token, delay_seconds=GIVE_BACK_SECONDS, message=o.reason)
-            for o in given_back
-        ],
+        [Move(o.job.id, token=o.job.token, delay_seconds=GIVE_BACK_SECONDS, message=o.reason) for o in given_back],
         flushed,
     )
     silent = record_answers(*_answers(succeeded, failed))
@@ -223,9 +220,7 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
     )
 
 
-def _answers(
-    succeeded: Sequence[Succeeded], failed: Sequence[Failed]
-) -> tuple[set[str], dict[str, tuple[int, str]]]:
+def _answers(succeeded: Sequence[Succeeded], failed: Sequence[Failed]) -> tuple[set[str], dict[str, tuple[int, str]]]:
     """Services that answered properly; and, of the others, how often they did not and the last error."""
     working = {outcome.service for outcome in succeeded}
     silent: dict[str, tuple[int, str]] = {}
@@ -250,7 +245,7 @@ def _write_progress(progress: Collection[Progress], flushed: Flushed) -> None:
         "messages": [note.message for note in progress],
     }
     written = {row[0] for row in run_sql("jobs", "record_progress", parameters)}
-    flushed.lost |= set(parameters["ids"]) - written
+    flushed.lost |= {note.job.id for note in progress} - written
 
 
 def _move(edge: str, moves: Sequence[Move], flushed: Flushed) -> None:

@@ -39,9 +39,7 @@ def answer_once(
     with transaction.atomic():
         record, is_first = _claim_key(project_id, key, body_digest)
         if record.request_digest != body_digest:
-            raise IdempotencyKeyReused(
-                f"Idempotency-Key {key!r} was used for another request.", idempotency_key=key
-            )
+            raise IdempotencyKeyReused(f"Idempotency-Key {key!r} was used for another request.", idempotency_key=key)
         if not is_first and record.status_code is not None:
             return StoredAnswer(record.status_code, record.answer or {}, replayed=True)
         status_code, answer = effect()

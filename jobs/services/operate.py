@@ -82,20 +82,14 @@ def reset_to_pending(
     reason = clean_reason(reason)
     seconds = _seconds(delay or timedelta())
     data = json.dumps({"actor": actor})
-    moved = move_jobs(
-        "reset", [Move(job_id, delay_seconds=seconds, data=data) for job_id in ids], message=reason
-    )
+    moved = move_jobs("reset", [Move(job_id, delay_seconds=seconds, data=data) for job_id in ids], message=reason)
     notify(Channel.CANCEL)
     notify(Channel.READY)
-    return _audited(
-        "reset_to_pending", ids, moved, actor=actor, reason=reason, after={"delay_seconds": seconds}
-    )
+    return _audited("reset_to_pending", ids, moved, actor=actor, reason=reason, after={"delay_seconds": seconds})
 
 
 @transaction.atomic
-def change_priority(
-    job_ids: Iterable[UUID], *, priority: Priority, actor: str, reason: str = ""
-) -> BulkResult:
+def change_priority(job_ids: Iterable[UUID], *, priority: Priority, actor: str, reason: str = "") -> BulkResult:
     """
     Give waiting jobs another priority; an `audit` event tells of it.
 

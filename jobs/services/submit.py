@@ -35,6 +35,7 @@ MAX_DELAY_SECONDS = 366 * 24 * 3600
 
 # PostgreSQL's jsonb holds any Unicode text but NUL. An even number of backslashes before it is literal text.
 NUL_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+NO_NUL = r"^[^\x00]*$"
 
 
 class InvalidJob(QueueOpsError):
@@ -89,26 +90,20 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: str = Field(description="Which handler carries it out.", max_length=100)
-    payload: dict[str, Any] = Field(
-        default_factory=dict, description="Validated against the handler's schema."
-    )
+    payload: dict[str, Any] = Field(default_factory=dict, description="Validated against the handler's schema.")
     priority: Priority = Priority.NORMAL
     user_id: UUID | None = Field(default=None, description="The end user on whose behalf the call is made.")
-    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = Field(
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(
         default=None, description="Unique in the project: a second job with it is not created."
     )
     scheduled_at: AwareDatetime | None = Field(default=None, description="Not before this time.")
     delay_seconds: float | None = Field(
         default=None, ge=0, le=MAX_DELAY_SECONDS, description="Not before this many seconds from now."
     )
-    expires_at: AwareDatetime | None = Field(
-        default=None, description="Fails if it still waits at this time."
-    )
+    expires_at: AwareDatetime | None = Field(default=None, description="Fails if it still waits at this time.")
     retry_policy: str | None = Field(default=None, description="Instead of the handler's own.", max_length=40)
     cost: int | None = Field(default=None, ge=0, le=2_000_000_000, description="Estimated units or tokens.")
-    model: str | None = Field(
-        default=None, max_length=100, description="The service's model, where it has several."
-    )
+    model: str | None = Field(default=None, max_length=100, description="The service's model, where it has several.")
 
     @model_validator(mode="after")
     def one_time(self) -> JobSpec:
@@ -178,7 +173,10 @@ def submit_job(spec: JobSpec, *, project_id: str, actor: str) -> SubmittedJob:
         if insert_prepared([prepared], project_id=project_id, actor=actor):
             notify(Channel.READY)
             return SubmittedJob(prepared.id, created=True)
-        return SubmittedJob(_twins([prepared], project_id)[prepared.id], created=False)
+        twins, reused = _twins([prepared], project_id)
+        if reused:
+            raise _reused(prepared)
+        return SubmittedJob(twins[prepared.id], created=False)
 
 
 def submit_batch(
@@ -218,10 +216,10 @@ def submit_batch(
             accepted += len(added)
             missing = [job for job in jobs if job.id not in added]
             if missing:
-                twins = _twins(
-                    missing, project_id, on_reuse=lambda job: intake.refuse(numbers[job.id], _reused(job))
-                )
+                twins, reused = _twins(missing, project_id)
                 duplicates += len(twins)
+                for job in reused:
+                    intake.refuse(numbers[job.id], _reused(job))
         if not intake.seen:
             raise EmptyBatch
         if intake.error_count and (not partial or not accepted + duplicates):
@@ -264,20 +262,14 @@ def prepare_job(spec: JobSpec, **extra: Any) -> PreparedJob:
             limit_bytes=limit,
         )
     if NUL_ESCAPE.search(text):
-        raise InvalidJob(
-            "The payload holds a NUL character.", fields={"payload": ["\\u0000 cannot be stored"]}
-        )
+        raise InvalidJob("The payload holds a NUL character.", fields={"payload": ["\\u0000 cannot be stored"]})
     if spec.retry_policy is not None and spec.retry_policy not in _policy_names():
-        raise InvalidJob(
-            "Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]}
-        )
+        raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
     cost = handler.estimated_cost(payload) if spec.cost is None else spec.cost
     return PreparedJob(new_id(), handler, spec, text.decode(), handler.service_of(payload), cost, **extra)
 
 
-def insert_prepared(
-    jobs: list[PreparedJob], *, project_id: str, actor: str, batch: Batch | None = None
-) -> set[UUID]:
+def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, batch: Batch | None = None) -> set[UUID]:
     """Insert in the caller's transaction; returns the ids inserted. A missing one met its idempotency key."""
     rows = run_sql(
         "jobs",
@@ -300,9 +292,7 @@ def insert_prepared(
             "effect_keys": [job.effect_key or str(job.id) for job in jobs],
             "retry_policies": [job.spec.retry_policy for job in jobs],
             "scheduled_ats": [job.spec.scheduled_at for job in jobs],
-            "delays": [
-                job.spec.delay_seconds if job.delay_seconds is None else job.delay_seconds for job in jobs
-            ],
+            "delays": [job.spec.delay_seconds if job.delay_seconds is None else job.delay_seconds for job in jobs],
             "expires_ats": [job.spec.expires_at for job in jobs],
             "origins": [job.origin for job in jobs],
         },
@@ -319,17 +309,13 @@ class _Intake:
         self.error_count = 0
         self.errors: list[LineError] = []
 
-    def chunks(
-        self, lines: Iterable[bytes | str | Mapping[str, Any]]
-    ) -> Iterator[list[tuple[int, PreparedJob]]]:
+    def chunks(self, lines: Iterable[bytes | str | Mapping[str, Any]]) -> Iterator[list[tuple[int, PreparedJob]]]:
         numbered = ((number, line) for number, line in enumerate(lines, 1) if not _is_blank(line))
         while chunk := list(islice(numbered, CHUNK)):
             self.seen += len(chunk)
             limit = settings.QUEUEOPS.max_batch_jobs
             if self.seen > limit:
-                raise TooManyJobs(
-                    f"A batch takes at most {limit:,} jobs; split it.", given=self.seen, limit=limit
-                )
+                raise TooManyJobs(f"A batch takes at most {limit:,} jobs; split it.", given=self.seen, limit=limit)
             yield [(number, job) for number, line in chunk if (job := self._prepare(number, line))]
 
     def _prepare(self, number: int, line: bytes | str | Mapping[str, Any]) -> PreparedJob | None:
@@ -392,8 +378,8 @@ def _reused(job: PreparedJob) -> IdempotencyKeyReused:
     return IdempotencyKeyReused(f"{key!r} was used for another kind or payload.", idempotency_key=key)
 
 
-def _twins(jobs: list[PreparedJob], project_id: str, *, on_reuse: Any = None) -> dict[UUID, UUID]:
-    """The existing job of each given one's idempotency key. Its work must be the same."""
+def _twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUID], list[PreparedJob]]:
+    """The existing job of each given one's idempotency key; and those whose key stands for other work."""
     keys = [job.spec.idempotency_key for job in jobs]
     existing = {
         row["idempotency_key"]: row
@@ -402,20 +388,19 @@ def _twins(jobs: list[PreparedJob], project_id: str, *, on_reuse: Any = None) ->
         .values("id", "idempotency_key", "kind", "payload")
     }
     twins: dict[UUID, UUID] = {}
+    reused: list[PreparedJob] = []
     for job in jobs:
         twin = existing[job.spec.idempotency_key]
         if twin["kind"] == job.handler.kind and twin["payload"] == pydantic_core.from_json(job.payload):
             twins[job.id] = twin["id"]
-        elif on_reuse is not None:
-            on_reuse(job)
         else:
-            raise _reused(job)
-    return twins
+            reused.append(job)
+    return twins, reused
 
 
 def _refuse_when_full(project_id: str, coming: int) -> int:
     """Return the room left in the project's queue; raise QueueFull when `coming` jobs do not fit."""
-    [(limit, unfinished)] = run_sql("jobs", "read_room", {"project": project_id})
+    limit, unfinished = map(int, run_sql("jobs", "read_room", {"project": project_id})[0])
     if unfinished + coming > limit:
         raise QueueFull(
             f"{unfinished:,} jobs of the project are unfinished and {limit:,} are allowed. Try again later.",

@@ -200,9 +200,7 @@ def expire_waiting() -> int:
     )
     failure = Failure("expired", "expired", "it waited longer than its producer allowed")
     kinds = {job.pk: (job.kind, failure) for job in expired}
-    return len(
-        bury("reject", kinds, [Move(pk, error_code=failure.code, message=failure.message) for pk in kinds])
-    )
+    return len(bury("reject", kinds, [Move(pk, error_code=failure.code, message=failure.message) for pk in kinds]))
 
 
 def finish_batches() -> None:

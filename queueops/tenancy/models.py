@@ -33,9 +33,7 @@ def default_scopes() -> list[str]:
 class Project(models.Model):
     """One tenant: its jobs, keys, limits and turns."""
 
-    id = models.CharField(
-        primary_key=True, max_length=63, validators=[project_id_rule], help_text="Never changes."
-    )
+    id = models.CharField(primary_key=True, max_length=63, validators=[project_id_rule], help_text="Never changes.")
     name = models.CharField(max_length=200)
     weight = models.FloatField(
         default=1.0,
@@ -52,9 +50,7 @@ class Project(models.Model):
 
     class Meta:
         ordering = ("id",)
-        constraints = [
-            models.CheckConstraint(condition=models.Q(weight__gt=0), name="project_weight_positive")
-        ]
+        constraints = [models.CheckConstraint(condition=models.Q(weight__gt=0), name="project_weight_positive")]
 
     def __str__(self) -> str:
         return self.id
@@ -76,9 +72,7 @@ class ProducerKey(models.Model):
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="keys")
     name = models.CharField(max_length=200, help_text="Who or what uses it.")
-    prefix = models.CharField(
-        max_length=16, editable=False, help_text="The key's first characters, to recognise it."
-    )
+    prefix = models.CharField(max_length=16, editable=False, help_text="The key's first characters, to recognise it.")
     digest = models.CharField(max_length=64, unique=True, editable=False)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), default=default_scopes)
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -103,7 +97,5 @@ class ProducerKey(models.Model):
             The row, and the key's text: the only time it can be seen.
         """
         secret = KEY_PREFIX + secrets.token_urlsafe(32)
-        key = cls.objects.create(
-            project=project, prefix=secret[:KEY_PREFIX_LENGTH], digest=digest_of(secret), **fields
-        )
+        key = cls.objects.create(project=project, prefix=secret[:KEY_PREFIX_LENGTH], digest=digest_of(secret), **fields)
         return key, secret

@@ -1,0 +1,125 @@
+"""A batch's progress and dead letters in words, for terminals. Pure but for the two reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Count, Max
+
+from jobs.models import Batch, DeadLetter
+from jobs.services.snapshots import batch_snapshot
+from jobs.states import RUNNING, JobState
+
+BAR_CHARACTERS = 24
+MAX_REASON_CHARACTERS = 120
+MAX_REASONS = 20
+
+# What a person wants to know, in the order of a job's life. Every state is in exactly one.
+GROUPS: Mapping[str, frozenset[JobState]] = {
+    "waiting": frozenset({JobState.QUEUED, JobState.RATE_LIMITED}),
+    "running": RUNNING,
+    "retrying": frozenset({JobState.RETRIED}),
+    "completed": frozenset({JobState.COMPLETED}),
+    "failed": frozenset({JobState.FAILED}),
+    "cancelled": frozenset({JobState.CANCELLED}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Dead letters with one cause."""
+
+    fingerprint: str
+    count: int
+    code: str
+    message: str
+    remedy: str
+
+    def line(self) -> str:
+        message = self.message
+        if len(message) > MAX_REASON_CHARACTERS:
+            message = message[: MAX_REASON_CHARACTERS - 1] + "…"
+        return f"{self.count} x {self.code}: {message}"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """
+    A batch at one moment.
+
+    Attributes:
+        rate: Jobs ended per second; None: not known yet.
+        left: Until it is done at this rate; None: not known.
+        reasons: Of its open dead letters, the most frequent first, at most MAX_REASONS.
+    """
+
+    batch: Batch
+    groups: Mapping[str, int]
+    finished: int
+    total: int
+    rate: float | None
+    left: timedelta | None
+    reasons: Sequence[Reason]
+
+    @property
+    def is_done(self) -> bool:
+        return self.finished >= self.total
+
+    @property
+    def took(self) -> timedelta | None:
+        """From submission to the end; None: the end has not been noticed yet."""
+        return self.batch.finished_at - self.batch.created_at if self.batch.finished_at else None
+
+    def counts(self) -> str:
+        """Say how many jobs are in which state; states without any are left out."""
+        return "  ".join(f"{name} {count}" for name, count in self.groups.items() if count)
+
+    def line(self) -> str:
+        """Everything in one line; it begins with a bar."""
+        share = self.finished / self.total if self.total else 1.0
+        full = int(share * BAR_CHARACTERS)
+        parts = [
+            f"[{'#' * full}{'-' * (BAR_CHARACTERS - full)}] {int(share * 100):3} %",
+            f"{self.finished} of {self.total}",
+        ]
+        if self.rate and not self.is_done:
+            parts.append(f"{self.rate:.1f}/s")
+        if self.left is not None and not self.is_done:
+            parts.append(f"{duration_text(self.left)} left")
+        return "  ".join([*parts, "", self.counts()])
+
+
+def read_report(batch: Batch, *, now: datetime) -> BatchReport:
+    """Read a batch's counts and the reasons of its dead letters."""
+    snapshot = batch_snapshot(batch)
+    return BatchReport(
+        batch=batch,
+        groups={name: sum(snapshot.counts[state.value] for state in states) for name, states in GROUPS.items()},
+        finished=snapshot.finished,
+        total=sum(snapshot.counts.values()),
+        rate=batch.rate_per_second,
+        left=max(timedelta(0), snapshot.eta - now) if snapshot.eta else None,
+        reasons=_reasons(batch),
+    )
+
+
+def duration_text(duration: timedelta) -> str:
+    """`42 s`, `3 min 5 s`, `2 h 10 min`."""
+    minutes, seconds = divmod(round(duration.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _reasons(batch: Batch) -> list[Reason]:
+    rows = (
+        DeadLetter.objects.open()
+        .filter(job__batch=batch, job__status=JobState.FAILED)
+        .values("fingerprint")
+        .annotate(count=Count("id"), code=Max("error_code"), message=Max("error_message"), remedy=Max("remediation"))
+        .order_by("-count", "fingerprint")[:MAX_REASONS]
+    )
+    return [Reason(**row) for row in rows]
