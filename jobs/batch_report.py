@@ -12,18 +12,18 @@ from jobs.models import Batch, DeadLetter
 from jobs.services.snapshots import batch_snapshot
 from jobs.states import RUNNING, JobState
 
-BAR_CHARACTERS = 24
-MAX_REASON_CHARACTERS = 120
+BAR_CHARACTERS = 16
+MAX_REASON_CHARACTERS = 160
 MAX_REASONS = 20
 
-# What a person wants to know, in the order of a job's life. Every state is in exactly one.
+# What a person wants to know first comes first: a narrow terminal cuts the line. Every state is in exactly one.
 GROUPS: Mapping[str, frozenset[JobState]] = {
-    "waiting": frozenset({JobState.QUEUED, JobState.RATE_LIMITED}),
-    "running": RUNNING,
-    "retrying": frozenset({JobState.RETRIED}),
     "completed": frozenset({JobState.COMPLETED}),
     "failed": frozenset({JobState.FAILED}),
     "cancelled": frozenset({JobState.CANCELLED}),
+    "retrying": frozenset({JobState.RETRIED}),
+    "running": RUNNING,
+    "waiting": frozenset({JobState.QUEUED, JobState.RATE_LIMITED}),
 }
 
 
@@ -82,13 +82,13 @@ class BatchReport:
         full = int(share * BAR_CHARACTERS)
         parts = [
             f"[{'#' * full}{'-' * (BAR_CHARACTERS - full)}] {int(share * 100):3} %",
-            f"{self.finished} of {self.total}",
+            f"{self.finished}/{self.total}",
         ]
         if self.rate and not self.is_done:
             parts.append(f"{self.rate:.1f}/s")
         if self.left is not None and not self.is_done:
             parts.append(f"{duration_text(self.left)} left")
-        return "  ".join([*parts, "", self.counts()])
+        return "  ".join([*parts, self.counts()])
 
 
 def read_report(batch: Batch, *, now: datetime) -> BatchReport:

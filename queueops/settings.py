@@ -161,6 +161,7 @@ Q_CLUSTER = {
     "max_attempts": 3,
     "catch_up": False,
     "save_limit": 250,
+    "log_level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING",  # it tells of every task it moves
     # A daemonic process may have no children, and handlers may need some.
     "daemonize_workers": False,
 }

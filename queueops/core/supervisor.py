@@ -18,6 +18,8 @@ from types import FrameType
 
 Say = Callable[[str, str], None]
 
+# SIGHUP comes when the terminal is closed.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FIRST_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 30.0  # a child that ran so long starts over with the first back-off
@@ -83,7 +85,7 @@ class Supervisor:
 
     def run(self, *, on_started: Callable[[], None] = lambda: None) -> None:
         """Start the children, and return when all have stopped."""
-        previous = {name: signal.signal(name, self.request_stop) for name in (signal.SIGINT, signal.SIGTERM)}
+        previous = {name: signal.signal(name, self.request_stop) for name in STOP_SIGNALS}
         try:
             self._start_due(time.monotonic())
             on_started()
@@ -136,9 +138,7 @@ class Supervisor:
             if now - child.started_at >= STEADY_SECONDS:
                 child.backoff = FIRST_BACKOFF_SECONDS
             child.restart_at = now + child.backoff
-            self._say(
-                child.spec.name, f"ended with {child.process.returncode}; starts again in {child.backoff:g} s"
-            )
+            self._say(child.spec.name, f"ended with {child.process.returncode}; starts again in {child.backoff:g} s")
             child.backoff = min(child.backoff * 2, MAX_BACKOFF_SECONDS)
 
     def _stop_all(self) -> None:

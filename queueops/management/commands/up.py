@@ -3,7 +3,7 @@ import importlib.util
 import os
 import signal
 import socket
-import threading
+import sys
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from django.core.management import call_command, get_commands
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
+from queueops.core.console import Console
 from queueops.core.database import ensure_suitable_database
 from queueops.core.embedded import EmbeddedServer
 from queueops.core.errors import QueueOpsError
@@ -21,6 +22,7 @@ from queueops.core.operator_account import OperatorAccount, ensure_operator
 from queueops.core.single import AlreadyRunning, only_holder
 from queueops.core.supervisor import ChildSpec, Supervisor, python_command
 
+RULE = "-" * 60
 DRAIN_MARGIN_SECONDS = 15.0  # what django-q2 needs around the executors' grace period
 
 
@@ -36,7 +38,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, no_demo: bool, **options: Any) -> None:
-        self.lock = threading.Lock()
+        self.console = Console(sys.stdout)
         # Until the supervisor takes over, SIGTERM too must leave through the context managers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         demo = settings.QUEUEOPS.debug and not no_demo
@@ -52,8 +54,7 @@ class Command(BaseCommand):
                 self._supervise(operator, server, demo=demo)
         except AlreadyRunning as error:
             raise CommandError(
-                f"QueueOps already runs with the data in {settings.QUEUEOPS.data_dir} "
-                f"(process {error.details['pid']})."
+                f"QueueOps already runs with the data in {settings.QUEUEOPS.data_dir} (process {error.details['pid']})."
             ) from error
         except QueueOpsError as error:
             raise CommandError(error.message) from error
@@ -63,9 +64,7 @@ class Command(BaseCommand):
         self.say("up", "stopped")
 
     def say(self, name: str, line: str) -> None:
-        with self.lock:
-            self.stdout.write(f"{name:<8} | {line}")
-            self.stdout.flush()
+        self.console.say(name, line)
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[EmbeddedServer | None]:
@@ -87,7 +86,10 @@ class Command(BaseCommand):
             say=self.say,
             each_second=self._keep_running(server),
         )
-        supervisor.run(on_started=lambda: self._announce(operator))
+        try:
+            supervisor.run(on_started=lambda: self._announce(operator))
+        finally:
+            self.console.close()
 
     def _children(self, *, demo: bool) -> list[ChildSpec]:
         manage = str(settings.BASE_DIR / "manage.py")
@@ -101,7 +103,7 @@ class Command(BaseCommand):
             # First to start and last to stop: draining jobs still call it.
             children.insert(0, ChildSpec("sandbox", python_command("-m", "sandbox", "--port", port)))
         if demo and "seed_demo" in get_commands():
-            children.append(ChildSpec("demo", python_command(manage, "seed_demo"), once=True))
+            children.append(ChildSpec("demo", python_command(manage, "seed_demo", "--watch"), once=True))
         return children
 
     def _keep_running(self, server: EmbeddedServer | None) -> Any:
@@ -119,12 +121,19 @@ class Command(BaseCommand):
 
     def _announce(self, operator: OperatorAccount) -> None:
         config = settings.QUEUEOPS
-        self.say("up", f"operators: http://{config.host}:{config.port}/admin/  name: {operator.name}")
         if operator.password is not None:
-            self.say("up", f"password: {operator.password}  (shown this once; only its hash is stored)")
+            password = f"{operator.password}  (shown this once; only its hash is stored)"
         else:
-            self.say("up", "password: as before (manage.py changepassword operator sets another)")
-        self.say("up", "Ctrl-C stops everything; running jobs get time to finish")
+            password = f"as before (manage.py changepassword {operator.name} sets another)"
+        for line in (
+            RULE,
+            f"address:  http://{config.host}:{config.port}/admin/",
+            f"name:     {operator.name}",
+            f"password: {password}",
+            RULE,
+            "Ctrl-C stops everything; running jobs get time to finish",
+        ):
+            self.say("up", line)
 
     def _refuse_taken_ports(self, *, demo: bool) -> None:
         config = settings.QUEUEOPS

@@ -1,0 +1,159 @@
+"""Generated pages about jobs: their states and the handlers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jobs.handlers.registry import Handler, all_handlers
+from jobs.states import RUNNING, TERMINAL, TRANSITIONS, WAITING, JobState, Transition
+from queueops.core.generated_docs import generated_page
+
+MEANINGS: Mapping[JobState, str] = {
+    JobState.QUEUED: "accepted; waits for its turn, or for its time where it has a schedule",
+    JobState.RATE_LIMITED: "put back because a limit or a provider's outage leaves no room; costs no attempt",
+    JobState.DISPATCHED: "claimed by an executor, about to be sent",
+    JobState.IN_PROGRESS: "the handler runs",
+    JobState.RETRIED: "waits for its next attempt, or was given back by its executor",
+    JobState.COMPLETED: "done",
+    JobState.FAILED: "failed for good; a dead letter says why",
+    JobState.CANCELLED: "cancelled by its producer or an operator",
+}
+
+EDGES: Mapping[str, str] = {
+    "dispatch": "an executor claims the job",
+    "start": "its handler is called",
+    "complete": "its handler returned",
+    "retry": "an attempt failed and another may help; the attempt counts",
+    "hand_back": "the executor stops, or the provider is out; the attempt does not count",
+    "fail": "an attempt failed and no other may help",
+    "rescue": "the lease lapsed because its process died; repeating it does no harm",
+    "bury": "the lease lapsed and repeating might do harm, or it brought down its process three times",
+    "reset": "an operator takes it from its executor",
+    "park": "a limit has no room, or the provider is out",
+    "back_off": "it is scheduled again before it ran",
+    "release": "its time has come",
+    "reject": "it waited longer than its producer allowed, or a limit will never have room",
+    "cancel": "its producer or an operator does not want it any more",
+}
+
+_STATES_HEAD = """\
+# States of a job
+
+Written by `manage.py write_docs` from `jobs/states.py`; change it there. The database refuses every other
+move. Each move is logged as an event in the transaction that makes it.
+"""
+
+_HANDLERS_HEAD = """\
+# Handlers
+
+Written by `manage.py write_docs` from the handlers that come with QueueOps. Those of your own apps are
+listed by a running installation under `/api/v1/handlers/`. [Write a handler](../how-to/write-a-handler.md).
+"""
+
+
+@generated_page("reference/states.md")
+def states_page() -> str:
+    return "\n".join(
+        [_STATES_HEAD, *_states_table(), "", "## Moves", "", *_moves_table(), "", "## Diagram", "", *_diagram()]
+    )
+
+
+@generated_page("reference/handlers.md")
+def handlers_page() -> str:
+    own = [found for found in all_handlers() if found.function.__module__.startswith("jobs.handlers.")]
+    parts = [_HANDLERS_HEAD]
+    for found in own:
+        parts += _handler_section(found)
+    return "\n".join(parts)
+
+
+def _states_table() -> list[str]:
+    rows = []
+    for state in JobState:
+        group = "waiting" if state in WAITING else "running" if state in RUNNING else "ended"
+        targets = {edge.target for edge in TRANSITIONS.values() if state in edge.sources}
+        rows.append([f"`{state}`", group, MEANINGS[state], _names(targets) or "terminal"])
+    return _table(["state", "is", "meaning", "may go to"], rows)
+
+
+def _moves_table() -> list[str]:
+    rows = [
+        [f"`{name}`", _names(edge.sources), f"`{edge.target}`", EDGES[name], _conditions(edge)]
+        for name, edge in TRANSITIONS.items()
+    ]
+    return _table(["move", "from", "to", "when", "needs and counts"], rows)
+
+
+def _conditions(edge: Transition) -> str:
+    said = {
+        "needs the lease": edge.needs_lease,
+        "counts an attempt": edge.consumes_attempt,
+        "counts a crash": edge.counts_crash,
+        "counts a deferral": edge.counts_deferral,
+    }
+    return ", ".join(words for words, applies in said.items() if applies)
+
+
+def _diagram() -> list[str]:
+    labels: dict[tuple[JobState, JobState], list[str]] = {}
+    for name, edge in TRANSITIONS.items():
+        if name != "cancel":  # from every state that has not ended; the arrows would hide the others
+            for source in JobState:
+                if source in edge.sources:
+                    labels.setdefault((source, edge.target), []).append(name)
+    return [
+        "`cancel`, possible from every state that has not ended, is left out.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        f"    [*] --> {JobState.QUEUED}",
+        *(f"    {source} --> {target}: {', '.join(names)}" for (source, target), names in labels.items()),
+        *(f"    {state} --> [*]" for state in JobState if state in TERMINAL),
+        "```",
+    ]
+
+
+def _handler_section(found: Handler) -> list[str]:
+    facts = [
+        ["service", "depends on the payload" if callable(found.service) else f"`{found.service}`"],
+        ["call type", f"`{found.call_type}`"],
+        ["repeatable", _repeatable(found)],
+        ["time limit of one attempt", f"{found.timeout.total_seconds():,.0f} s"],
+        ["retry policy", f"`{found.retry}`"],
+        ["cost", "depends on the payload" if callable(found.cost) else str(found.cost)],
+    ]
+    schema = json.dumps(found.schema.json_schema(), indent=2)
+    return [
+        f"## `{found.kind}`",
+        "",
+        found.description,
+        "",
+        *_table(["", ""], facts),
+        "",
+        "The payload's schema:",
+        "",
+        "```json",
+        schema,
+        "```",
+        "",
+    ]
+
+
+def _repeatable(found: Handler) -> str:
+    if found.sends_effect_key:
+        return "yes: the provider is sent the job's effect key"
+    if callable(found.idempotent):
+        return "depends on the payload"
+    return "yes" if found.idempotent else "no"
+
+
+def _names(states: Iterable[JobState]) -> str:
+    wanted = set(states)
+    return ", ".join(f"`{state}`" for state in JobState if state in wanted)
+
+
+def _table(head: list[str], rows: list[list[Any]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
