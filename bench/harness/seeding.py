@@ -7,13 +7,18 @@ from collections.abc import Iterator
 from django.db import connection, transaction
 
 from jobs.services.submit import submit_batch
-from queueops.tenancy.models import Project
+from queueops.tenancy.models import ProducerKey, Project
 
 PROJECT = "bench"
 
 
 def one_project() -> None:
     Project.objects.get_or_create(pk=PROJECT, defaults={"name": "Benchmarks"})
+
+
+def issue_key() -> str:
+    """A key that may submit to the project."""
+    return ProducerKey.issue(Project.objects.get(pk=PROJECT), name="benchmark")[1]
 
 
 def noop_lines(count: int) -> Iterator[bytes]:

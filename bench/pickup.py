@@ -1,0 +1,61 @@
+"""How soon an idle executor starts a job: from the return of its submission to the call of its handler."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from bench.harness.handlers import STAMP
+from bench.harness.processes import cluster
+from bench.harness.report import percentile
+from bench.harness.seeding import PROJECT, one_project
+from bench.harness.session import Session, run
+from jobs.services.submit import JobSpec, submit_job
+
+JOBS = 200
+FULL_JOBS = 2000
+EVERY_SECONDS = 0.05
+WARM_UP = 10
+ANSWER_SECONDS = 10.0
+
+
+def measure(session: Session) -> None:
+    report = session.report
+    count = FULL_JOBS if session.full else JOBS
+    notified = _delays(session, count, listen=True)
+    report.metric("p50_ms", percentile(notified, 0.5), "with NOTIFY, p50", "target: at most 2 ms", unit="ms")
+    report.metric("p99_ms", percentile(notified, 0.99), "with NOTIFY, p99", "target: at most 6 ms", unit="ms")
+    polled = _delays(session, count, listen=False)
+    for share in (0.5, 0.99):
+        note = "target: at most the poll interval, 250 ms"
+        report.figure(f"polling only, p{share * 100:.0f}", f"{percentile(polled, share):.1f} ms", note)
+    report.figure("jobs", f"{count}", f"one every {EVERY_SECONDS * 1000:.0f} ms; submitted by the service")
+
+
+def _delays(session: Session, count: int, *, listen: bool) -> list[float]:
+    """Milliseconds; 0 where the handler began before the submission's commit was known to the producer."""
+    with (
+        session.databases.copy("project", one_project) as url,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear,
+        cluster(url, executors=1, environ={"QUEUEOPS_LISTEN": "on" if listen else "off"}),
+    ):
+        ear.bind(("127.0.0.1", 0))
+        ear.settimeout(ANSWER_SECONDS)
+        port = ear.getsockname()[1]
+        submitted: dict[int, int] = {}
+        begun: dict[int, int] = {}
+        due = time.monotonic()
+        for number in range(WARM_UP + count):
+            time.sleep(max(0.0, due - time.monotonic()))
+            due += EVERY_SECONDS
+            spec = JobSpec(kind="bench.stamp", payload={"number": number, "port": port})
+            submit_job(spec, project_id=PROJECT, actor="bench")
+            submitted[number] = time.monotonic_ns()
+        while len(begun) < len(submitted):
+            number, at = STAMP.unpack(ear.recv(STAMP.size))
+            begun[number] = at
+    return [max(0, begun[number] - submitted[number]) / 1e6 for number in range(WARM_UP, WARM_UP + count)]
+
+
+if __name__ == "__main__":
+    run("pickup", measure)
