@@ -2,18 +2,20 @@
 
 import os
 
+import django
 from django.conf import settings
-from django.core.asgi import get_asgi_application
 
 from queueops.core.body_cap import BodyCap, BodyLimits
 from queueops.core.database import use_connection_pool
+from queueops.core.threaded_application import ThreadedApplication
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")
 
 MEGABYTE = 1_000_000
 ENVELOPE_BYTES = 100_000  # what surrounds the largest payload: keys, names, form fields
 
-django_application = get_asgi_application()
+django.setup(set_prefix=False)
+django_application = ThreadedApplication()
 use_connection_pool(settings.QUEUEOPS.pool_size)
 
 body_limits = BodyLimits(

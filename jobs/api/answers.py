@@ -12,9 +12,7 @@ from jobs.states import CallType, JobState
 
 class Submitted(BaseModel):
     id: UUID
-    created: bool = Field(
-        description="False: a job with this idempotency_key and the same work existed already."
-    )
+    created: bool = Field(description="False: a job with this idempotency_key and the same work existed already.")
     url: str
 
 

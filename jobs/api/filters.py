@@ -31,9 +31,7 @@ class StrictFilterBackend(DjangoFilterBackend):  # type: ignore[misc]  # untyped
         if filterset is None:
             return queryset
         if not filterset.is_valid():
-            raise InvalidQuery(
-                fields={name: list(map(str, errors)) for name, errors in filterset.errors.items()}
-            )
+            raise InvalidQuery(fields={name: list(map(str, errors)) for name, errors in filterset.errors.items()})
         found: QuerySet[Any] = filterset.qs
         return found
 

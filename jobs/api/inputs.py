@@ -25,9 +25,7 @@ class BatchInput(Input):
 
     name: str = Field(default="", max_length=200)
     partial: bool = Field(default=False, description="Accept the valid jobs and report the others.")
-    start_interval_seconds: float = Field(
-        default=0, ge=0, le=86_400, description="Start the jobs this far apart."
-    )
+    start_interval_seconds: float = Field(default=0, ge=0, le=86_400, description="Start the jobs this far apart.")
 
 
 class BatchDocument(BatchInput):
@@ -100,18 +98,14 @@ class Selection(Input):
 
 class RequeueBatch(Input):
     priority: Priority | None = None
-    spread_seconds: float = Field(
-        default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this."
-    )
+    spread_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this.")
     note: Reason = ""
 
 
 class RequeueMany(Selection):
     payload: dict[str, Any] | None = Field(default=None, description="Instead of each failed job's.")
     priority: Priority | None = None
-    spread_seconds: float = Field(
-        default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this."
-    )
+    spread_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS, description="Spread the starts over this.")
     note: Reason = ""
 
 

@@ -40,9 +40,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 class ErrorDetail(BaseModel):
     code: str = Field(description="Stable: decide by it, not by the message.")
     message: str
-    fields: dict[str, list[str]] | None = Field(
-        default=None, description="What is wrong, by the path of the field."
-    )
+    fields: dict[str, list[str]] | None = Field(default=None, description="What is wrong, by the path of the field.")
     details: dict[str, Any] | None = Field(default=None, description="Figures, by error code.")
 
 
@@ -103,9 +101,7 @@ def operation(
         OpenApiExample("Answer", value=example, response_only=True, status_codes=[str(status)]),
     ]
     if body_example is not None:
-        examples.append(
-            OpenApiExample("Request", value=body_example, request_only=True, media_type="application/json")
-        )
+        examples.append(OpenApiExample("Request", value=body_example, request_only=True, media_type="application/json"))
     if lines_example is not None:
         examples.append(
             OpenApiExample("Lines", value=lines_example, request_only=True, media_type="application/x-ndjson")

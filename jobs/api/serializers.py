@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent
@@ -42,6 +43,11 @@ JOB_FIELDS = (
 )
 
 
+@extend_schema_field({})
+class AnyJSON(serializers.JSONField):
+    """Any JSON, null included: a nullable field of any type would be described as one of two that both fit null."""
+
+
 class JobSerializer(serializers.ModelSerializer[Job]):
     state = serializers.ChoiceField(source="status", choices=JobState.choices)
 
@@ -52,6 +58,8 @@ class JobSerializer(serializers.ModelSerializer[Job]):
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):
+    data = AnyJSON()  # type: ignore[assignment]  # a field is taken out of the class, so it hides nothing
+
     class Meta:
         model = JobEvent
         fields = (
@@ -71,12 +79,10 @@ class EventSerializer(serializers.ModelSerializer[JobEvent]):
 
 
 class JobDetailSerializer(JobSerializer):
-    payload = serializers.JSONField()
-    result = serializers.JSONField(allow_null=True)
+    payload = AnyJSON()
+    result = AnyJSON()
     attempts = serializers.IntegerField(help_text="Attempts begun, crashes apart.")
-    eta = serializers.DateTimeField(
-        allow_null=True, help_text="When it should end; null while nothing is known."
-    )
+    eta = serializers.DateTimeField(allow_null=True, help_text="When it should end; null while nothing is known.")
     effective_priority = serializers.IntegerField(
         allow_null=True, help_text="The score by which it is claimed; null once it runs or has ended."
     )
@@ -191,8 +197,7 @@ def job_answer(snapshot: JobSnapshot) -> dict[str, Any]:
         **shown,
         "payload": job.payload,
         "result": job.result,
-        "attempts": job.retry_count
-        + (job.status in ATTEMPT_UNDER_WAY_OR_OVER and job.started_at is not None),
+        "attempts": job.retry_count + (job.status in ATTEMPT_UNDER_WAY_OR_OVER and job.started_at is not None),
         "eta": getattr(snapshot, "eta", None),
         "effective_priority": snapshot.effective_priority,
         "waiting_for": snapshot.waiting_for,

@@ -103,7 +103,9 @@ class JobSpec(BaseModel):
     expires_at: AwareDatetime | None = Field(default=None, description="Fails if it still waits at this time.")
     retry_policy: str | None = Field(default=None, description="Instead of the handler's own.", max_length=40)
     cost: int | None = Field(default=None, ge=0, le=2_000_000_000, description="Estimated units or tokens.")
-    model: str | None = Field(default=None, max_length=100, description="The service's model, where it has several.")
+    model: str | None = Field(
+        default=None, max_length=100, pattern=NO_NUL, description="The service's model, where it has several."
+    )
 
     @model_validator(mode="after")
     def one_time(self) -> JobSpec:

@@ -94,9 +94,7 @@ class ProducerKeyAuthentication(BaseAuthentication):
         if unused_lately:
             # Filtered again: parallel requests would each write the row.
             ProducerKey.objects.filter(UNUSED_LATELY, pk=pk).update(last_used_at=Now())
-        caller = Caller(
-            project_id=project_id, actor=f"key:{prefix}", identity=f"key:{pk}", scopes=scopes
-        )
+        caller = Caller(project_id=project_id, actor=f"key:{prefix}", identity=f"key:{pk}", scopes=scopes)
         return caller, caller
 
     def authenticate_header(self, request: Request) -> str:

@@ -55,7 +55,7 @@ bad_keys = Rate(BAD_KEYS_PER_MINUTE)
 
 
 class CallerThrottle(BaseThrottle):
-    """QUEUEOPS_REQUESTS_PER_MINUTE for each key and each operator."""
+    """QUEUEOPS_REQUESTS_PER_MINUTE for each key, each operator, and each address that is neither."""
 
     rate = Rate(settings.QUEUEOPS.requests_per_minute)
 
@@ -64,7 +64,8 @@ class CallerThrottle(BaseThrottle):
 
     def allow_request(self, request: Request, view: Any) -> bool:
         caller: Any = request.auth
-        self._wait_seconds = self.rate.take(caller.identity)
+        identity = caller.identity if caller else f"address:{request.META.get('REMOTE_ADDR', '')}"
+        self._wait_seconds = self.rate.take(identity)
         return not self._wait_seconds
 
     def wait(self) -> float:

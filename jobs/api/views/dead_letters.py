@@ -165,9 +165,7 @@ class DiscardDeadLetters(ApiView):
         given = parse_as(inputs.DiscardMany, raw)
         if given.filter is not None:
             wanted = _within(self, given.filter)
-            return start(
-                self, raw, lambda: start_bulk_discard(wanted, actor=self.caller.actor, reason=given.reason)
-            )
+            return start(self, raw, lambda: start_bulk_discard(wanted, actor=self.caller.actor, reason=given.reason))
         wanted_ids = distinct_ids(given.ids or [])
 
         def effect() -> tuple[int, dict[str, Any]]:

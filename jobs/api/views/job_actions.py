@@ -37,9 +37,7 @@ class JobAction(ApiView):
             result = action([pk])
             state = Job.objects.values_list("status", flat=True).get(pk=pk)
             if not result.moved:
-                raise WrongState(
-                    f"The job is {JobState(state).label.lower()}; this does not apply.", state=state
-                )
+                raise WrongState(f"The job is {JobState(state).label.lower()}; this does not apply.", state=state)
             return 200, {"id": str(pk), "state": state}
 
         return self.answer(effect, digest=lambda: digest_of(self.request, raw))
@@ -79,9 +77,7 @@ def resetting(view: ApiView, given: inputs.Reset) -> Action:
 
 
 def reprioritising(view: ApiView, given: inputs.ChangePriority) -> Action:
-    return lambda ids: change_priority(
-        ids, priority=given.priority, actor=view.caller.actor, reason=given.reason
-    )
+    return lambda ids: change_priority(ids, priority=given.priority, actor=view.caller.actor, reason=given.reason)
 
 
 def one(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any], Any]:
@@ -174,9 +170,7 @@ class RetryJob(ApiView):
         def effect() -> tuple[int, dict[str, Any]]:
             letter = DeadLetter.objects.of_project(self.caller.project_id).filter(job_id=job.pk).first()
             if letter is None:
-                raise WrongState(
-                    "The job has no dead letter; only failed jobs are retried.", state=job.status
-                )
+                raise WrongState("The job has no dead letter; only failed jobs are retried.", state=job.status)
             return requeue_one(self, letter, given)
 
         return self.answer(effect, digest=lambda: digest_of(request, raw))

@@ -50,8 +50,7 @@ class JobList(ApiListView[Job]):
         example=examples.SUBMITTED,
         answers_once=True,
         description=(
-            "201 once the job is stored durably; 200 when its `idempotency_key` was seen before with the "
-            "same work."
+            "201 once the job is stored durably; 200 when its `idempotency_key` was seen before with the same work."
         ),
     )
     def post(self, request: Request) -> Response:

@@ -112,14 +112,10 @@ class CancelOperation(ApiView):
     def post(self, request: Request, pk: UUID) -> Response:
         given = parse_as(inputs.WithReason, read_document(request))
         found = own_operation(self, pk)
-        return Response(
-            OperationSerializer(cancel_bulk(found.pk, actor=self.caller.actor, reason=given.reason)).data
-        )
+        return Response(OperationSerializer(cancel_bulk(found.pk, actor=self.caller.actor, reason=given.reason)).data)
 
 
-def starting(
-    summary: str, *, tag: str, operation_id: str, body: Any, body_example: Any
-) -> Callable[[Any], Any]:
+def starting(summary: str, *, tag: str, operation_id: str, body: Any, body_example: Any) -> Callable[[Any], Any]:
     """Describe an action that begins an operation."""
     return operation(
         summary,

@@ -33,9 +33,7 @@ class ProjectDetail(ApiView):
     )
     def get(self, request: Request) -> Response:
         project = Project.objects.get(pk=self.caller.project_id)
-        switches = PauseSwitch.objects.filter(
-            scope__in=[Scope.GLOBAL, Scope.PROJECT], key__in=["", project.pk]
-        )
+        switches = PauseSwitch.objects.filter(scope__in=[Scope.GLOBAL, Scope.PROJECT], key__in=["", project.pk])
         counts = project_counts(project.pk)
         return Response(
             {
@@ -64,9 +62,7 @@ class PauseProject(ApiView):
     )
     def post(self, request: Request) -> Response:
         given = parse_as(inputs.WithReason, read_document(request))
-        held = pause_scope(
-            Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=given.reason
-        )
+        held = pause_scope(Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=given.reason)
         return Response({"paused": True, "changed_jobs": held})
 
 
@@ -85,7 +81,5 @@ class ResumeProject(ApiView):
     )
     def post(self, request: Request) -> Response:
         given = parse_as(inputs.WithReason, read_document(request))
-        released = resume_scope(
-            Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=given.reason
-        )
+        released = resume_scope(Scope.PROJECT, self.caller.project_id, actor=self.caller.actor, reason=given.reason)
         return Response({"paused": False, "changed_jobs": released})

@@ -1,0 +1,59 @@
+"""An API client for each kind of caller."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from queueops.tenancy.models import ProducerKey
+from tests.factories import make_project
+
+ROOT = "/api/v1"
+ALL_SCOPES = ["read", "submit", "operate"]
+SPEC: dict[str, Any] = {"kind": "http.request", "payload": {"method": "GET", "url": "https://api.example.org/rows/7"}}
+
+
+class Api:
+    """Calls below /api/v1 with one key, or with none."""
+
+    def __init__(self, secret: str | None = None) -> None:
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        self.client = Client(headers=headers, raise_request_exception=False)
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.client.get(ROOT + path, headers=headers)
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Any:
+        return self.send("POST", path, "" if body is None else json.dumps(body), **headers)
+
+    def send(
+        self, method: str, path: str, body: bytes | str, content_type: str = "application/json", **headers: str
+    ) -> Any:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.generic(method, ROOT + path, body, content_type=content_type, headers=named)
+
+    def lines(self, body: bytes | str, query: str = "", **headers: str) -> Any:
+        return self.send("POST", f"/batches/{query}", body, "application/x-ndjson", **headers)
+
+
+def key_for(project: str, *, scopes: list[str] = ALL_SCOPES, **fields: Any) -> str:
+    return ProducerKey.issue(make_project(project), name="test", scopes=scopes, **fields)[1]
+
+
+def error_of(response: Any, status: int) -> dict[str, Any]:
+    """The error of a response in the one shape that all have."""
+    assert response.status_code == status, response.content
+    body = json.loads(response.content)
+    assert set(body) == {"error"}
+    assert set(body["error"]) <= {"code", "message", "fields", "details"}
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+@pytest.fixture
+def api(db: None) -> Api:
+    """A key of the project acme with every scope."""
+    return Api(key_for("acme"))

@@ -1,0 +1,212 @@
+"""Who may do what, and that nobody reaches another project."""
+
+import json
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db.models.functions import Now
+from django.test import Client
+from django.urls import URLPattern
+
+from jobs.api.urls import urlpatterns
+from jobs.models import BulkOperation, DeadLetter, Job
+from jobs.states import JobState
+from queueops.tenancy.models import ProducerKey
+from queueops.tenancy.throttles import CallerThrottle, Rate
+from tests.api.conftest import ALL_SCOPES, ROOT, SPEC, Api, error_of, key_for
+from tests.factories import make_batch, make_dead_letter, make_job, make_project
+
+
+def view_of(pattern: URLPattern) -> Any:
+    return vars(pattern.callback)["cls"]
+
+
+METHODS = [
+    (method, pattern)
+    for pattern in urlpatterns
+    for method in ("GET", "POST")
+    if hasattr(view_of(pattern), method.lower())
+]
+BODIES: dict[str, dict[str, Any]] = {
+    "JobList": SPEC,
+    "BatchList": {"jobs": [SPEC]},
+    "ScheduleJob": {"delay_seconds": 5},
+    "ChangeJobPriority": {"priority": "low"},
+    "ChangeBatchPriority": {"priority": "low"},
+    "ScheduleJobs": {"delay_seconds": 5},
+    "ChangeJobsPriority": {"priority": "low"},
+    "DiscardDeadLetter": {"reason": "x"},
+    "DiscardDeadLetters": {"reason": "x"},
+}
+
+
+def ids_of(project: str) -> dict[str, str]:
+    batch = make_batch(project=project)
+    letter = make_dead_letter(project=project, batch=batch)
+    operation = BulkOperation.objects.create(
+        action="cancel_jobs", parameters={"project_id": project, "batch_id": str(batch.pk)}, actor="x", total=1
+    )
+    return {
+        "jobs": str(make_job(project=project, batch=batch).pk),
+        "batches": str(batch.pk),
+        "dead-letters": str(letter.pk),
+        "operations": str(operation.pk),
+    }
+
+
+def address(pattern: URLPattern, ids: dict[str, str]) -> str:
+    route = str(pattern.pattern)
+    return "/" + route.replace("<uuid:pk>", ids.get(route.split("/", maxsplit=1)[0], ""))
+
+
+def call(api: Api, method: str, pattern: URLPattern, ids: dict[str, str]):
+    if method == "GET":
+        return api.get(address(pattern, ids))
+    body = dict(BODIES.get(view_of(pattern).__name__, {}))
+    route = str(pattern.pattern)
+    if "<" not in route and route.split("/", maxsplit=1)[0] in {"jobs", "dead-letters"} and route.count("/") > 1:
+        body["ids"] = [ids[route.split("/", maxsplit=1)[0]]]
+    return api.post(address(pattern, ids), body)
+
+
+def everything() -> dict[str, list[Any]]:
+    """What an attacker might have changed."""
+    return {
+        "jobs": list(Job.objects.order_by("pk").values("pk", "status", "priority", "scheduled_at", "held")),
+        "letters": list(DeadLetter.objects.order_by("pk").values("pk", "resolution")),
+        "operations": list(BulkOperation.objects.order_by("pk").values("pk", "status")),
+    }
+
+
+@pytest.mark.parametrize(("method", "pattern"), METHODS, ids=lambda value: str(getattr(value, "pattern", value)))
+def test_another_projects_rows_are_neither_shown_nor_touched(api: Api, method, pattern):
+    theirs = ids_of("other")
+    before = everything()
+    response = call(api, method, pattern, theirs)
+    if "<uuid:pk>" in str(pattern.pattern):
+        unknown = call(api, method, pattern, dict.fromkeys(theirs, str(uuid4())))
+        assert error_of(response, 404) == error_of(unknown, 404)
+    else:
+        assert response.status_code in {200, 201}, response.content
+        text = response.content.decode()
+        body = response.json()
+        if isinstance(body.get("unmoved"), list):
+            assert not body["moved"]
+        else:
+            assert not [theirs_id for theirs_id in theirs.values() if theirs_id in text]
+    after = everything()
+    assert [row for row in after["jobs"] if row in before["jobs"]] == before["jobs"]
+    assert (after["letters"], after["operations"]) == (before["letters"], before["operations"])
+
+
+@pytest.mark.parametrize(("method", "pattern"), METHODS, ids=lambda value: str(getattr(value, "pattern", value)))
+def test_every_method_needs_a_key_with_its_scope(db, method, pattern):
+    ids = ids_of("acme")
+    before = everything()
+    response = call(Api(), method, pattern, ids)
+    assert error_of(response, 401)["code"] == "not_authenticated"
+    assert response["WWW-Authenticate"].startswith("Bearer")
+    needed = view_of(pattern).needs[method].scope.value
+    others = [scope for scope in ALL_SCOPES if scope != needed]
+    error = error_of(call(Api(key_for("acme", scopes=others)), method, pattern, ids), 403)
+    assert (error["code"], error["details"]["needed"]) == ("missing_scope", needed)
+    assert everything() == before
+
+
+@pytest.mark.parametrize("pattern", urlpatterns, ids=lambda pattern: str(pattern.pattern))
+def test_every_address_answers_options_and_refuses_other_methods(api: Api, pattern):
+    path = address(pattern, dict.fromkeys(["jobs", "batches", "dead-letters", "operations"], str(uuid4())))
+    assert api.send("OPTIONS", path, "").status_code == 200
+    response = api.send("DELETE", path, "")
+    assert error_of(response, 405)["code"] == "method_not_allowed"
+    assert "OPTIONS" in response["Allow"]
+
+
+def test_a_revoked_expired_or_unknown_key_is_refused_alike(db):
+    revoked, expired = key_for("acme"), key_for("acme")
+    first, second = ProducerKey.objects.order_by("pk")
+    ProducerKey.objects.filter(pk=first.pk).update(revoked_at=Now())
+    ProducerKey.objects.filter(pk=second.pk).update(expires_at=Now() - timedelta(seconds=1))
+    errors = [error_of(Api(secret).get("/jobs/"), 401) for secret in (revoked, expired, "qo_nonsense", "ü")]
+    assert errors == [errors[0]] * 4
+    assert errors[0]["code"] == "invalid_key"
+
+
+def test_a_key_is_also_taken_from_its_own_header(db):
+    assert Api().get("/jobs/", **{"X-Api-Key": key_for("acme")}).status_code == 200
+
+
+def test_the_last_use_of_a_key_is_written_once_a_minute(api: Api, django_assert_num_queries):
+    api.get("/handlers/")
+    used_at = ProducerKey.objects.get().last_used_at
+    assert used_at is not None
+    with django_assert_num_queries(0):  # the look-up itself does not pass through Django's cursors
+        api.get("/handlers/")
+    assert ProducerKey.objects.get().last_used_at == used_at
+    ProducerKey.objects.update(last_used_at=Now() - timedelta(seconds=61))
+    api.get("/handlers/")
+    used_again_at = ProducerKey.objects.get().last_used_at
+    assert used_again_at is not None
+    assert used_again_at > used_at - timedelta(seconds=30)
+
+
+def test_a_key_that_asks_too_often_is_told_when_to_come_back(api: Api, monkeypatch):
+    monkeypatch.setattr(CallerThrottle, "rate", Rate(per_minute=2))
+    assert [api.get("/handlers/").status_code for _ in range(2)] == [200, 200]
+    response = api.get("/handlers/")
+    assert error_of(response, 429)["code"] == "throttled"
+    assert 1 <= int(response["Retry-After"]) <= 31
+    assert Api(key_for("acme")).get("/handlers/").status_code == 200
+
+
+def test_guessing_keys_is_slowed_down_and_a_valid_key_of_the_same_address_is_not(api: Api, monkeypatch):
+    monkeypatch.setattr("queueops.tenancy.authentication.bad_keys", Rate(per_minute=3))
+    statuses = [Api(f"qo_{number}").get("/jobs/").status_code for number in range(5)]
+    assert statuses == [401, 401, 401, 429, 429]
+    assert api.get("/jobs/").status_code == 200
+
+
+def signed_in(*permissions: str, is_staff: bool = True, **kwargs) -> Client:
+    user = User.objects.create_user(f"user{User.objects.count()}", is_staff=is_staff)
+    for permission in permissions:
+        user.user_permissions.add(Permission.objects.get(codename=permission))
+    client = Client(**kwargs)
+    client.force_login(user)
+    return client
+
+
+def test_an_operators_session_acts_for_the_project_it_names(db):
+    make_job(project="acme")
+    client = signed_in("view_job")
+    assert len(client.get(f"{ROOT}/jobs/?project=acme").json()["results"]) == 1
+    assert len(client.get(f"{ROOT}/jobs/", headers={"X-Project": "acme"}).json()["results"]) == 1
+    assert error_of(client.get(f"{ROOT}/jobs/"), 400)["code"] == "project_required"
+    assert error_of(client.get(f"{ROOT}/jobs/?project=nobody"), 404)["code"] == "unknown_project"
+    assert error_of(client.get(f"{ROOT}/jobs/?project={quote(chr(0))}"), 404)["code"] == "unknown_project"
+
+
+def test_an_operator_needs_the_permission_of_each_action(db):
+    job = make_job(project="acme")
+    path = f"{ROOT}/jobs/{job.pk}/cancel/?project=acme"
+    error = error_of(signed_in("view_job").post(path, {}, content_type="application/json"), 403)
+    assert (error["code"], error["details"]["needed"]) == ("missing_permission", "jobs.cancel_job")
+    assert signed_in("cancel_job").post(path, {}, content_type="application/json").status_code == 200
+    assert Job.objects.get().status == JobState.CANCELLED
+    assert error_of(signed_in(is_staff=False).get(f"{ROOT}/jobs/?project=acme"), 403)["code"] == "staff_only"
+
+
+def test_a_session_needs_the_csrf_token_for_what_changes_something(db):
+    make_project("acme")
+    client = signed_in("add_job", enforce_csrf_checks=True)
+    path = f"{ROOT}/jobs/?project=acme"
+    response = client.post(path, json.dumps(SPEC), content_type="application/json")
+    assert error_of(response, 403)["code"] == "permission_denied"
+    assert not Job.objects.exists()
+
+
+def test_every_method_says_what_it_needs():
+    assert all(set(view_of(pattern).needs) >= {method} for method, pattern in METHODS)

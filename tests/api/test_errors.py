@@ -1,0 +1,59 @@
+import json
+
+import pytest
+from django.db import OperationalError
+from django.http import Http404
+
+from queueops.core.errors import QueueOpsError
+from tests.api.conftest import ROOT, SPEC, Api, error_of
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing/", "/jobs/not-an-id/", "/jobs/7/events/"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_an_unknown_address_is_a_404_in_the_same_shape(db, path, method):
+    assert error_of(Api().send(method, path, ""), 404)["code"] == "not_found"
+
+
+def test_a_forgotten_slash_is_pointed_out(db):
+    assert "slash" in error_of(Api().send("POST", "/jobs", json.dumps(SPEC)), 404)["message"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (RuntimeError("secret detail"), (500, "internal_error")),
+        (OperationalError("connection refused"), (503, "database_unavailable")),
+        (Http404("x"), (404, "not_found")),
+        (type("Odd", (QueueOpsError,), {"code": "odd", "status": 418})("Odd."), (418, "odd")),
+    ],
+)
+def test_whatever_a_view_raises_is_answered_in_the_same_shape(api: Api, monkeypatch, raised, expected):
+    def fail(*arguments, **named):
+        raise raised
+
+    monkeypatch.setattr("jobs.api.views.jobs.submit_job", fail)
+    response = api.post("/jobs/", SPEC)
+    assert (response.status_code, error_of(response, expected[0])["code"]) == expected
+    assert b"secret detail" not in response.content
+    assert (int(response.headers.get("Retry-After", 0)) > 0) is (expected[0] == 503)
+
+
+def test_a_host_name_that_is_not_ours_is_refused_in_the_same_shape(api: Api):
+    response = api.client.get(f"{ROOT}/jobs/", headers={"Host": "evil.example.org"})
+    assert error_of(response, 400)["code"] == "bad_request"
+
+
+def test_an_accept_header_does_not_turn_an_answer_into_a_refusal(api: Api):
+    response = api.get("/jobs/", Accept="application/xml")
+    assert (response.status_code, response["Content-Type"]) == (200, "application/json")
+    assert api.client.head(f"{ROOT}/jobs/").status_code == 200
+
+
+def test_a_database_that_is_down_is_a_503_before_the_key_is_known(api: Api, monkeypatch):
+    def fail():
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr("queueops.tenancy.authentication.hot_cursor", fail)
+    response = api.get("/jobs/")
+    assert error_of(response, 503)["code"] == "database_unavailable"
+    assert int(response["Retry-After"]) > 0

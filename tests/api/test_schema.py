@@ -1,0 +1,68 @@
+import json
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from jobs.api.urls import urlpatterns
+from tests.api.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    """The OpenAPI document; a warning of its generator or a violation of OpenAPI fails."""
+    path = tmp_path_factory.mktemp("schema") / "schema.json"
+    call_command("spectacular", "--fail-on-warn", "--validate", "--format", "openapi-json", "--file", str(path))
+    return json.loads(path.read_text())
+
+
+def operations(document):
+    return [
+        (f"{method.upper()} {path}", operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_every_address_is_described(document):
+    described = {path.removeprefix(f"{ROOT}/") for path in document["paths"]} - {"schema/"}
+    assert described == {str(pattern.pattern).replace("<uuid:pk>", "{id}") for pattern in urlpatterns}
+
+
+def test_every_operation_has_examples_errors_and_both_kinds_of_keys(document):
+    for name, operation in operations(document):
+        if name.endswith("/schema/"):
+            continue
+        assert {"401", "403", "429", "500", "503"} <= set(operation["responses"]), name
+        assert {"bearerKey", "headerKey"} <= {key for scheme in operation["security"] for key in scheme}, name
+        answers = [answer for status, answer in operation["responses"].items() if status < "300"]
+        assert any("examples" in media for answer in answers for media in answer["content"].values()), name
+        if "requestBody" in operation:
+            assert all("examples" in media for media in operation["requestBody"]["content"].values()), name
+
+
+def test_every_example_is_what_its_schema_says(document):
+    checked = 0
+    for name, operation in operations(document):
+        bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+        for media in (media for body in bodies for media in body.get("content", {}).values()):
+            for example in media.get("examples", {}).values():
+                schema = {**media["schema"], "components": document["components"]}
+                try:
+                    jsonschema.validate(example["value"], schema)
+                except jsonschema.ValidationError as error:
+                    raise AssertionError(f"{name}: {error.message} at {error.json_path}") from None
+                checked += 1
+    assert checked > 200
+
+
+def test_the_document_and_its_page_are_served_without_a_key_and_from_this_host_alone(db):
+    document = Client().get(f"{ROOT}/schema/", headers={"Accept": "application/json"})
+    assert document.json()["openapi"].startswith("3.1")
+    page = Client().get(f"{ROOT}/docs/")
+    assert page.status_code == 200
+    text = page.content.decode()
+    assert "swagger-ui-bundle.js" in text
+    assert "cdn." not in text
+    assert "https://" not in text

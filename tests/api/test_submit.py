@@ -1,0 +1,172 @@
+import json
+
+import pytest
+
+from jobs.models import Batch, Job
+from tests.api.conftest import SPEC, Api, error_of
+from tests.factories import make_project
+
+
+def test_a_submitted_job_is_stored_and_its_address_shows_it(api: Api):
+    response = api.post("/jobs/", {**SPEC, "priority": "urgent", "idempotency_key": "row-7"})
+    assert response.status_code == 201
+    job = Job.objects.get()
+    assert response.json() == {"id": str(job.pk), "created": True, "url": f"/api/v1/jobs/{job.pk}/"}
+    assert response["Location"] == f"/api/v1/jobs/{job.pk}/"
+    shown = api.get(f"/jobs/{job.pk}/")
+    assert shown.json()["state"] == "queued"
+    assert shown.json()["payload"] == SPEC["payload"]
+    assert shown.json()["effective_priority"] == 100
+    assert shown.json()["last_event"]["to_status"] == "queued"
+    assert int(shown["Retry-After"]) >= 1
+
+
+def test_a_job_with_a_known_idempotency_key_is_answered_with_200_and_the_first_job(api: Api):
+    first = api.post("/jobs/", {**SPEC, "idempotency_key": "row-7"})
+    second = api.post("/jobs/", {**SPEC, "idempotency_key": "row-7"})
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert second.json() == {**first.json(), "created": False}
+    other = {**SPEC, "payload": {**SPEC["payload"], "method": "DELETE"}, "idempotency_key": "row-7"}
+    assert error_of(api.post("/jobs/", other), 422)["code"] == "idempotency_key_reused"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "part"),
+    [
+        ('{"kind": "http.request",}', (400, "malformed_json"), "line 1 column 25"),
+        ('{\n "kind": NaN}', (400, "malformed_json"), "line 2"),
+        ('{"kind": "http.request", "cost": 1e999}', (400, "malformed_json"), "too large"),
+        (b'{"kind": "\xff"}', (400, "malformed_json"), "unicode"),
+        ('{"kind": "a\\u0000b"}', (400, "malformed_json"), "NUL"),
+        ('{"kind": "\\ud800"}', (400, "malformed_json"), ""),
+        ('{"payload": ' + "[" * 500 + "]" * 500 + "}", (400, "too_deep"), "nested"),
+        ("[]", (422, "invalid_input"), "object"),
+        ("", (422, "invalid_job"), ""),
+        ('{"kind": "no.such"}', (422, "unknown_kind"), "no.such"),
+    ],
+)
+def test_a_body_that_is_no_job_is_refused_with_its_cause(api: Api, body, expected, part):
+    response = api.send("POST", "/jobs/", body)
+    error = error_of(response, response.status_code)
+    assert (response.status_code, error["code"]) == expected
+    assert part in error["message"]
+    assert not Job.objects.exists()
+
+
+def test_malformed_json_names_line_and_column(api: Api):
+    error = error_of(api.send("POST", "/jobs/", '{\n  "kind": oops\n}'), 400)
+    assert error["details"] == {"line": 2, "column": 11}
+
+
+def test_fields_that_are_wrong_or_unknown_are_named(api: Api):
+    error = error_of(api.post("/jobs/", {**SPEC, "priorty": "low", "delay_seconds": -1}), 422)
+    assert set(error["fields"]) == {"priorty", "delay_seconds"}
+    error = error_of(api.post("/jobs/", {"kind": "http.request", "payload": {"method": "GET"}}), 422)
+    assert set(error["fields"]) == {"payload.url"}
+
+
+def test_a_payload_beyond_the_limit_is_refused_and_so_is_a_body(api: Api):
+    large = {"method": "POST", "url": "https://api.example.org/", "text": "x" * 2_100_000}
+    assert error_of(api.post("/jobs/", {"kind": "http.request", "payload": large}), 413)["code"] == "payload_too_large"
+    body = json.dumps({**SPEC, "model": "x" * 3_000_000})
+    assert error_of(api.send("POST", "/jobs/", body), 413)["code"] == "body_too_large"
+
+
+def test_a_body_of_another_type_is_refused(api: Api):
+    error = error_of(api.send("POST", "/jobs/", "kind=http.request", "application/x-www-form-urlencoded"), 415)
+    assert error["code"] == "unsupported_media_type"
+
+
+def test_a_full_queue_is_refused_with_the_time_to_come_back(api: Api):
+    make_project("acme")
+    type(make_project("acme")).objects.filter(pk="acme").update(max_waiting_jobs=1)
+    assert api.post("/jobs/", SPEC).status_code == 201
+    response = api.post("/jobs/", SPEC)
+    assert error_of(response, 429)["code"] == "queue_full"
+    assert int(response["Retry-After"]) > 0
+
+
+def test_a_batch_document_becomes_a_batch_of_jobs(api: Api):
+    response = api.post("/batches/", {"name": "import", "jobs": [SPEC, SPEC], "start_interval_seconds": 60})
+    assert response.status_code == 201
+    batch = Batch.objects.get()
+    assert response.json() == {
+        "id": str(batch.pk),
+        "accepted": 2,
+        "duplicates": 0,
+        "error_count": 0,
+        "errors": [],
+        "url": f"/api/v1/batches/{batch.pk}/",
+    }
+    shown = api.get(f"/batches/{batch.pk}/").json()
+    assert (shown["name"], shown["total"], shown["counts"]["queued"], shown["progress"]) == ("import", 2, 2, 0.0)
+    jobs = api.get(f"/batches/{batch.pk}/jobs/").json()["results"]
+    assert [job["scheduled_at"] is None for job in jobs] == [False, True]
+
+
+LINES = "\n".join([json.dumps(SPEC), "", '{"kind": "no.such"}', "{oops", "7", json.dumps(SPEC)])
+
+
+def test_one_bad_line_rejects_a_stream_and_each_is_reported(api: Api):
+    error = error_of(api.lines(LINES), 422)
+    assert error["code"] == "batch_rejected"
+    assert error["details"]["error_count"] == 3
+    assert [line["line"] for line in error["details"]["errors"]] == [3, 4, 5]
+    assert not Job.objects.exists()
+    assert not Batch.objects.exists()
+
+
+def test_a_partial_stream_accepts_the_good_lines(api: Api):
+    response = api.lines(LINES, "?partial=true&name=stream")
+    assert response.status_code == 201
+    assert (response.json()["accepted"], response.json()["error_count"]) == (2, 3)
+    assert [line["code"] for line in response.json()["errors"]] == ["unknown_kind", "invalid_job", "invalid_job"]
+    assert Batch.objects.get().name == "stream"
+
+
+def test_a_document_reports_its_bad_jobs_by_place(api: Api):
+    error = error_of(api.post("/batches/", {"jobs": [SPEC, 7, {"kind": "no.such"}]}), 422)
+    assert [line["line"] for line in error["details"]["errors"]] == [2, 3]
+
+
+def test_a_line_longer_than_any_job_is_refused_without_being_read_whole(api: Api):
+    long = json.dumps({"kind": "http.request", "payload": {"text": "x" * 7_000_000}})
+    response = api.lines(f"{json.dumps(SPEC)}\n{long}\n{json.dumps(SPEC)}", "?partial=1")
+    assert response.status_code == 201
+    assert (response.json()["accepted"], [line["line"] for line in response.json()["errors"]]) == (2, [2])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "http.request", "payload": {"method": "POST", "url": "https://a.example.org/", "json": {"a": NaN}}}',
+        '{"kind": "http.request", "payload": {"method": "POST", "url": "https://a.example.org/", "json": [1e999]}}',
+        '{"kind": "http.request", "payload": {"method": "POST", "url": "https://a.example.org/", "json": "\\u0000"}}',
+        '{"kind": "http.request", "payload": {"method": "POST", "url": "https://a.example.org/", "json": '
+        + "[" * 300
+        + "]" * 300
+        + "}}",
+        '{"kind": "http.request\\u0000", "payload": {}}',
+        '{"kind": "http.request", "model": "a\\u0000", "payload": {"method": "GET", "url": "https://a.example.org/"}}',
+    ],
+)
+def test_what_cannot_be_stored_is_refused_by_line(api: Api, line):
+    error = error_of(api.lines(line), 422)
+    assert error["code"] == "batch_rejected"
+    assert error["details"]["errors"][0]["line"] == 1
+
+
+def test_an_empty_batch_and_unknown_options_are_refused(api: Api):
+    assert error_of(api.lines("\n\n"), 422)["code"] == "empty_batch"
+    assert set(error_of(api.lines(LINES, "?partail=1"), 400)["fields"]) == {"partail"}
+    assert set(error_of(api.lines(LINES, "?partial=maybe"), 400)["fields"]) == {"partial"}
+    assert set(error_of(api.post("/batches/", {"jobs": [SPEC], "x": 1}), 422)["fields"]) == {"x"}
+
+
+def test_a_batch_beyond_the_limit_is_refused_whole(api: Api, settings):
+    from dataclasses import replace
+
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, max_batch_jobs=2)
+    error = error_of(api.lines("\n".join([json.dumps(SPEC)] * 3)), 413)
+    assert error["code"] == "too_many_jobs"
+    assert not Job.objects.exists()
