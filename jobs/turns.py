@@ -2,8 +2,9 @@
 Turns between projects: start-time fair queueing, kept in each executor's memory. Pure.
 
 Every claim adds `1 / weight` to the pass of the project it served; the lowest pass goes next. A project that
-was idle starts at the common virtual time instead of cashing in its absence. Each executor takes turns on its
-own, which makes their sum fair without a row that all of them would have to lock.
+was idle starts at the common virtual time instead of cashing in its absence. The lowest pass is where a turn
+starts: choosing by where it would end lets the heaviest project win for ever when one job is claimed at a time.
+Each executor takes turns on its own, which makes their sum fair without a row that all of them would have to lock.
 
 Source: Goyal, Vin and Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997.
 """
@@ -21,18 +22,18 @@ class Turns:
         self.starved_share = starved_share
         self.passes: dict[str, float] = {}
         self.now = 0.0
-        self._owed = 0.0
+        self._claims = 0
 
     def owed_to_starved(self, wanted: int) -> int:
         """How many of the next `wanted` claims belong to overdue jobs of lower classes."""
-        return min(wanted, int(self._owed + wanted * self.starved_share))
+        return self._owed_until(self._claims + wanted) - self._owed_until(self._claims)
 
     def served(self, claims: Mapping[str, int], weights: Mapping[str, float]) -> None:
         """Account for one claim: how many jobs each project got, and the weights it was made with."""
         total = sum(claims.values())
         if not total:
             return
-        self._owed = (self._owed + total * self.starved_share) % 1.0
+        self._claims += total
         last_start = self.now
         for project, count in claims.items():
             turn = 1 / weights.get(project, 1.0)
@@ -44,3 +45,7 @@ class Turns:
         # needs no entry: it would start there anyway.
         self.now = last_start
         self.passes = {project: at for project, at in self.passes.items() if at > self.now}
+
+    def _owed_until(self, claims: int) -> int:
+        # Ten times 0.1 is one, also where a float falls short of it.
+        return int(claims * self.starved_share + 1e-9)

@@ -62,8 +62,9 @@ WITH RECURSIVE active AS (
 ), turned AS (
     SELECT classed.*,
            waited_long AND class < max(class) OVER () AS overdue,
-           pass + row_number() OVER (PARTITION BY class, project_id ORDER BY score DESC, eligible_since, id) / weight
-               AS turn
+           -- Where the turn starts, not where it ends: see jobs/turns.py.
+           pass + (row_number() OVER (PARTITION BY class, project_id ORDER BY score DESC, eligible_since, id) - 1)
+                  / weight AS turn
       FROM classed
 ), placed AS (
     SELECT turned.*,
