@@ -17,8 +17,9 @@ class JobsConfig(AppConfig):
 
 
 def _prepare_database(**kwargs: Any) -> None:
-    from jobs import cluster
+    from jobs import cluster, roles
     from jobs.services import upkeep
 
     upkeep.prepare_database()
     cluster.ensure_schedules()
+    roles.make_groups()

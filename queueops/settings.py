@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from queueops.admin_theme import UNFOLD  # noqa: F401 - a setting
 from queueops.core import env
 from queueops.core.database import database_settings
 from queueops.core.embedded import EmbeddedServer
@@ -161,7 +162,6 @@ Q_CLUSTER = {
     "max_attempts": 3,
     "catch_up": False,
     "save_limit": 250,
-    "log_level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING",  # it tells of every task it moves
     # A daemonic process may have no children, and handlers may need some.
     "daemonize_workers": False,
 }
@@ -172,12 +172,6 @@ TASKS = {
         "QUEUES": [],  # any name
         "OPTIONS": {"project": QUEUEOPS.tasks_project},
     }
-}
-
-UNFOLD = {
-    "SITE_TITLE": "QueueOps",
-    "SITE_HEADER": "QueueOps",
-    "SHOW_HISTORY": True,
 }
 
 LOGGING = {
@@ -191,4 +185,6 @@ LOGGING = {
         "console": {"class": "logging.StreamHandler", "formatter": QUEUEOPS.log_format},
     },
     "root": {"handlers": ["console"], "level": QUEUEOPS.log_level},
+    # django-q2 tells of every process and task; at INFO it would drown what ours say.
+    "loggers": {"django-q": {"level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING"}},
 }

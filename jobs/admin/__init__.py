@@ -1,0 +1,29 @@
+"""The admin's screens, one module each; importing them registers them."""
+
+from . import (
+    audit_trail,
+    batches,
+    dead_letters,
+    executors,
+    housekeeping,
+    jobs,
+    operations,
+    pauses,
+    projects,
+    rules,
+    webhooks,
+)
+
+__all__ = [
+    "audit_trail",
+    "batches",
+    "dead_letters",
+    "executors",
+    "housekeeping",
+    "jobs",
+    "operations",
+    "pauses",
+    "projects",
+    "rules",
+    "webhooks",
+]

@@ -1,0 +1,174 @@
+"""Batches with their progress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.contrib.filters.admin import DropdownFilter
+
+from jobs.models import Batch, Job
+from jobs.services.snapshots import BatchSnapshot, batch_counts, batch_snapshot
+from jobs.states import JobState
+
+from . import showing
+from .batch_verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
+from .filters import ProjectFilter
+from .paging import BoundedListMixin, CreatedFilter, as_uuid
+from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+
+
+class BatchStateFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("open", "not ended"), ("paused", "paused"), ("ended", "ended")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Batch]) -> QuerySet[Batch]:
+        chosen = {"open": {"finished_at": None}, "paused": {"paused": True}, "ended": {"finished_at__isnull": False}}
+        return queryset.filter(**chosen.get(self.value() or "", {}))
+
+
+@admin.register(Batch)
+class BatchAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    list_display = ("batch", "project_id", "state", "progress", "failed", "rate", "eta", "age")
+    list_filter = (BatchStateFilter, ProjectFilter, ("created_at", CreatedFilter))
+    list_filter_submit = True
+    list_fullwidth = True
+    search_fields = ("pk",)
+    search_help_text = "Batch id, in full"
+    actions = ("pause_selected", "resume_selected", "cancel_selected", "priority_selected", "retry_failed_selected")
+    actions_detail = ("pause", "resume", "cancel", "priority", "retry_failed")
+
+    pause_selected, pause = on_selected(PAUSE), on_one(PAUSE)
+    resume_selected, resume = on_selected(RESUME), on_one(RESUME)
+    cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
+    priority_selected, priority = on_selected(PRIORITY), on_one(PRIORITY)
+    retry_failed_selected, retry_failed = on_selected(RETRY_FAILED), on_one(RETRY_FAILED)
+
+    @admin.display(description="batch")
+    def batch(self, batch: Batch) -> SafeString:
+        return format_html("{} {}", batch.name, showing.short_id(batch.pk))
+
+    @admin.display(description="project")
+    def project_id(self, batch: Batch) -> str:
+        return batch.project_id
+
+    @admin.display(description="state")
+    def state(self, batch: Batch) -> SafeString:
+        return batch_badge(batch)
+
+    @admin.display(description="progress")
+    def progress(self, batch: Batch) -> SafeString:
+        return progress_of(_snapshot(batch))
+
+    @admin.display(description="failed")
+    def failed(self, batch: Batch) -> SafeString | str:
+        failed = _snapshot(batch).counts[JobState.FAILED]
+        return format_html('<span class="qo-bad">{}</span>', f"{failed:,}") if failed else showing.NOTHING
+
+    @admin.display(description="rate")
+    def rate(self, batch: Batch) -> str:
+        return rate_of(batch)
+
+    @admin.display(description="ends")
+    def eta(self, batch: Batch) -> SafeString | str:
+        return showing.ago(batch.finished_at or _snapshot(batch).eta)
+
+    @admin.display(description="age")
+    def age(self, batch: Batch) -> SafeString:
+        return showing.age(batch.created_at)
+
+    def prepare_rows(self, rows: list[Batch]) -> None:
+        counts = batch_counts([batch.pk for batch in rows])
+        for batch in rows:
+            batch.snapshot = batch_snapshot(batch, counts[batch.pk])  # type: ignore[attr-defined]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Batch], search_term: str
+    ) -> tuple[QuerySet[Batch], bool]:
+        if not search_term.strip():
+            return queryset, False
+        identifier = as_uuid(search_term)
+        return (queryset.filter(pk=identifier) if identifier else queryset.none()), False
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        batch = self.get_object(request, object_id) if as_uuid(object_id) else None
+        shown = _page_of(batch) if batch is not None and self.has_view_permission(request, batch) else {}
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only what can do something to a batch in this state."""
+        offered = super().get_actions_detail(request, object_id)
+        batch = Batch.objects.filter(pk=as_uuid(str(object_id))).first()
+        if batch is None:
+            return []
+        fitting = {"resume" if batch.paused else "pause"} if batch.finished_at is None or batch.paused else set()
+        if batch.finished_at is None:
+            fitting |= {"cancel", "priority"}
+        # By the index on (batch, status): dead letters have none on the batch.
+        failed = Job.objects.filter(batch_id=batch.pk, status=JobState.FAILED)
+        if failed.filter(dead_letter__isnull=False, dead_letter__resolution=None).exists():
+            fitting.add("retry-failed")
+        return [action for action in offered if action.path in fitting]
+
+
+def batch_badge(batch: Batch) -> SafeString:
+    words, sign = ("ended", "check") if batch.finished_at else ("paused", "pause") if batch.paused else ("open", "play_arrow")
+    return format_html(
+        '<span class="qo-state qo-batch-{}"><span class="material-symbols-outlined" aria-hidden="true">{}</span>{}</span>',
+        words,
+        sign,
+        words,
+    )
+
+
+def progress_of(snapshot: BatchSnapshot) -> SafeString:
+    everything = sum(snapshot.counts.values())
+    return showing.bar(snapshot.progress, f"{snapshot.finished:,} of {everything:,}")
+
+
+def rate_of(batch: Batch) -> str:
+    return f"{batch.rate_per_second:,.1f} jobs/s" if batch.rate_per_second and not batch.finished_at else showing.NOTHING
+
+
+def _snapshot(batch: Batch) -> BatchSnapshot:
+    return batch.snapshot  # type: ignore[attr-defined, no-any-return]
+
+
+def _page_of(batch: Batch) -> dict[str, Any]:
+    snapshot = batch_snapshot(batch)
+    everything = sum(snapshot.counts.values()) or 1
+    jobs = f"{reverse('admin:jobs_job_changelist')}?batch_id={batch.pk}"
+    return {
+        "title": batch.name or f"Batch …{str(batch.pk)[-8:]}",
+        "subtitle": batch.project_id,
+        "batch": batch,
+        "badge": batch_badge(batch),
+        "progress_bar": progress_of(snapshot),
+        "rate": rate_of(batch),
+        "ends": showing.ago(batch.finished_at or snapshot.eta),
+        "created": showing.ago(batch.created_at),
+        "jobs_href": jobs,
+        "letters_href": f"{reverse('admin:jobs_deadletter_changelist')}?batch_id={batch.pk}",
+        "states": [
+            {
+                "name": state.value,
+                "badge": showing.state_badge(state),
+                "count": snapshot.counts[state],
+                "percent": round(100 * snapshot.counts[state] / everything, 2),
+                "href": f"{jobs}&state={state.value}",
+            }
+            for state in JobState
+        ],
+    }

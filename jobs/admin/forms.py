@@ -1,0 +1,161 @@
+"""What an operator is asked before an action."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+from jobs.models import PauseSwitch
+from jobs.states import Priority
+
+from .masking import masked, unmasked
+
+MOST_EDITABLE = 500_000  # characters of a payload in a text field
+MOST_MINUTES = 366 * 24 * 60
+
+
+class ConfirmForm(forms.Form):
+    """Nothing but yes. `rows` are what the action is about."""
+
+    required_css_class = "required"
+
+    def __init__(self, *args: Any, rows: Sequence[Any] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rows = rows
+
+
+class ReasonForm(ConfirmForm):
+    reason = forms.CharField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        max_length=2000,
+        help_text="Kept in the audit trail and shown to whoever looks later.",
+    )
+
+
+class OptionalReasonForm(ReasonForm):
+    reason = forms.CharField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        max_length=2000,
+        required=False,
+        help_text="Optional; kept in the audit trail.",
+    )
+
+
+def minutes_field(label: str, help_text: str, initial: float = 0) -> forms.FloatField:
+    return forms.FloatField(
+        label=label,
+        min_value=0,
+        max_value=MOST_MINUTES,
+        initial=initial,
+        required=False,
+        help_text=help_text,
+        widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 0}),
+    )
+
+
+class DelayForm(OptionalReasonForm):
+    delay = minutes_field("Minutes from now", "0 lets it run as soon as limits allow.", initial=10)
+    field_order = ("delay", "reason")
+
+    def clean_delay(self) -> timedelta:
+        return timedelta(minutes=self.cleaned_data["delay"] or 0)
+
+
+class ResetForm(ReasonForm):
+    delay = minutes_field("Minutes until it may run again", "0: at once. No attempt is used up.")
+    field_order = ("delay", "reason")
+    clean_delay = DelayForm.clean_delay
+
+
+def priority_field(*, optional: bool = False) -> forms.ChoiceField:
+    unchanged = [("", "as before")] if optional else []
+    return forms.ChoiceField(
+        choices=[*unchanged, *Priority.choices],
+        required=not optional,
+        widget=UnfoldAdminSelectWidget,
+    )
+
+
+class PriorityForm(OptionalReasonForm):
+    priority = priority_field()
+    field_order = ("priority", "reason")
+
+    def clean_priority(self) -> Priority:
+        return Priority(self.cleaned_data["priority"])
+
+
+class RequeueForm(ConfirmForm):
+    priority = priority_field(optional=True)
+    spread_seconds = minutes_field(
+        "Spread over minutes",
+        "0: all at once. Otherwise they start evenly over this time, so that a replay does not breach a quota.",
+    )
+    note = forms.CharField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        max_length=2000,
+        required=False,
+        help_text="Optional; kept with the dead letters and in the audit trail.",
+    )
+
+    def clean_priority(self) -> Priority | None:
+        chosen = self.cleaned_data["priority"]
+        return Priority(chosen) if chosen else None
+
+    def clean_spread_seconds(self) -> float:
+        return float(self.cleaned_data["spread_seconds"] or 0) * 60
+
+
+class EditedRequeueForm(RequeueForm):
+    """One dead letter, with another payload. Secrets are shown masked; a mask that stays keeps the secret."""
+
+    payload = forms.CharField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 18, "class": "qo-code", "spellcheck": "false"}),
+        help_text="JSON, checked against what the kind of job takes. A masked secret that you leave stays as it was.",
+    )
+    field_order = ("payload",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        del self.fields["spread_seconds"]
+        if self.rows:
+            text = json.dumps(masked(self.rows[0].payload), indent=2, ensure_ascii=False)
+            self.fields["payload"].initial = text
+            if len(text) > MOST_EDITABLE:
+                self.fields["payload"].disabled = True
+                self.fields["payload"].initial = ""
+                self.fields["payload"].help_text = "Too large to edit here; requeue it through the API."
+
+    def clean_payload(self) -> dict[str, Any]:
+        try:
+            edited = json.loads(self.cleaned_data["payload"])
+        except ValueError as error:
+            raise forms.ValidationError(f"Not JSON: {error}") from None
+        if not isinstance(edited, dict):
+            raise forms.ValidationError("A payload is a JSON object.")
+        whole: dict[str, Any] = unmasked(edited, self.rows[0].payload)
+        return whole
+
+
+class PauseForm(OptionalReasonForm):
+    scope = forms.ChoiceField(
+        choices=PauseSwitch.Scope.choices,
+        widget=UnfoldAdminSelectWidget,
+        help_text="Running jobs go on; nothing new of this scope starts.",
+    )
+    key = forms.CharField(
+        required=False,
+        max_length=100,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="The project's id, the service, the kind or the batch's id. Empty for global.",
+    )
+    field_order = ("scope", "key", "reason")

@@ -1,0 +1,108 @@
+"""The admin's first page: is work flowing, what holds it back, what needs a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import OuterRef, Subquery, Sum
+from django.http import HttpRequest
+from django.urls import reverse
+
+from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, PauseSwitch, ServiceBreaker
+from jobs.states import RUNNING, TERMINAL, JobState, Priority
+from queueops.tenancy.models import Project
+
+from . import showing
+from .executors import health_of
+
+MOST_PROJECTS = 50
+MOST_COUNTED = 10_000  # dead letters of a tile; beyond it says "more than"
+READY = {"status": JobState.QUEUED, "scheduled_at": None, "held": False, "crash_count__lt": 2}
+
+
+def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """What templates/admin/index.html shows; nothing for people who may not see jobs."""
+    if not request.user.has_perm("jobs.view_job"):  # type: ignore[union-attr]
+        return context
+    projects = _projects()
+    executors = [health_of(executor) for executor in Executor.objects.all()]
+    pauses = list(PauseSwitch.objects.order_by("created_at")[:20])
+    silent = list(ServiceBreaker.objects.filter(opened_at__isnull=False).order_by("opened_at")[:20])
+    dead = DeadLetter.objects.open().order_by()[: MOST_COUNTED + 1].count()
+    oldest = min((row["oldest"] for row in projects if row["oldest"]), default=None)
+    return {
+        **context,
+        "shows_work": True,
+        "verdict": _verdict(projects, executors, pauses, silent, dead),
+        "projects": [{**row, "oldest": showing.ago(row["oldest"]) if row["oldest"] else showing.NOTHING} for row in projects],
+        "states": [{"name": state.value, "badge": showing.state_badge(state)} for state in JobState],
+        "dead": f"more than {MOST_COUNTED:,}" if dead > MOST_COUNTED else f"{dead:,}",
+        "has_dead": bool(dead),
+        "oldest": showing.age(oldest) if oldest else showing.NOTHING,
+        "alive": executors.count("alive"),
+        "not_alive": len(executors) - executors.count("alive"),
+        "silent": [(breaker.service, showing.ago(breaker.opened_at)) for breaker in silent],
+        "pauses": [(str(switch), switch.reason, showing.ago(switch.created_at)) for switch in pauses],
+    }
+
+
+def _projects() -> list[dict[str, Any]]:
+    """The projects with the most unfinished work, their counts and their oldest ready job."""
+    sums = {f"sum_{state}": Sum(state.value) for state in JobState}
+    counted = list(JobCount.objects.filter(batch_id=WHOLE_PROJECT).values("project_id").annotate(**sums))
+
+    def unfinished(row: dict[str, Any]) -> int:
+        return sum(row[f"sum_{state}"] for state in JobState if state not in TERMINAL)
+
+    counted.sort(key=lambda row: (-unfinished(row), row["project_id"]))
+    shown = counted[:MOST_PROJECTS]
+    oldest = _oldest_ready([row["project_id"] for row in shown])
+    jobs = reverse("admin:jobs_job_changelist")
+    return [
+        {
+            "id": row["project_id"],
+            "href": f"{jobs}?project={row['project_id']}",
+            "unfinished": unfinished(row),
+            "running": sum(row[f"sum_{state}"] for state in RUNNING),
+            "counts": [
+                {"name": state.value, "count": row[f"sum_{state}"], "href": f"{jobs}?project={row['project_id']}&state={state}"}
+                for state in JobState
+            ],
+            "oldest": oldest.get(row["project_id"]),
+        }
+        for row in shown
+    ]
+
+
+def _oldest_ready(project_ids: list[str]) -> dict[str, Any]:
+    """The head of each project and tier: one probe of the ready index each."""
+    heads = {
+        f"oldest_{tier}": Subquery(
+            Job.objects.filter(**READY, project_id=OuterRef("pk"), priority=tier)
+            .order_by("eligible_since")
+            .values("eligible_since")[:1]
+        )
+        for tier in Priority
+    }
+    rows = Project.objects.filter(pk__in=project_ids).order_by().annotate(**heads).values("pk", *heads)
+    return {row["pk"]: min((row[head] for head in heads if row[head]), default=None) for row in rows}
+
+
+def _verdict(
+    projects: list[dict[str, Any]],
+    executors: list[str],
+    pauses: list[PauseSwitch],
+    silent: list[ServiceBreaker],
+    dead: int,
+) -> dict[str, str]:
+    """One sentence: the likeliest reason that work stands still, or that it flows."""
+    waiting = sum(row["unfinished"] - row["running"] for row in projects)
+    if "alive" not in executors:
+        return {"tone": "bad", "text": "No executor is alive: nothing is carried out. Start manage.py qcluster."}
+    if any(switch.scope == PauseSwitch.Scope.GLOBAL for switch in pauses):
+        return {"tone": "warn", "text": "Everything is paused."}
+    if silent:
+        return {"tone": "bad", "text": f"{', '.join(one.service for one in silent[:3])} does not answer; its work waits unharmed."}
+    if dead:
+        return {"tone": "warn", "text": "Work flows. Dead letters need a person."}
+    return {"tone": "good", "text": "Work flows." if waiting or any(row["running"] for row in projects) else "Nothing to do: the queue is empty."}

@@ -1,0 +1,126 @@
+"""
+django-q2's schedules, queue and results: superusers only.
+
+A schedule names a function by its dotted path, and stored tasks are pickles. So the function is chosen from what may
+run here, arguments cannot be given, and nothing stored is unpickled to be shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.apps import apps
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminSelectWidget
+
+from jobs.cluster import ALLOWED_TASKS
+
+from . import showing
+from .rules import AuditedMixin
+from .verbs import ReadOnlyMixin, VerbsMixin
+
+# By name: only jobs.cluster may import the package.
+Schedule = apps.get_model("django_q", "Schedule")
+QueuedTask = apps.get_model("django_q", "OrmQ")
+Success = apps.get_model("django_q", "Success")
+Failure = apps.get_model("django_q", "Failure")
+
+# A task of a bulk operation needs the operation's id: it is started with it, never by a schedule.
+SCHEDULABLE = sorted(ALLOWED_TASKS - {"jobs.cluster.run_operation"})
+
+
+class SuperuserMixin:
+    """No permission that could be granted opens these screens."""
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_active and request.user.is_superuser)  # type: ignore[union-attr]
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_module_permission(request)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_module_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_module_permission(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_module_permission(request)
+
+
+class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
+    func = forms.ChoiceField(
+        label="function",
+        choices=[(name, name) for name in SCHEDULABLE],
+        widget=UnfoldAdminSelectWidget,
+        help_text="Only these may run; each is short and may run twice.",
+    )
+
+
+class ScheduleAdmin(SuperuserMixin, AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    form = ScheduleForm
+    list_display = ("name", "func", "schedule_type", "minutes", "next_at")
+    fields = ("name", "func", "schedule_type", "minutes", "repeats", "next_run")
+    show_full_result_count = False
+
+    @admin.display(description="next run")
+    def next_at(self, schedule: Any) -> SafeString | str:
+        return showing.ago(schedule.next_run)
+
+    def audited(self, obj: Any) -> dict[str, Any]:
+        return {name: getattr(obj, name) for name in ("name", "func", "schedule_type", "minutes", "repeats")}
+
+
+class QueuedTaskAdmin(ReadOnlyMixin, SuperuserMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+    list_display = ("id", "key", "handed_out_after")
+    fields = ("id", "key", "handed_out_after")
+    readonly_fields = fields
+    show_full_result_count = False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = super().get_queryset(request).defer("payload")
+        return found
+
+    @admin.display(description="handed out after")
+    def handed_out_after(self, task: Any) -> SafeString | str:
+        return showing.ago(task.lock)
+
+
+class FinishedTaskAdmin(ReadOnlyMixin, SuperuserMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+    list_display = ("name", "func", "outcome", "began", "took")
+    fields = ("name", "func", "outcome", "began", "took", "attempt_count")
+    readonly_fields = ("outcome", "began", "took")
+    show_full_result_count = False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = super().get_queryset(request).defer("args", "kwargs", "result")
+        return found
+
+    @display(description="outcome", label={"done": "success", "failed": "danger"})
+    def outcome(self, task: Any) -> str:
+        return "done" if task.success else "failed"
+
+    @admin.display(description="began")
+    def began(self, task: Any) -> SafeString | str:
+        return showing.ago(task.started)
+
+    @admin.display(description="took")
+    def took(self, task: Any) -> str:
+        return showing.duration(task.stopped - task.started)
+
+
+for model, screen in (
+    (Schedule, ScheduleAdmin),
+    (QueuedTask, QueuedTaskAdmin),
+    (Success, FinishedTaskAdmin),
+    (Failure, FinishedTaskAdmin),
+):
+    if admin.site.is_registered(model):  # django-q2's own screens unpickle, and let any function be scheduled
+        admin.site.unregister(model)
+    admin.site.register(model, screen)

@@ -1,0 +1,294 @@
+"""Jobs: the list that opens on millions, and the page that says what happened to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin
+from django.db.models import QuerySet, Sum
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+
+from jobs.aging import effective_priority
+from jobs.models import WHOLE_PROJECT, DeadLetter, Job, JobCount, PauseSwitch, ServiceBreaker
+from jobs.services.snapshots import aging_rules, job_snapshot
+from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
+from queueops.tenancy.models import Project
+
+from . import showing
+from .filters import BatchFilter, KindFilter, PriorityFilter, ProjectFilter, StateFilter, UserFilter
+from .job_verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
+from .masking import masked_text, pretty
+from .paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
+from .timeline import MOST_EVENTS, attempts_of, events_of, happenings_of, path_of
+from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+
+MOST_RELATED = 50
+MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
+
+# What a partial index holds of a state, so that the planner may use it.
+INDEXED_STATES: dict[str, dict[str, Any]] = {
+    JobState.DISPATCHED: {"status__in": sorted(RUNNING)},
+    JobState.IN_PROGRESS: {"status__in": sorted(RUNNING)},
+    JobState.RETRIED: {"scheduled_at__isnull": False},
+    JobState.RATE_LIMITED: {},
+}
+
+
+@admin.register(Job)
+class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    list_display = ("name", "kind", "project_id", "state", "priority_now", "progress_shown", "waits_for", "tries", "age")
+    list_display_links = ("name",)
+    list_filter = (
+        StateFilter, KindFilter, PriorityFilter, ProjectFilter, UserFilter, BatchFilter, ("created_at", CreatedFilter),
+    )  # fmt: skip
+    list_filter_submit = True
+    list_fullwidth = True
+    list_before_template = "admin/jobs/job/states.html"
+    list_defer = ("payload", "result", "last_error_message")
+    search_fields = ("pk",)  # shows the box; get_search_results decides what is looked up
+    search_help_text = "Job id, batch id or idempotency key, in full"
+    actions = ("cancel_selected", "run_now_selected", "schedule_selected", "reset_selected", "priority_selected",
+               "requeue_selected")  # fmt: skip
+    actions_detail = ("cancel", "run_now", "schedule", "reset", "priority", "requeue")
+
+    cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
+    run_now_selected, run_now = on_selected(RUN_NOW), on_one(RUN_NOW)
+    schedule_selected, schedule = on_selected(SCHEDULE), on_one(SCHEDULE)
+    reset_selected, reset = on_selected(RESET), on_one(RESET)
+    priority_selected, priority = on_selected(PRIORITY), on_one(PRIORITY)
+    requeue_selected, requeue = on_selected(REQUEUE), on_one(REQUEUE)
+
+    @admin.display(description="job")
+    def name(self, job: Job) -> SafeString:
+        return showing.short_id(job.pk)
+
+    @admin.display(description="project")
+    def project_id(self, job: Job) -> str:
+        return job.project_id
+
+    @admin.display(description="state")
+    def state(self, job: Job) -> SafeString:
+        return showing.state_badge(job.status)
+
+    @admin.display(description="priority")
+    def priority_now(self, job: Job) -> SafeString | str:
+        if job.status not in WAITING:
+            return job.priority
+        tip = "Effective priority: the tier's base and what waiting has added"
+        return format_html('{} <span class="qo-number" title="{}">{}</span>', job.priority, tip, job.score)  # type: ignore[attr-defined]
+
+    @admin.display(description="progress")
+    def progress_shown(self, job: Job) -> SafeString | str:
+        return showing.bar(job.progress) if job.status == JobState.IN_PROGRESS else showing.NOTHING
+
+    @admin.display(description="waits for")
+    def waits_for(self, job: Job) -> SafeString | str:
+        return job.waits_for  # type: ignore[attr-defined, no-any-return]
+
+    @admin.display(description="attempts")
+    def tries(self, job: Job) -> str:
+        crashes = f", {job.crash_count} crashed" if job.crash_count else ""
+        return f"{job.retry_count + (job.started_at is not None)}{crashes}"
+
+    @admin.display(description="age")
+    def age(self, job: Job) -> SafeString:
+        return showing.age(job.created_at)
+
+    def prepare_rows(self, rows: list[Job]) -> None:
+        rules, now = aging_rules(), timezone.now()
+        paused = {(switch.scope, switch.key) for switch in PauseSwitch.objects.exclude(scope=PauseSwitch.Scope.BATCH)}
+        silent = set(ServiceBreaker.objects.filter(opened_at__isnull=False).values_list("service", flat=True))
+        for job in rows:
+            waited = max(0.0, (now - job.eligible_since).total_seconds())
+            job.score = effective_priority(Priority(job.priority), waited, rules)  # type: ignore[attr-defined]
+            job.waits_for = _waits_for(job, paused, silent)  # type: ignore[attr-defined]
+
+    def rows_by_index(self, rows: QuerySet[Job], wanted: Mapping[str, str]) -> QuerySet[Job] | None:
+        if as_uuid(wanted.get("batch_id", "")):
+            return rows  # a batch has 100,000 jobs at most
+        state = wanted.get("state", "")
+        if state in INDEXED_STATES and _jobs_in(state) <= WINDOW:
+            return rows.filter(**INDEXED_STATES[state])
+        return None
+
+    def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Job]:
+        user = as_uuid(wanted.get("user_id", ""))
+        return Job.objects.filter(user_id=user) if user else Job.objects.all()
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Job], search_term: str
+    ) -> tuple[QuerySet[Job], bool]:
+        term = search_term.strip().replace("\0", "")
+        if not term:
+            return queryset, False
+        identifier = as_uuid(term)
+        if identifier is None:
+            chosen = request.GET.get("project")
+            projects = [chosen] if chosen else list(Project.objects.values_list("pk", flat=True)[:MOST_KEYED_PROJECTS])
+            # By id afterwards: with the order of the page the planner might walk the table for the key.
+            ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
+            return queryset.filter(pk__in=ids), False
+        if Job.objects.filter(pk=identifier).exists():
+            return queryset.filter(pk=identifier), False
+        return queryset.filter(pk__in=Job.objects.filter(batch_id=identifier).order_by().ids()[:WINDOW]), False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        identifier = as_uuid(request.GET.get("q", ""))
+        if request.method == "GET" and identifier and self.has_view_permission(request):
+            if Job.objects.filter(pk=identifier).exists():
+                return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[identifier]))
+        chips = _state_chips(request) if self.has_view_permission(request) else []
+        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), "state_chips": chips})
+        return response
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        job = self.get_object(request, object_id) if as_uuid(object_id) else None
+        shown = _page_of(job) if job is not None and self.has_view_permission(request, job) else {}
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only what can do something to a job in this state."""
+        offered = super().get_actions_detail(request, object_id)
+        identifier = as_uuid(str(object_id))
+        status = Job.objects.filter(pk=identifier).values_list("status", flat=True).first()
+        if status in WAITING:
+            fitting = {"cancel", "run-now", "schedule", "priority"}
+        elif status in RUNNING:
+            fitting = {"cancel", "reset"}
+        else:
+            is_open = DeadLetter.objects.open().filter(job_id=identifier).exists()
+            fitting = {"requeue"} if is_open else set()
+        return [action for action in offered if action.path in fitting]
+
+
+def _waits_for(job: Job, paused: set[tuple[str, str]], silent: set[str]) -> SafeString | str:
+    if job.status not in WAITING:
+        return showing.NOTHING
+    covering = {("global", ""), ("project", job.project_id), ("service", job.service), ("kind", job.kind)} & paused
+    if covering or job.held:
+        return f"{next(iter(covering))[0]} paused" if covering else "paused"
+    if job.service in silent:
+        return "service does not answer"
+    if job.scheduled_at is not None:
+        return showing.ago(job.scheduled_at) if job.scheduled_at > timezone.now() else "due"
+    return "its turn"
+
+
+def _jobs_in(state: str) -> int:
+    return int(JobCount.objects.filter(batch_id=WHOLE_PROJECT).aggregate(sum=Sum(state, default=0))["sum"])
+
+
+def _state_chips(request: HttpRequest) -> list[dict[str, Any]]:
+    """States with their counts, from the counters the transitions keep; each is a link that narrows the list."""
+    counters = JobCount.objects.filter(batch_id=WHOLE_PROJECT)
+    if project := request.GET.get("project"):
+        counters = counters.filter(project_id=project)
+    counts = counters.aggregate(**{f"sum_{state}": Sum(state.value, default=0) for state in JobState})
+    chosen = request.GET.get("state")
+    chips = []
+    for state in JobState:
+        query = request.GET.copy()
+        query.pop("before", None)
+        query["state"] = state.value
+        if chosen == state:
+            query.pop("state")
+        chips.append(
+            {
+                "badge": showing.state_badge(state),
+                "count": counts[f"sum_{state}"],
+                "chosen": chosen == state,
+                "href": f"?{query.urlencode()}",
+            }
+        )
+    return chips
+
+
+def _page_of(job: Job) -> dict[str, Any]:
+    events = events_of(job)
+    snapshot = job_snapshot(job)
+    payload, payload_cut = pretty(job.payload)
+    result, result_cut = pretty(job.result)
+    return {
+        "title": f"Job …{str(job.pk)[-8:]}",
+        "subtitle": job.kind,
+        "job": job,
+        "snapshot": snapshot,
+        "badge": showing.state_badge(job.status),
+        "waiting_for": masked_text(snapshot.waiting_for or ""),
+        "is_running": job.status in RUNNING,
+        "has_ended": job.status in TERMINAL,
+        "progress_bar": showing.bar(job.progress),
+        "last_error": masked_text(job.last_error_message),
+        "path": path_of(job, events),
+        "happenings": happenings_of(events),
+        "more_events": len(events) == MOST_EVENTS,
+        "attempts": attempts_of(events),
+        "payload": payload,
+        "payload_cut": payload_cut,
+        "result": result if job.result is not None else "",
+        "result_cut": result_cut,
+        "facts": _facts(job),
+        "times": _times(job),
+        "related": _related(job),
+    }
+
+
+def _facts(job: Job) -> list[tuple[str, Any]]:
+    facts: list[tuple[str, Any]] = [
+        ("Id", job.pk),
+        ("Project", showing.link("tenancy_project", job.project_id, job.project_id)),
+        ("User", job.user_id),
+        ("Kind", job.kind),
+        ("Service", f"{job.service}, {job.call_type}"),
+        ("Model", job.model),
+        ("Cost", f"{job.cost:,} units"),
+        ("Priority", job.priority),
+        ("Retry policy", job.retry_policy_id or "the handler's"),
+        ("Retries", job.retry_count),
+        ("Crashes", job.crash_count),
+        ("Deferrals", f"{job.deferral_count} ({showing.duration(job.deferred_seconds)})" if job.deferral_count else 0),
+        ("Idempotency key", job.idempotency_key),
+        ("Effect key", job.effect_key),
+        ("Executor", job.executor),
+        ("Fencing token", job.fencing_token or None),
+    ]
+    return [(label, value) for label, value in facts if value is not None]
+
+
+def _times(job: Job) -> list[tuple[str, Any]]:
+    times = (
+        ("Created", job.created_at),
+        ("Age counts from", job.eligible_since),
+        ("Scheduled for", job.scheduled_at),
+        ("Expires", job.expires_at),
+        ("First attempt", job.first_attempt_at),
+        ("Started", job.started_at),
+        ("Lease until", job.lease_expires_at),
+        ("Finished", job.finished_at),
+    )
+    return [(label, showing.ago(moment)) for label, moment in times if moment is not None]
+
+
+def _related(job: Job) -> list[tuple[str, SafeString]]:
+    related: list[tuple[str, SafeString]] = []
+    if job.batch_id:
+        related.append(("Batch", showing.link("jobs_batch", job.batch_id)))
+    if job.origin_id:
+        related.append(("Requeued from", showing.link("jobs_job", job.origin_id)))
+    requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MOST_RELATED])
+    related += [("Requeued as", showing.link("jobs_job", newer)) for newer in sorted(requeues)]
+    letter = DeadLetter.objects.filter(job_id=job.pk).only("pk", "resolution").first()
+    if letter is not None:
+        words = f"{letter.resolution or 'open'}: see why and requeue"
+        related.append(("Dead letter", showing.link("jobs_deadletter", letter.pk, words)))
+    return related

@@ -1,0 +1,193 @@
+"""
+Lists that open on millions of rows.
+
+Nothing counts the table. Pages go by id, newest first, so that a page costs the same however deep it is. A filter
+without an index of its own looks at the newest WINDOW rows only and offers to look further back: no combination of
+filters reads more than that for a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+from django.core.paginator import Paginator
+from django.db import connection
+from django.db.models import Model, QuerySet
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest
+from unfold.contrib.filters.admin import RangeDateTimeFilter
+from unfold.utils import parse_datetime_str
+from unfold.views import ChangeList
+
+WINDOW = 50_000
+BEFORE = "before"
+
+# An id is made by a web process's clock, created_at by the database's.
+CLOCK_SLACK = timedelta(hours=1)
+
+
+class OlderPages(Paginator):  # type: ignore[type-arg]
+    """Stands in for Django's, which counts; the changelist has the page already."""
+
+    template_name = "admin/jobs/older_pages.html"
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return len(self.object_list)
+
+
+class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no types
+    """
+    One page by id.
+
+    Attributes:
+        older_before: The next page's `before`; None on the last.
+        searched_back_to: Where the window ended, when rows beyond it may match too.
+    """
+
+    older_before: UUID | None = None
+    searched_back_to: datetime | None = None
+
+    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
+        wanted: dict[str, Any] = super().get_filters_params(params)
+        wanted.pop(BEFORE, None)
+        return wanted
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str]:
+        return ["-pk"]
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request, exclude_parameters)
+        return rows.defer(*self.model_admin.list_defer)
+
+    def get_results(self, request: HttpRequest) -> None:
+        size = self.list_per_page
+        before = as_uuid(self.params.get(BEFORE, ""))
+        rows, horizon = self._bounded(before)
+        found = list(rows[: size + 1])
+        self.result_list = found[:size]
+        if len(found) > size:
+            self.older_before = found[size - 1].pk
+        elif horizon is not None:
+            self.older_before = horizon
+            self.searched_back_to = time_of(horizon)
+        self.model_admin.prepare_rows(self.result_list)
+        self.result_count = self.full_result_count = len(self.result_list)
+        self.show_all = self.can_show_all = self.multi_page = False
+        self.paginator = OlderPages(self.result_list, size)
+        self.is_first_page = before is None
+        self.newest_link = self.get_query_string(remove=[BEFORE])
+        self.older_link = self.get_query_string({BEFORE: self.older_before}) if self.older_before else None
+
+    @property
+    def about(self) -> int | None:
+        """The planner's estimate of the whole table, where nothing narrows the list."""
+        return None if self.query or self.has_active_filters else about_how_many(self.model)
+
+    def _bounded(self, before: UUID | None) -> tuple[QuerySet[Any], UUID | None]:
+        rows = self.queryset if before is None else self.queryset.filter(pk__lt=before)
+        if self.query or not self.has_active_filters:
+            return rows, None  # a search is by key; without a filter the first rows of the index are the page
+        wanted = {name: values[-1] for name, values in self.get_filters_params().items() if values}
+        exact = self.model_admin.rows_by_index(rows, wanted)
+        if exact is not None:
+            # Without this the planner may walk the primary key for the order, past every other row.
+            return exact.order_by(Coalesce("pk", "pk").desc()), None
+        source = self.model_admin.window_source(wanted)
+        for spec in self.filter_specs:
+            if isinstance(spec, CreatedFilter):
+                source = source.filter(**spec.id_bounds())
+        if before is not None:
+            source = source.filter(pk__lt=before)
+        end = list(source.order_by("-pk").values_list("pk", flat=True)[WINDOW - 1 : WINDOW])
+        return (rows.filter(pk__gte=end[0]), end[0]) if end else (rows, None)
+
+
+class CreatedFilter(RangeDateTimeFilter):  # type: ignore[misc]  # unfold has no types
+    """Ids are UUIDv7: bounding them as well lets the primary key find the time."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        bounds: dict[str, Any] = self.id_bounds()
+        for end, lookup in (("from", "created_at__gte"), ("to", "created_at__lte")):
+            if moment := self._moment(end):
+                bounds[lookup] = moment
+        return queryset.filter(**bounds)
+
+    def id_bounds(self) -> dict[str, UUID]:
+        bounds = {}
+        if since := self._moment("from"):
+            bounds["pk__gte"] = first_id_at(since - CLOCK_SLACK)
+        if until := self._moment("to"):
+            bounds["pk__lte"] = first_id_at(until + CLOCK_SLACK)
+        return bounds
+
+    def _moment(self, end: str) -> datetime | None:
+        """A date alone means its first instant, or its last where the range ends."""
+        day, clock = (self._given(f"{self.parameter_name}_{end}_{part}") for part in (0, 1))
+        if not day:
+            return None
+        try:
+            moment: datetime | None = parse_datetime_str(
+                f"{day} {clock or ('00:00:00' if end == 'from' else '23:59:59')}"
+            )
+        except ValueError:
+            return None
+        if moment is None:
+            return None
+        return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+    def _given(self, name: str) -> str:
+        value: Any = self.used_parameters.get(name) or ""
+        return str(value[-1] if isinstance(value, list) else value)
+
+
+class BoundedListMixin:
+    """What an admin of a big table says about its list. Ids must be UUIDv7."""
+
+    show_full_result_count = False
+    sortable_by: tuple[str, ...] = ()
+    list_per_page = 50
+    list_defer: tuple[str, ...] = ()
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedChangeList]:
+        return BoundedChangeList
+
+    def rows_by_index(self, rows: QuerySet[Any], wanted: Mapping[str, str]) -> QuerySet[Any] | None:
+        """The rows, when one of the conditions has an index that finds few enough of them; None: use a window."""
+        return None
+
+    def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Any]:
+        """The rows of which the newest WINDOW are looked at; only conditions that an index (…, id) serves."""
+        return self.model._default_manager.order_by()  # type: ignore[attr-defined, no-any-return]
+
+    def prepare_rows(self, rows: list[Any]) -> None:
+        """Fetch what the columns need, for all rows of the page at once."""
+
+
+def as_uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text.strip())
+    except ValueError:
+        return None
+
+
+def first_id_at(moment: datetime) -> UUID:
+    """The least UUIDv7 of a millisecond, clipped to what 48 bits hold."""
+    return UUID(int=min(2**48 - 1, max(0, int(moment.timestamp() * 1000))) << 80)
+
+
+def time_of(identifier: UUID) -> datetime:
+    """When a UUIDv7 was made."""
+    milliseconds = identifier.int >> 80
+    return datetime.fromtimestamp(min(milliseconds / 1000, 253_000_000_000), tz=timezone.utc)
+
+
+def about_how_many(model: type[Model]) -> int:
+    """The planner's estimate of a table's rows: as old as the last analyze, and free."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = %s::regclass", [model._meta.db_table])
+        [estimate] = cursor.fetchone()
+    return int(estimate)

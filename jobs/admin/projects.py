@@ -1,0 +1,177 @@
+"""Projects and the keys of their producers. Here rather than in tenancy: what is changed is audited by jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db import transaction
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+
+from jobs.services import audit
+from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
+
+from . import showing
+from .filters import ProjectFilter
+from .forms import ReasonForm
+from .rules import AuditedMixin
+from .verbs import Outcome, Verb, VerbsMixin, actor_of, on_one, on_selected
+from .webhooks import shown_once
+
+
+@admin.register(Project)
+class ProjectAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    list_display = ("id", "name", "weight", "max_waiting_jobs", "work", "keys")
+    fields = ("id", "name", "weight", "max_waiting_jobs")
+    search_fields = ("id", "name")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
+        return ("id",) if obj else ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
+        return False  # its jobs name it, and looking for them would read the whole table
+
+    @admin.display(description="work")
+    def work(self, project: Project) -> SafeString:
+        return format_html(
+            '<a class="qo-link" href="{}?project={}">jobs</a> · <a class="qo-link" href="{}?project={}">dead letters</a>',
+            reverse("admin:jobs_job_changelist"),
+            project.pk,
+            reverse("admin:jobs_deadletter_changelist"),
+            project.pk,
+        )
+
+    @admin.display(description="keys")
+    def keys(self, project: Project) -> SafeString:
+        address = reverse("admin:tenancy_producerkey_changelist")
+        return format_html('<a class="qo-link" href="{}?project={}">keys</a>', address, project.pk)
+
+
+@transaction.atomic
+def _revoke(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+    usable = ProducerKey.objects.select_for_update().filter(pk__in=ids, revoked_at=None).order_by("pk")
+    revoked = 0
+    for key in usable:
+        revoked += ProducerKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now())
+        audit.record(
+            actor=actor, action="revoke_key", target=f"key {key.prefix}", reason=reason, project_id=key.project_id
+        )
+    return Outcome(revoked, len(ids) - revoked)
+
+
+REVOKE = Verb(
+    name="revoke",
+    permission="tenancy.change_producerkey",
+    label="Revoke",
+    done="revoked",
+    explains="Requests with the key are refused from the next one on. This cannot be taken back.",
+    icon="key_off",
+    applies=lambda rows: rows.filter(revoked_at=None),
+    carry_out=_revoke,
+    form=ReasonForm,
+    overrides=True,
+)
+
+
+class IssueForm(forms.ModelForm):  # type: ignore[type-arg]
+    scopes = forms.MultipleChoiceField(
+        choices=Scope.choices,
+        initial=default_scopes,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="What requests with the key may do.",
+    )
+
+    class Meta:
+        model = ProducerKey
+        fields = ("project", "name", "scopes", "expires_at")
+
+    def clean_expires_at(self) -> Any:
+        expires_at = self.cleaned_data["expires_at"]
+        if expires_at is not None and expires_at <= timezone.now():
+            raise forms.ValidationError("That is past.")
+        return expires_at
+
+
+@admin.register(ProducerKey)
+class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
+    form = IssueForm
+    list_display = ("prefix_shown", "project_id", "name", "scopes_shown", "state", "used", "expires")
+    list_filter = (ProjectFilter,)
+    fields = ("project", "name", "scopes", "expires_at")
+    actions = ("revoke_selected",)
+    actions_detail = ("revoke",)
+
+    revoke_selected, revoke = on_selected(REVOKE), on_one(REVOKE)
+
+    def has_change_permission(self, request: HttpRequest, obj: ProducerKey | None = None) -> bool:
+        return False  # a key is issued and revoked; what it may do never changes under its holder
+
+    def has_delete_permission(self, request: HttpRequest, obj: ProducerKey | None = None) -> bool:
+        return False
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002 - Django's signature
+        return super().get_form(request, obj, change, **kwargs)
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        usable = ProducerKey.objects.filter(pk=object_id, revoked_at=None).exists()
+        return super().get_actions_detail(request, object_id) if usable else []  # type: ignore[no-any-return]
+
+    def save_model(self, request: HttpRequest, obj: ProducerKey, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        key, secret = ProducerKey.issue(
+            obj.project, name=obj.name, scopes=form.cleaned_data["scopes"], expires_at=obj.expires_at
+        )
+        audit.record(
+            actor=actor_of(request),
+            action="issue_key",
+            target=f"key {key.prefix}",
+            after={"name": key.name, "scopes": key.scopes, "expires_at": key.expires_at},
+            project_id=key.project_id,
+        )
+        obj.pk, obj.prefix, obj.digest = key.pk, key.prefix, key.digest
+        request.issued_secret = secret  # type: ignore[attr-defined]  # for response_add alone
+
+    def response_add(self, request: HttpRequest, obj: ProducerKey, post_url_continue: str | None = None) -> HttpResponse:
+        return shown_once(
+            self,
+            request,
+            title="Key issued",
+            secret=request.issued_secret,  # type: ignore[attr-defined]
+            explains=f"The key of {obj.name} for project {obj.project_id}. Only its digest is stored.",
+            goes_on_to=reverse("admin:tenancy_producerkey_changelist"),
+        )
+
+    @admin.display(description="key")
+    def prefix_shown(self, key: ProducerKey) -> SafeString:
+        return format_html('<code class="qo-id">{}…</code>', key.prefix)
+
+    @admin.display(description="project")
+    def project_id(self, key: ProducerKey) -> str:
+        return key.project_id
+
+    @admin.display(description="scopes")
+    def scopes_shown(self, key: ProducerKey) -> str:
+        return ", ".join(key.scopes)
+
+    @display(description="state", label={"usable": "success", "revoked": "danger", "expired": "warning"})
+    def state(self, key: ProducerKey) -> str:
+        if key.revoked_at:
+            return "revoked"
+        return "expired" if key.expires_at and key.expires_at <= timezone.now() else "usable"
+
+    @admin.display(description="last used")
+    def used(self, key: ProducerKey) -> SafeString | str:
+        return showing.ago(key.last_used_at)
+
+    @admin.display(description="expires")
+    def expires(self, key: ProducerKey) -> SafeString | str:
+        return showing.ago(key.expires_at)

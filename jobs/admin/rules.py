@@ -1,0 +1,187 @@
+"""Retry policies and aging rules: edited with their effect in sight, and audited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.forms.models import model_to_dict
+from django.http import HttpRequest, HttpResponse
+from unfold.admin import ModelAdmin
+
+from jobs.aging import effective_priority
+from jobs.backoff import Policy, ceiling
+from jobs.models import AgingRule, RetryPolicy
+from jobs.services import audit
+from jobs.services.snapshots import aging_rules
+from jobs.states import Priority
+
+from .showing import duration
+from .verbs import actor_of
+
+AGES_MINUTES = (0, 15, 30, 60, 120, 240, 480, 1440, 4320)
+MOST_DELAYS = 10
+
+
+class AuditedMixin:
+    """Saves a row and the audit entry that tells of it in the admin's one transaction."""
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        model = type(obj)
+        before = model._default_manager.filter(pk=obj.pk).first() if change else None
+        super().save_model(request, obj, form, change)  # type: ignore[misc]
+        audit.record(
+            actor=actor_of(request),
+            action=f"{'change' if change else 'add'}_{model._meta.model_name}",
+            target=f"{model._meta.verbose_name} {obj.pk}",
+            before=self.audited(before) if before else None,
+            after=self.audited(obj),
+            project_id=getattr(obj, "project_id", "") or "",
+        )
+
+    def audited(self, obj: Any) -> Mapping[str, Any]:
+        """What the audit trail keeps of a row; nothing secret."""
+        return model_to_dict(obj)
+
+
+class RetryPolicyForm(forms.ModelForm):  # type: ignore[type-arg]
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        first, longest = given.get("initial_seconds"), given.get("max_delay_seconds")
+        if first is not None and longest is not None and longest < first:
+            raise ValidationError({"max_delay_seconds": "The longest delay cannot be shorter than the first."})
+        return given
+
+
+@admin.register(RetryPolicy)
+class RetryPolicyAdmin(AuditedMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    form = RetryPolicyForm
+    list_display = ("name", "initial_seconds", "multiplier", "max_delay_seconds", "max_retries", "jitter", "window_seconds")
+    change_form_outer_after_template = "admin/jobs/retrypolicy/delays.html"
+    fieldsets = (
+        (None, {"fields": ("name",)}),
+        (
+            "Delays",
+            {
+                "fields": (("initial_seconds", "multiplier"), ("max_delay_seconds", "jitter")),
+                "description": "Retry n waits at most min(longest delay, first delay × multiplierⁿ). A longer"
+                " Retry-After of the provider wins. A change counts from the next failure on.",
+            },
+        ),
+        ("Limits", {"fields": (("max_retries", "window_seconds"),), "description": "Whichever is reached first."}),
+    )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: RetryPolicy | None = None) -> tuple[str, ...]:
+        return ("name",) if obj else ()  # its key: another name would be another policy
+
+    def has_delete_permission(self, request: HttpRequest, obj: RetryPolicy | None = None) -> bool:
+        return False  # jobs name it, and looking for them would read the whole table
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        policy = RetryPolicy.objects.filter(pk=object_id).first()
+        shown = {"delays": _delays(policy)} if policy else {}
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+
+class AgingRuleForm(forms.ModelForm):  # type: ignore[type-arg]
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        faults: dict[str, str] = {}
+        base, cap, first = given.get("base"), given.get("cap"), given.get("first_score")
+        if base is not None and cap is not None and cap < base:
+            faults["cap"] = "The cap cannot be below the base."
+        if None not in (base, cap, first) and not base <= first <= cap:
+            faults["first_score"] = "Between the base and the cap."
+        if (given.get("first_after_seconds") is None) != (first is None):
+            faults.setdefault("first_score", "Give both the first threshold and its score, or neither.")
+        if given.get("step_seconds") is not None and first is None:
+            faults["step_seconds"] = "Steps begin after the first threshold; give that first."
+        if (given.get("promote_after_seconds") is None) != (not given.get("promote_to")):
+            faults["promote_to"] = "Give both when and to which tier, or neither."
+        if given.get("promote_to") == self.instance.tier:
+            faults["promote_to"] = "That is the tier itself."
+        if faults:
+            raise ValidationError(faults)
+        self._check_order(base)
+        return given
+
+    def _check_order(self, base: int | None) -> None:
+        """Classes follow the bases: were urgent not the highest, urgent jobs would be claimed after others."""
+        bases = dict(AgingRule.objects.values_list("tier", "base"))
+        bases[self.instance.tier] = base if base is not None else 0
+        ordered = [bases.get(tier) for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
+        known = [one for one in ordered if one is not None]
+        if known != sorted(set(known), reverse=True):
+            raise ValidationError({"base": "The bases must fall from urgent over normal to low."})
+
+
+@admin.register(AgingRule)
+class AgingRuleAdmin(AuditedMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    form = AgingRuleForm
+    list_display = ("tier", "base", "first_after_seconds", "first_score", "step_seconds", "cap", "promote_after_seconds", "promote_to")
+    readonly_fields = ("tier",)
+    list_after_template = "admin/jobs/agingrule/scores.html"
+    change_form_outer_after_template = "admin/jobs/agingrule/scores.html"
+    fieldsets = (
+        (None, {"fields": (("tier", "base", "cap"),)}),
+        (
+            "Growth with waiting",
+            {
+                "fields": (("first_after_seconds", "first_score", "step_seconds"),),
+                "description": "A job that has waited this long gets the first score, then one point more with each"
+                " step. The highest score is claimed first; a change counts from the next claim on.",
+            },
+        ),
+        (
+            "Promotion",
+            {
+                "fields": (("promote_after_seconds", "promote_to"),),
+                "description": "From then on it counts as a job of the other tier that began to wait at that moment.",
+            },
+        ),
+    )
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False  # the three tiers are all there are
+
+    def has_delete_permission(self, request: HttpRequest, obj: AgingRule | None = None) -> bool:
+        return False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **_scores()})
+        return response
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **_scores()})
+        return response
+
+
+def _delays(policy: RetryPolicy) -> list[tuple[int, str]]:
+    rule = Policy(
+        initial=policy.initial_seconds,
+        multiplier=policy.multiplier,
+        max_delay=policy.max_delay_seconds,
+        max_retries=policy.max_retries,
+        jitter=policy.jitter,  # type: ignore[arg-type]
+        window=policy.window_seconds,
+    )
+    return [(done + 1, duration(ceiling(rule, done))) for done in range(min(policy.max_retries, MOST_DELAYS))]
+
+
+def _scores() -> dict[str, Any]:
+    """What each tier's score is after some ages, by the rules as they are saved."""
+    rules = aging_rules()
+    tiers = [tier for tier in Priority if tier in rules]
+    rows = [
+        {"age": duration(minutes * 60) if minutes else "new", "scores": [effective_priority(tier, minutes * 60, rules) for tier in tiers]}
+        for minutes in AGES_MINUTES
+    ]
+    return {"score_tiers": tiers, "score_rows": rows}

@@ -1,0 +1,79 @@
+"""How states, times and identifiers look in every list and page."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+NOTHING = "–"
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def state_badge(state: str) -> SafeString:
+    """The state in words, with a sign and a colour: never the colour alone."""
+    return SafeString(render_to_string(f"partials/job_state/{state}.html").strip())
+
+
+def duration(given: timedelta | float) -> str:
+    """Two units at most: `3 min 5 s`, `2 d 4 h`; milliseconds below one second."""
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    if abs(seconds) < 1:
+        return f"{seconds * 1000:.0f} ms"
+    left, parts = int(abs(seconds)), []
+    for size, unit in _UNITS:
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+        elif parts:
+            break
+        if len(parts) == 2:
+            break
+    return ("-" if seconds < 0 else "") + " ".join(parts)
+
+
+def ago(moment: datetime | None) -> SafeString | str:
+    """`5 min ago` or `in 5 min`, with the exact time on hover."""
+    if moment is None:
+        return NOTHING
+    seconds = (timezone.now() - moment).total_seconds()
+    if abs(seconds) < 1:
+        words = "now"
+    else:
+        words = f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
+    return _time(moment, words)
+
+
+def age(moment: datetime) -> SafeString:
+    return _time(moment, duration(max(1.0, (timezone.now() - moment).total_seconds())))
+
+
+def short_id(identifier: UUID) -> SafeString:
+    """The last part of a UUIDv7: the first is the time, alike for all that came together."""
+    return format_html('<code class="qo-id" title="{}">…{}</code>', identifier, str(identifier)[-8:])
+
+
+def link(screen: str, identifier: object, text: object | None = None) -> SafeString:
+    """A link to the page of one row: `link("jobs_job", id)`."""
+    address = reverse(f"admin:{screen}_change", args=[identifier])
+    return format_html('<a class="qo-link" href="{}">{}</a>', address, text or short_id(UUID(str(identifier))))
+
+
+def bar(percent: float, label: str = "") -> SafeString:
+    return format_html(
+        '<span class="qo-meter"><span class="qo-bar" role="progressbar" aria-valuemin="0" aria-valuemax="100"'
+        ' aria-valuenow="{}"><span class="qo-bar-done" style="width:{}%"></span></span><span>{}</span></span>',
+        round(percent),
+        round(percent, 1),
+        label or f"{percent:.0f} %",
+    )
+
+
+def _time(moment: datetime, words: str) -> SafeString:
+    exact = moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    return format_html('<time class="qo-time" datetime="{}" title="{}">{}</time>', moment.isoformat(), exact, words)

@@ -1,0 +1,216 @@
+"""
+Actions of operators: each has its permission, a page that says what it will do, and a report of what it did.
+
+A verb is data. `on_selected(verb)` makes the list's action of it and `on_one(verb)` the button of a row's page. A GET
+only ever shows the page; the POST that confirms it calls a service, which writes the audit entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin import helpers
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from unfold.decorators import action
+from unfold.enums import ActionVariant
+
+from queueops.core.errors import QueueOpsError
+
+from .forms import ConfirmForm
+
+MOST_NAMED = 10  # rows named on the page that asks
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What a service did.
+
+    Attributes:
+        report: Replaces the sentence made of the two numbers.
+        goes_to: Where to look next; None: back to where the action was started.
+    """
+
+    moved: int
+    unmoved: int = 0
+    report: str = ""
+    goes_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """
+    Attributes:
+        name: Its part of the address.
+        permission: `<app>.<codename>`.
+        done: What is said of a row afterwards: "cancelled".
+        explains: What it does and what it leaves alone.
+        applies: Of the rows, those it will act on; the page says how many.
+        carry_out: Called with the ids, `actor` and the form's fields.
+        overrides: It destroys or overrides something; the button says so.
+    """
+
+    name: str
+    permission: str
+    label: str
+    done: str
+    explains: str
+    icon: str
+    applies: Callable[[QuerySet[Any]], QuerySet[Any]]
+    carry_out: Callable[..., Outcome]
+    form: type[ConfirmForm] = ConfirmForm
+    overrides: bool = False
+
+
+def actor_of(request: HttpRequest) -> str:
+    return f"user:{request.user.pk}"
+
+
+def on_selected(verb: Verb) -> Any:
+    """The action on the rows chosen in the list."""
+
+    def selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
+        return ask_or_act(model_admin, request, verb, queryset, goes_back_to=request.get_full_path())
+
+    selected.__name__ = f"{verb.name}_selected"
+    selected.short_description = f"{verb.label}…"  # type: ignore[attr-defined]
+    selected.needs = verb.permission  # type: ignore[attr-defined]
+    return selected
+
+
+def on_one(verb: Verb) -> Any:
+    """The button on the page of one row."""
+
+    def one(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+        try:
+            rows = model_admin.get_queryset(request).filter(pk=unquote(object_id))
+            found = rows.exists()
+        except (ValidationError, ValueError):
+            found = False
+        if not found:
+            raise Http404
+        screen = f"admin:{model_admin.opts.app_label}_{model_admin.opts.model_name}_change"
+        return ask_or_act(model_admin, request, verb, rows, goes_back_to=reverse(screen, args=[object_id]))
+
+    one.__name__ = verb.name
+    one.needs = verb.permission  # type: ignore[attr-defined]
+    return action(
+        one,
+        description=verb.label,
+        url_path=verb.name,
+        icon=verb.icon,
+        variant=ActionVariant.DANGER if verb.overrides else ActionVariant.DEFAULT,
+    )
+
+
+def ask_or_act(
+    model_admin: Any, request: HttpRequest, verb: Verb, rows: QuerySet[Any], *, goes_back_to: str
+) -> HttpResponse:
+    """
+    Show the page that asks, or act once it is confirmed.
+
+    Raises:
+        PermissionDenied: However the request got here.
+    """
+    if not request.user.has_perm(verb.permission):  # type: ignore[union-attr]
+        raise PermissionDenied
+    chosen = list(rows)
+    confirmed = request.method == "POST" and "confirmed" in request.POST
+    form = verb.form(request.POST if confirmed else None, rows=chosen)
+    if confirmed and form.is_valid():
+        try:
+            outcome = verb.carry_out([row.pk for row in chosen], actor=actor_of(request), **form.cleaned_data)
+        except QueueOpsError as error:
+            show_error(form, error)
+        else:
+            report(request, verb, outcome)
+            return HttpResponseRedirect(outcome.goes_to or goes_back_to)
+    applying = verb.applies(rows.order_by()).count()
+    return ask(
+        model_admin,
+        request,
+        title=verb.label,
+        form=form,
+        explains=verb.explains,
+        overrides=verb.overrides,
+        applying=applying,
+        left_alone=len(chosen) - applying,
+        done=verb.done,
+        named=[str(row) for row in chosen[:MOST_NAMED]],
+        unnamed=max(0, len(chosen) - MOST_NAMED),
+        action_name=request.POST.get("action", ""),
+        selected=request.POST.getlist(helpers.ACTION_CHECKBOX_NAME),
+        checkbox_name=helpers.ACTION_CHECKBOX_NAME,
+        goes_back_to=goes_back_to,
+    )
+
+
+def ask(
+    model_admin: Any, request: HttpRequest, *, title: str, form: forms.Form, **context: Any
+) -> TemplateResponse:
+    """The page that says what will happen and asks for what the action needs."""
+    shared = model_admin.admin_site.each_context(request)
+    return TemplateResponse(
+        request,
+        "admin/jobs/confirm.html",
+        {**shared, "opts": model_admin.opts, "title": title, "form": form, **context},
+    )
+
+
+def show_error(form: forms.Form, error: QueueOpsError) -> None:
+    """Put an expected error where the operator can act on it."""
+    form.add_error(None, error.message)
+    for field, faults in error.fields.items():
+        for fault in faults:
+            form.add_error(field if field in form.fields else None, fault if field in form.fields else f"{field}: {fault}")
+
+
+def report(request: HttpRequest, verb: Verb, outcome: Outcome) -> None:
+    """Say what the service did, never what was selected."""
+    sentence = outcome.report or f"{outcome.moved:,} {verb.done}, {outcome.unmoved:,} left alone."
+    all_went_well = outcome.moved and not outcome.unmoved
+    messages.add_message(request, messages.SUCCESS if all_went_well or outcome.report else messages.WARNING, sentence)
+
+
+class VerbsMixin:
+    """
+    Offers the actions whose permission a person has; one that names none is offered to nobody.
+
+    Instead of `allowed_permissions`: Django looks for a method of that name, and unfold's check of a full name reads
+    the database, which has no tables before the first migration.
+    """
+
+    def _filter_actions_by_permissions(self, request: HttpRequest, actions: Sequence[Any]) -> list[Any]:
+        return [offered for offered in actions if _is_allowed(request, offered[0])]
+
+    def _filter_unfold_actions_by_permissions(
+        self, request: HttpRequest, actions: Sequence[Any], object_id: Any = None
+    ) -> list[Any]:
+        return [offered for offered in actions if _is_allowed(request, offered.method)]
+
+
+def _is_allowed(request: HttpRequest, method: Any) -> bool:
+    needs = getattr(method, "needs", None)
+    return needs is not None and request.user.has_perm(needs)  # type: ignore[union-attr]
+
+
+class ReadOnlyMixin:
+    """Rows that services write: a form would bypass the log, the counts and the audit."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False

@@ -1,0 +1,90 @@
+"""Webhooks: where projects are told that a batch ended."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import Any
+
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+
+from jobs.models import Webhook, WebhookDelivery
+
+from . import showing
+from .paging import BoundedListMixin
+from .rules import AuditedMixin
+from .verbs import ReadOnlyMixin, VerbsMixin
+
+SECRET_BYTES = 32
+
+
+@admin.register(Webhook)
+class WebhookAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    list_display = ("url", "project", "enabled", "created_at")
+    list_select_related = ("project",)
+    fields = ("project", "url", "enabled")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Webhook | None = None) -> tuple[str, ...]:
+        return ("project",) if obj else ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Webhook | None = None) -> bool:
+        return False  # its deliveries would go with it; switch it off instead
+
+    def save_model(self, request: HttpRequest, obj: Webhook, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        if not change:
+            obj.secret = "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+        super().save_model(request, obj, form, change)
+
+    def audited(self, obj: Webhook) -> dict[str, Any]:
+        return {"project": obj.project_id, "url": obj.url, "enabled": obj.enabled}
+
+    def response_add(self, request: HttpRequest, obj: Webhook, post_url_continue: str | None = None) -> HttpResponse:
+        return shown_once(
+            self,
+            request,
+            title="Webhook added",
+            secret=obj.secret,
+            explains="The signing secret, as Standard Webhooks want it. The receiver checks each message with it.",
+            goes_on_to=reverse("admin:jobs_webhook_changelist"),
+        )
+
+
+@admin.register(WebhookDelivery)
+class WebhookDeliveryAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]
+    list_display = ("webhook", "batch_link", "job_link", "sent")
+    list_select_related = ("webhook",)
+
+    @admin.display(description="batch")
+    def batch_link(self, delivery: WebhookDelivery) -> SafeString:
+        return showing.link("jobs_batch", delivery.batch_id)
+
+    @admin.display(description="carried out by job")
+    def job_link(self, delivery: WebhookDelivery) -> SafeString:
+        return showing.link("jobs_job", delivery.job_id)
+
+    @admin.display(description="created")
+    def sent(self, delivery: WebhookDelivery) -> SafeString | str:
+        return showing.ago(delivery.created_at)
+
+
+def shown_once(
+    model_admin: Any, request: HttpRequest, *, title: str, secret: str, explains: str, goes_on_to: str
+) -> HttpResponse:
+    """The only page that ever shows a secret; no cache keeps it, and loading it again does not bring it back."""
+    list(messages.get_messages(request))  # read, so that "added successfully" does not turn up on a later page
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "title": title,
+        "secret": secret,
+        "explains": explains,
+        "goes_on_to": goes_on_to,
+    }
+    response = TemplateResponse(request, "admin/jobs/shown_once.html", context)
+    response["Cache-Control"] = "no-store"
+    return response

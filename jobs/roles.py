@@ -1,0 +1,58 @@
+"""The roles shipped: groups made once, which administrators may change afterwards."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import Group, Permission
+from django.db import transaction
+
+SEEN = (
+    "job batch deadletter bulkoperation retrypolicy agingrule executor servicebreaker pauseswitch webhook"
+    " webhookdelivery auditentry"
+).split()
+
+VIEWER = frozenset({*(f"jobs.view_{model}" for model in SEEN), "tenancy.view_project"})
+OPERATOR = VIEWER | {
+    "jobs.cancel_job",
+    "jobs.reschedule_job",
+    "jobs.reprioritise_job",
+    "jobs.pause_work",
+    "jobs.requeue_deadletter",
+    "jobs.discard_deadletter",
+    "jobs.change_bulkoperation",
+}
+ADMINISTRATOR = OPERATOR | {
+    "jobs.add_retrypolicy",
+    "jobs.change_retrypolicy",
+    "jobs.change_agingrule",
+    "jobs.add_webhook",
+    "jobs.change_webhook",
+    "tenancy.add_project",
+    "tenancy.change_project",
+    "tenancy.view_producerkey",
+    "tenancy.add_producerkey",
+    "tenancy.change_producerkey",
+}
+ROLES = {"viewer": VIEWER, "operator": OPERATOR, "administrator": ADMINISTRATOR}
+
+
+@transaction.atomic
+def make_groups() -> list[str]:
+    """
+    Create the groups that are missing. One that exists stays as its installation has made it.
+
+    Returns:
+        The names of those created.
+    """
+    made = []
+    for name, wanted in ROLES.items():
+        group, created = Group.objects.get_or_create(name=name)
+        if created:
+            group.permissions.set(_permissions(wanted))
+            made.append(name)
+    return made
+
+
+def _permissions(wanted: frozenset[str]) -> list[Permission]:
+    codenames = {codename for _, codename in (one.split(".") for one in wanted)}
+    found = Permission.objects.filter(codename__in=codenames).select_related("content_type")
+    return [one for one in found if f"{one.content_type.app_label}.{one.codename}" in wanted]
