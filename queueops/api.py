@@ -87,6 +87,8 @@ def _answer_to_rest_framework(
     code = CODES.get(type(error)) or (codes if isinstance(codes, str) else error.default_code)
     detail = error.detail
     message = str(detail) if isinstance(detail, str) else str(error.default_detail)
+    if isinstance(error, exceptions.NotAuthenticated):
+        message = "Send an API key: `Authorization: Bearer qo_…`."
     details = {"retry_after": math.ceil(wait_seconds)} if wait_seconds is not None else None
     return error.status_code, error_body(code, message, details=details), headers
 

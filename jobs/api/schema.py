@@ -10,7 +10,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from pydantic import BaseModel, Field
 
 ALWAYS = {
-    401: ("not_authenticated", "No API key was sent, or it is unknown, expired or revoked."),
+    401: ("not_authenticated", "No API key was sent; `invalid_key`: it is unknown, expired or revoked."),
     403: ("missing_scope", "The key's scopes, or the operator's permissions, do not cover this."),
     429: ("throttled", "Too many requests; Retry-After says when to try again."),
     500: ("internal_error", "A bug. It is in the server's log."),

@@ -6,17 +6,22 @@ queues all of it in memory before the application sees the first byte.
 """
 
 import json
+from http import HTTPStatus
 from typing import Any
 
 import daphne.server
 from daphne.http_protocol import HTTPFactory, WebRequest
 from twisted.internet import reactor as twisted_reactor
+from twisted.web.http import RESPONSES
 
 from queueops.core.body_cap import Application, BodyLimits, too_large
 
 LINGER_SECONDS = 5.0
 
 reactor: Any = twisted_reactor
+
+for status in HTTPStatus:  # Twisted knows fewer, and would answer "422 Unknown Status"
+    RESPONSES.setdefault(status.value, status.phrase.encode())
 
 
 def serve(application: Application, *, host: str, port: int, limits: BodyLimits) -> None:

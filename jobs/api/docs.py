@@ -1,0 +1,105 @@
+"""The generated overview of the API."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+from drf_spectacular.generators import SchemaGenerator
+from rest_framework.exceptions import APIException
+
+import jobs.api
+import jobs.services
+from jobs.api.schema import ALWAYS, OTHERS
+from jobs.api.urls import urlpatterns
+from queueops.core.errors import QueueOpsError
+from queueops.core.generated_docs import generated_page
+
+HEAD = """\
+# The API
+
+Written by `manage.py write_docs` from `jobs/api/`; change it there. A running installation serves the whole
+OpenAPI document at `/api/v1/schema/` and a page to browse and try it at `/api/v1/docs/`. How to submit work:
+[submit.md](../how-to/submit.md).
+
+## Keys, scopes and sessions
+
+A producer sends `Authorization: Bearer qo_…` or `X-Api-Key: qo_…`. A key belongs to one project; whatever belongs to
+another is answered like something that does not exist (404). Its scopes say what it may do. An operator who is signed
+in to the admin may use the API too, with a CSRF token, naming the project by `?project=` or the header `X-Project`; the
+permissions of the admin then take the place of scopes.
+
+A web process lets each key send `QUEUEOPS_REQUESTS_PER_MINUTE` requests a minute, a minute's worth at once. It counts
+for itself: with several web processes a key may send that many to each.
+
+## Operations
+
+Paths are below `/api/v1`.
+"""
+
+LISTS = """\
+## Lists
+
+Lists are ordered newest first and paged by cursor: `page_size` (50 by default, 500 at most) and `cursor`, the
+`next_cursor` of the page before, or simply the address in `next`. A page that is read stays as it is while rows arrive.
+A filter that does not exist is refused, so that a misspelt one does not answer with everything.
+"""
+
+ERRORS = """\
+## Errors
+
+Every error has one shape. Decide by `code`; `message` is for people and may change.
+
+```json
+{"error": {"code": "invalid_job", "message": "…", "fields": {"payload.url": ["…"]}, "details": {}}}
+```
+
+`fields` names what is wrong in the input, `details` has figures. `Retry-After` comes with 429 and 503, and with the
+answers about jobs, batches and operations that have not ended.
+"""
+
+
+FRAMEWORK: dict[str, tuple[int, str]] = {
+    "bad_request": (400, "The request is not acceptable, for example its Host header."),
+    "method_not_allowed": (405, "The address does not take this method; Allow names those it takes."),
+    "permission_denied": (403, "The session's CSRF token is missing or wrong."),
+}
+
+
+@generated_page("reference/api.md")
+def api_page() -> str:
+    operations = ["| | | scope |", "| --- | --- | --- |", *_operations()]
+    errors = ["| code | status | |", "| --- | --- | --- |", *_errors()]
+    return "\n".join([HEAD, *operations, "", LISTS, ERRORS, *errors])
+
+
+def _operations() -> Iterator[str]:
+    paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]  # type: ignore[no-untyped-call]
+    for pattern in urlpatterns:
+        path = "/" + str(pattern.pattern).replace("<uuid:pk>", "{id}")
+        needs = vars(pattern.callback)["cls"].needs
+        for method, described in paths[f"/api/v1{path}"].items():
+            yield f"| `{method.upper()} {path}` | {described['summary']} | {needs[method.upper()].scope.value} |"
+
+
+def _errors() -> Iterator[str]:
+    for package in (jobs.api, jobs.services):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    found = {code: (status, text) for status, (code, text) in (ALWAYS | OTHERS).items()} | FRAMEWORK
+    for error in _subclasses(QueueOpsError):
+        if error.__module__.startswith(("jobs.", "queueops.tenancy.", "queueops.core.body_cap")) and error.status < 500:  # noqa: PLR2004
+            found.setdefault(error.code, (error.status, error.default_message()))
+    for refusal in _subclasses(APIException):
+        if refusal.__module__.startswith("queueops.tenancy."):
+            found.setdefault(refusal.default_code, (refusal.status_code, str(refusal.default_detail)))
+    for code, (status, text) in sorted(found.items(), key=lambda item: (item[1][0], item[0])):
+        yield f"| `{code}` | {status} | {text} |"
+
+
+def _subclasses(base: type[Any]) -> Iterator[type[Any]]:
+    for child in base.__subclasses__():
+        yield child
+        yield from _subclasses(child)
