@@ -5,7 +5,6 @@ A child is signalled by its own pid, never with its process group: django-q2's m
 only SIGTERM, or its workers die before their executors have drained.
 """
 
-import itertools
 import os
 import signal
 import subprocess
@@ -142,21 +141,18 @@ class Supervisor:
             child.backoff = min(child.backoff * 2, MAX_BACKOFF_SECONDS)
 
     def _stop_all(self) -> None:
-        for child in reversed(self._children):
+        """Stop one after the other in reverse order of start: the first ones serve those that drain."""
+        running = [child for child in reversed(self._children) if child.runs]
+        if running:
+            self._say("up", "stopping: " + ", ".join(child.spec.name for child in running))
+        for child in running:
             self._signal(child, signal.SIGTERM)
-        asked = time.monotonic()
-        hurried = False
-        for wait in itertools.count():
-            running = [child for child in self._children if child.runs]
-            if not running:
-                break
-            hurried = hurried or self._stop_requests > 1
-            for child in running:
-                if hurried or time.monotonic() - asked > child.spec.stop_seconds:
+            asked = time.monotonic()
+            while child.runs:
+                if self._stop_requests > 1 or time.monotonic() - asked > child.spec.stop_seconds:
                     self._kill(child)
-            if wait == 0:
-                self._say("up", "stopping: " + ", ".join(child.spec.name for child in running))
-            self._pause(0.05)
+                else:
+                    self._pause(0.05)
         for child in self._children:
             if child.reader is not None:
                 child.reader.join(timeout=2)

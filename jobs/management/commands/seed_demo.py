@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from jobs import demo
+from jobs.batch_report import read_report
 from jobs.models import Batch
 from jobs.services.submit import submit_batch
 from queueops.tenancy.models import ProducerKey, Project
@@ -28,7 +29,7 @@ class Command(BaseCommand):
         if batch is None or again:
             demo.prepare_sandbox(self.sandbox)
             batch_id = self._submit(project)
-        elif batch.finished_at is None:
+        elif not read_report(batch, now=timezone.now()).is_done:
             # A sandbox that was stopped has forgotten its knobs.
             demo.prepare_sandbox(self.sandbox)
             batch_id = batch.pk

@@ -1,0 +1,140 @@
+"""The demo: real requests built from Python's time zones, seen from the provider's side."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+from django.utils import timezone
+
+from jobs import demo
+from jobs.batch_report import GROUPS, duration_text, read_report
+from jobs.models import Batch, Job
+from jobs.states import JobState
+from jobs.testing import drain
+from queueops.core.env import Environment
+from queueops.tenancy.models import ProducerKey
+from tests.factories import make_batch, make_dead_letters, make_jobs
+from tests.support.sandbox import Sandbox
+
+NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
+
+
+def test_every_zone_of_the_machine_gets_one_request():
+    names = demo.zone_names()
+    assert len(names) > 400
+    lines = list(demo.job_lines("http://127.0.0.1:1", names, at=NOON))
+    assert len({line["payload"]["url"] for line in lines}) == len(names)
+
+
+def test_the_next_transition_is_exact():
+    assert demo.next_transition(ZoneInfo("Europe/Berlin"), after=NOON) == datetime(2026, 3, 29, 1, tzinfo=UTC)
+    assert demo.next_transition(ZoneInfo("Etc/UTC"), after=NOON) is None
+    before = datetime(2026, 3, 29, 0, 59, 59, tzinfo=UTC)
+    assert demo.next_transition(ZoneInfo("Europe/Berlin"), after=before) == before + timedelta(seconds=1)
+
+
+def test_the_facts_of_a_zone():
+    assert demo.facts_of("Asia/Kathmandu", at=NOON).row() == {
+        "zone": "Asia/Kathmandu",
+        "abbreviation": "+0545",
+        "utc_offset": "+05:45",
+        "next_transition": None,
+        "utc_offset_then": None,
+    }
+    assert demo.facts_of("America/New_York", at=NOON).row()["utc_offset_then"] == "-04:00"
+
+
+@pytest.mark.parametrize("name", ["America/New_York", "../../_sandbox/reset", "São Paulo", "東京", "a?b#c%2F d"])
+def test_a_name_of_any_kind_is_one_part_of_the_path(name):
+    path = urlsplit(demo.row_url("http://127.0.0.1:1", name)).path
+    assert re.fullmatch(r"/plain/sheets/timezones/rows/[A-Za-z0-9_.~%-]+", path)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypatch):
+    names = ["Africa/Abidjan", "America/New_York", "Antarctica/Troll", "Etc/GMT+1"]
+    monkeypatch.setattr(demo, "zone_names", lambda: names)
+    monkeypatch.setattr(demo, "KNOBS", {**demo.KNOBS, "latency": None, "error_rates": {}})
+    port = urlsplit(sandbox.url).port
+    with override_settings(QUEUEOPS=_with(sandbox_port=port)):
+        first = _seed()
+        assert re.search(r"key of project demo: (qo_\S+)", first)
+        again = _seed()
+        assert "goes on" in again
+        assert "key of project" not in again
+        assert (Batch.objects.count(), ProducerKey.objects.count()) == (1, 1)
+        drain()
+        watched = StringIO()
+        call_command("watch_batch", "latest", stdout=watched)
+        assert "is done" in _seed()
+    assert sandbox.effects() == {"timezones/Africa/Abidjan": 1, "timezones/America/New_York": 1}
+    assert sorted(Job.objects.values_list("last_error_code", "status")) == [
+        ("", "completed"),
+        ("", "completed"),
+        ("http_400", "failed"),
+        ("http_403", "failed"),
+    ]
+    shown = watched.getvalue()
+    assert "[################] 100 %  4/4  completed 2  failed 2" in shown
+    assert "1 x http_403: PUT was answered with 403" in shown
+    assert "Check the credential and its scopes." in shown
+
+
+@pytest.mark.django_db
+def test_the_demo_needs_leave_to_call_this_machine():
+    with override_settings(QUEUEOPS=_with(allow_loopback_targets=False)), pytest.raises(CommandError):
+        _seed()
+
+
+@pytest.mark.django_db
+def test_a_report_groups_dead_letters_by_cause():
+    batch = make_batch(name="one")
+    make_jobs(3, batch=batch)
+    make_jobs(2, batch=batch, state=JobState.COMPLETED)
+    make_dead_letters(2, batch=batch, fingerprint="a" * 32)
+    make_dead_letters(1, batch=batch, fingerprint="b" * 32, error_code="other", error_message="y" * 1000)
+    report = read_report(batch, now=timezone.now())
+    assert (report.finished, report.total, report.is_done) == (5, 8, False)
+    assert report.line() == "[##########------]  62 %  5/8  completed 2  failed 3  waiting 3"
+    assert [reason.line()[:20] for reason in report.reasons] == ["2 x not_found: HTTP ", "1 x other: yyyyyyyyyy"[:20]]
+    assert all(len(reason.line()) < 200 for reason in report.reasons)
+
+
+def test_every_state_is_in_one_group_of_a_report():
+    grouped = [state for states in GROUPS.values() for state in states]
+    assert sorted(grouped) == sorted(JobState)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.7, "1 min 0 s"), (185, "3 min 5 s"), (7800, "2 h 10 min")]
+)
+def test_durations_are_told_in_two_units(seconds, text):
+    assert duration_text(timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("wanted", ["nonsense", "01a1f9b9-c337-7472-a8ee-8f0202e31f33", "latest"])
+def test_a_batch_that_is_not_there_is_named(wanted):
+    with pytest.raises(CommandError, match="There is no batch"):
+        call_command("watch_batch", wanted, stdout=StringIO())
+
+
+def _seed(*arguments: str) -> str:
+    output = StringIO()
+    call_command("seed_demo", *arguments, stdout=output)
+    return output.getvalue()
+
+
+def _with(*, sandbox_port: int | None = 8001, allow_loopback_targets: bool = True) -> Environment:
+    return replace(
+        settings.QUEUEOPS,
+        sandbox_port=sandbox_port or 0,
+        allow_loopback_targets=allow_loopback_targets,
+    )
