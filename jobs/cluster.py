@@ -26,8 +26,8 @@ from django_q.queues import Queue
 from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
-from jobs.executor.pump import Executor, ExecutorSettings
-from jobs.services import bulk, pauses, upkeep
+from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
+from jobs.services import bulk, executors, pauses, upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +39,20 @@ ALLOWED_TASKS = frozenset(
         "jobs.cluster.apply_retention",
         "jobs.cluster.settle_holds",
         "jobs.cluster.restart_operations",
+        "jobs.cluster.sweep_leases",
+        "jobs.cluster.clean_executors",
     }
 )
 
 # minutes between runs, by the function's name; each is idempotent and short
-HOUSE_KEEPING = {"keep_partitions": 60, "apply_retention": 10, "settle_holds": 1, "restart_operations": 5}
+HOUSE_KEEPING = {
+    "keep_partitions": 60,
+    "apply_retention": 10,
+    "settle_holds": 1,
+    "restart_operations": 5,
+    "sweep_leases": 1,
+    "clean_executors": 1,
+}
 
 POLL_QUEUE_SECONDS = 0.05
 
@@ -168,3 +177,16 @@ def settle_holds() -> None:
 def restart_operations() -> None:
     """Go on with bulk operations whose chain of tasks was lost."""
     bulk.restart_stalled_operations()
+
+
+def sweep_leases() -> int:
+    """Take back jobs with a lapsed lease. Executors do it every few seconds; this is for when none of them does."""
+    return upkeep.rescue_lapsed()
+
+
+def clean_executors() -> list[int]:
+    """Kill this host's executors that do not answer, and forget on every host those that are long gone."""
+    lease = settings.QUEUEOPS.lease_seconds
+    killed = executors.kill_stuck_executors(silent_seconds=lease, stuck_seconds=STUCK_SECONDS)
+    executors.forget_silent_executors(silent_seconds=10 * lease)
+    return killed

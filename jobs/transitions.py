@@ -61,11 +61,16 @@ def _parameters(edge: str, moves: Sequence[Move], message: str) -> dict[str, Any
         "crash": int(transition.counts_crash),
         "deferral": int(transition.counts_deferral),
         "ids": [move.id for move in moves],
-        "tokens": [move.token for move in moves],
-        "delays": [move.delay_seconds for move in moves],
-        "codes": [move.error_code for move in moves],
-        "messages": [move.message for move in moves],
-        "results": [move.result for move in moves],
-        "data": [move.data for move in moves],
+        "tokens": _column([move.token for move in moves]),
+        "delays": _column([move.delay_seconds for move in moves]),
+        "codes": _column([move.error_code for move in moves]),
+        "messages": _column([move.message for move in moves]),
+        "results": _column([move.result for move in moves]),
+        "data": _column([move.data for move in moves]),
         "message": message,
     }
+
+
+def _column(values: list[Any]) -> list[Any] | None:
+    """An array parameter. unnest pads a null array with nulls, and writing out an array of nulls costs as any other."""
+    return values if any(value is not None for value in values) else None

@@ -31,6 +31,7 @@ LINGER_SECONDS = 0.02  # outcomes wait at most this long for company
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 TICK_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
+STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class ExecutorSettings:
     drain_grace_seconds: float
     listen: bool
     starved_share: float = 0.1
-    stuck_seconds: float = 30.0
+    stuck_seconds: float = STUCK_SECONDS
 
 
 class Executor:

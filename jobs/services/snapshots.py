@@ -38,6 +38,14 @@ class JobSnapshot:
     last_event: JobEvent | None
 
     @property
+    def eta(self) -> datetime | None:
+        """When a running job should end, if it goes on as it has; None without progress."""
+        job = self.job
+        if job.status != JobState.IN_PROGRESS or not job.progress or job.started_at is None:
+            return None
+        return job.started_at + (job.updated_at - job.started_at) * (100 / job.progress)
+
+    @property
     def cursor(self) -> int:
         return self.last_event.id if self.last_event else 0
 
