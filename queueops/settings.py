@@ -97,6 +97,9 @@ LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
+
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / ".static"
 WHITENOISE_USE_FINDERS = True  # no collectstatic step between a clone and a running admin
@@ -155,7 +158,7 @@ Q_CLUSTER = {
     "label": "House-keeping",
     "orm": "default",
     "broker_class": "jobs.cluster.SkipLockedBroker",
-    "workers": QUEUEOPS.workers,
+    "workers": QUEUEOPS.workers + 1,  # one sits in quarantine: docs/adr/0013
     "timeout": 240,
     "retry": 300,  # above timeout, or a task that is still running would be handed out again
     "poll": 1,
@@ -185,6 +188,10 @@ LOGGING = {
         "console": {"class": "logging.StreamHandler", "formatter": QUEUEOPS.log_format},
     },
     "root": {"handlers": ["console"], "level": QUEUEOPS.log_level},
-    # django-q2 tells of every process and task; at INFO it would drown what ours say.
-    "loggers": {"django-q": {"level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING"}},
+    "loggers": {
+        # Named here, it loses Django's own handler, which would write each line a second time.
+        "django": {"level": QUEUEOPS.log_level},
+        # django-q2 tells of every process and task; at INFO it would drown what ours say.
+        "django-q": {"level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING"},
+    },
 }

@@ -5,16 +5,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from urllib.parse import urlsplit
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.test import override_settings
+from django.urls import reverse
 from django.utils import timezone
 
 from jobs import demo
 from jobs.batch_report import GROUPS, duration_text, read_report
+from jobs.management.commands.seed_demo import Command as SeedDemo
 from jobs.models import Batch, Job
 from jobs.states import JobState
 from jobs.testing import drain
@@ -105,6 +108,14 @@ def test_a_report_groups_dead_letters_by_cause():
     assert report.line() == "[##########------]  62 %  5/8  completed 2  failed 3  waiting 3"
     assert [reason.line()[:20] for reason in report.reasons] == ["2 x not_found: HTTP ", "1 x other: yyyyyyyyyy"[:20]]
     assert all(len(reason.line()) < 200 for reason in report.reasons)
+
+
+def test_the_addresses_shown_at_the_end_are_those_of_the_admin():
+    batch_id = uuid4()
+    output = StringIO()
+    SeedDemo(stdout=output)._say_where_to_look(batch_id)
+    assert reverse("admin:jobs_batch_change", args=[batch_id]) in output.getvalue()
+    assert reverse("admin:jobs_deadletter_changelist") in output.getvalue()
 
 
 def test_every_state_is_in_one_group_of_a_report():
