@@ -79,7 +79,10 @@ TEMPLATES: list[dict[str, Any]] = [
 ]
 
 DATABASES = {
-    "default": database_settings(QUEUEOPS.database_url or EmbeddedServer(QUEUEOPS.data_dir).dsn()),
+    "default": database_settings(
+        QUEUEOPS.database_url or EmbeddedServer(QUEUEOPS.data_dir).dsn(),
+        prepare=QUEUEOPS.listen,  # one switch for what a pooler in transaction mode does not bear
+    ),
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

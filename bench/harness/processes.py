@@ -34,11 +34,11 @@ def cluster(
     """
     Run a cluster with so many general executors, ready when the block begins.
 
-    One worker of every cluster takes the one-slot quarantine seat and claims no ordinary job, so one more is started.
+    The quarantine worker that every cluster has beside them claims no ordinary job.
     """
     variables = {
         "DATABASE_URL": database_url,
-        "QUEUEOPS_WORKERS": str(executors + 1),
+        "QUEUEOPS_WORKERS": str(executors),
         "QUEUEOPS_DRAIN_GRACE_SECONDS": "0",
         **(environ or {}),
     }

@@ -131,8 +131,6 @@ class Executor:
         connection.ensure_connection()
         raw = connection.connection
         if self.settings.listen:
-            # A pooler that shares server connections between clients knows neither LISTEN nor prepared statements.
-            raw.prepare_threshold = 2
             raw.add_notify_handler(lambda note: self._hear(note.channel))
         with connection.cursor() as cursor:
             # The hot statements are known and served by indexes. Compiling them costs more than running them, and

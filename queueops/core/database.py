@@ -8,12 +8,16 @@ from queueops.core.errors import QueueOpsError
 MINIMUM_POSTGRES = 15
 
 
-def database_settings(url: str) -> dict[str, Any]:
+def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
     """
     Return Django's DATABASES entry for `postgresql://user:password@host:port/name?option=value`.
 
     CONN_MAX_AGE is 0 because under daphne a kept connection belongs to a thread that never comes
     back; the web process pools instead.
+
+    Args:
+        prepare: Plan hot statements once a connection. Not behind a pooler that hands each transaction to another
+            server connection.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
@@ -27,7 +31,12 @@ def database_settings(url: str) -> dict[str, Any]:
         "CONN_MAX_AGE": 0,
         # A pooler between us and the server may hand each transaction to another backend.
         "DISABLE_SERVER_SIDE_CURSORS": True,
-        "OPTIONS": {"connect_timeout": 5, "application_name": "queueops", **options},
+        "OPTIONS": {
+            "connect_timeout": 5,
+            "application_name": "queueops",
+            "prepare_threshold": 2 if prepare else None,
+            **options,
+        },
     }
 
 

@@ -150,13 +150,17 @@ class Environment:
     )
     listen: bool = setting(
         "Database",
-        "Wake up by LISTEN/NOTIFY. Turn it off behind PgBouncer in transaction mode; polling is enough.",
+        "Wake up by LISTEN/NOTIFY and prepare hot statements. Turn it off behind PgBouncer in transaction mode; "
+        "polling is enough.",
         parse.BOOLEAN,
         default=True,
     )
 
     workers: int = setting(
-        "Workers", "Worker processes of one `manage.py qcluster`.", parse.integer(1, 256), default=2
+        "Workers",
+        "Worker processes of one `manage.py qcluster`; one more runs jobs that crashed twice, one at a time.",
+        parse.integer(1, 256),
+        default=2,
     )
     executor_slots: int = setting(
         "Workers", "Jobs that one worker process carries out at once.", parse.integer(1, 10_000), default=200
@@ -193,9 +197,7 @@ class Environment:
     )
 
     max_job_mb: int = setting("Limits", "Largest payload of one job, in MB.", parse.integer(1, 64), default=2)
-    max_batch_jobs: int = setting(
-        "Limits", "Most jobs in one batch.", parse.integer(1, 1_000_000), default=100_000
-    )
+    max_batch_jobs: int = setting("Limits", "Most jobs in one batch.", parse.integer(1, 1_000_000), default=100_000)
     retention_days: int = setting(
         "Limits",
         "Finished jobs and their events are deleted after so many days.",
@@ -216,9 +218,7 @@ class Environment:
         default="tasks",
     )
 
-    sandbox_port: int = setting(
-        "Development", "Port of the local sandbox provider.", parse.PORT, default=8001
-    )
+    sandbox_port: int = setting("Development", "Port of the local sandbox provider.", parse.PORT, default=8001)
     allow_loopback_targets: bool = setting(
         "Development",
         "Handlers may call 127.0.0.1, for the sandbox. Refused in production.",
