@@ -62,7 +62,8 @@ def test_two_projects_with_work_get_claims_by_their_weights_to_within_a_turn_of_
 @pytest.mark.parametrize("wanted", [1, 7, 50])
 def test_claims_divide_by_weight_however_many_are_taken_at_once(wanted):
     weights = {"heavy": 10.0, "middle": 3.0, "light": 1.0}
-    turns, backlog, done = Turns(), Counter(dict.fromkeys(weights, 10_000)), Counter()
+    turns, backlog = Turns(), Counter(dict.fromkeys(weights, 10_000))
+    done: Counter[str] = Counter()
     for _ in range(1400 // wanted):
         done += claim(turns, backlog, weights, wanted)
     for project, weight in weights.items():

@@ -1,0 +1,139 @@
+"""What a failed attempt means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.classify import (
+    DEFAULT_REMEDY,
+    MAX_MESSAGE,
+    OUTAGE_REMEDY,
+    REMEDIES,
+    REMEDIES_BY_CODE,
+    Failure,
+    clean,
+    failure_of,
+    fingerprint,
+    is_outage,
+    is_retryable,
+)
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.registry import UnknownKind
+
+
+def failure(status: int | None = None, *, outcome="answered", code="x") -> Failure:
+    return Failure(code=code, error_class="E", message="m", outcome=outcome, status=status)
+
+
+@pytest.mark.parametrize(
+    ("given", "when_repeatable", "when_not"),
+    [
+        (failure(429), True, True),
+        (failure(408), True, False),
+        (failure(500), True, False),
+        (failure(502), True, False),
+        (failure(503), True, False),
+        (failure(599), True, False),
+        (failure(400), False, False),
+        (failure(401), False, False),
+        (failure(403), False, False),
+        (failure(404), False, False),
+        (failure(409), False, False),
+        (failure(302), False, False),
+        (failure(200), False, False),
+        (failure(outcome="not_sent", code="connect_failed"), True, True),
+        (failure(outcome="unknown", code="broken"), True, False),
+        (failure(outcome="unknown", code="timeout"), True, False),
+        (failure(outcome="unknown", code="handler_error"), True, False),
+        (failure(outcome="unknown", code="result_not_json"), False, False),
+        (failure(outcome="unknown", code="invalid_payload"), False, False),
+        (failure(outcome="refused", code="target_refused"), False, False),
+        (failure(429, outcome="refused"), False, False),
+        (failure(503, outcome="unknown"), True, False),
+    ],
+)
+def test_a_failure_is_retried_where_it_may_help_and_can_do_no_harm(given, when_repeatable, when_not):
+    assert is_retryable(given, repeatable=True) is when_repeatable
+    assert is_retryable(given, repeatable=False) is when_not
+
+
+def test_of_all_answers_only_a_429_lets_work_that_may_not_be_repeated_run_again():
+    assert [status for status in range(100, 600) if is_retryable(failure(status), repeatable=False)] == [429]
+
+
+@pytest.mark.parametrize(
+    ("given", "outage"),
+    [
+        (failure(500), True),
+        (failure(503), True),
+        (failure(429), False),
+        (failure(408), False),
+        (failure(404), False),
+        (failure(outcome="not_sent", code="connect_failed"), True),
+        (failure(outcome="not_sent", code="unknown_kind"), False),
+        (failure(outcome="unknown", code="timeout"), False),
+        (failure(outcome="refused"), False),
+    ],
+)
+def test_only_a_service_that_does_not_answer_or_breaks_speaks_for_an_outage(given, outage):
+    assert is_outage(given) is outage
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 429])
+def test_the_specified_statuses_have_their_own_remedy(status):
+    assert failure(status).remedy == REMEDIES[status] != DEFAULT_REMEDY
+
+
+def test_the_operator_is_told_what_to_do():
+    assert failure(503).remedy == OUTAGE_REMEDY
+    assert failure(outcome="unknown", code="timeout").remedy == REMEDIES_BY_CODE["timeout"]
+    assert failure(409).remedy == DEFAULT_REMEDY
+    # The status says more than the code.
+    assert failure(404, code="timeout").remedy == REMEDIES[404]
+
+
+def test_what_a_handler_raises_is_described():
+    error = ProviderError(
+        429, "slow\0 down", code="too_fast", retry_after=7, outcome="answered", details={"exception_class": "a.B"}
+    )
+    assert failure_of(error) == Failure(
+        "too_fast", "a.B", "slow\N{REPLACEMENT CHARACTER} down", "answered", 429, 7, {"exception_class": "a.B"}
+    )
+    assert failure_of(UnknownKind("gone")).code == "unknown_kind"
+    assert failure_of(UnknownKind("gone")).outcome == "not_sent"
+    assert failure_of(KeyError("x")) == Failure("handler_error", "builtins.KeyError", "KeyError: 'x'")
+
+
+@pytest.mark.parametrize("text", ["a\0b", "lone \udc80 surrogate", "x" * 5000])
+def test_a_message_can_be_stored(text):
+    cleaned = clean(text)
+    assert "\0" not in cleaned
+    assert len(cleaned.encode()) <= MAX_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("row 17 of sheet 'Q1' is locked", "row 4711 of sheet 'Q2' is locked"),
+        ("no such id 0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", "no such id 0190ffff-c3d4-7e5f-8a9b-0c1d2e3f4a5c"),
+        ("Timeout after 3.2 s", "timeout after 44.01 s"),
+        ('"a" is not "b"', '"c" is not ""'),
+    ],
+)
+def test_failures_with_one_cause_have_one_fingerprint(one, other):
+    first, second = (replace(failure(), message=message) for message in (one, other))
+    assert fingerprint("k", first) == fingerprint("k", second)
+
+
+def test_failures_with_different_causes_have_different_fingerprints():
+    base = failure()
+    others = [
+        fingerprint("k", base),
+        fingerprint("other.kind", base),
+        fingerprint("k", replace(base, code="y")),
+        fingerprint("k", replace(base, error_class="F")),
+        fingerprint("k", replace(base, message="another")),
+    ]
+    assert len(set(others)) == len(others)

@@ -1,0 +1,161 @@
+"""Declaring and finding handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from pydantic import BaseModel
+
+from jobs.handlers import registry
+from jobs.handlers.registry import (
+    Done,
+    JobCancelled,
+    RunningJob,
+    UnknownKind,
+    all_handlers,
+    close_handlers,
+    find_handler,
+    handler,
+    load_handlers,
+    on_close,
+)
+from jobs.models import new_id
+from jobs.states import CallType
+
+
+class Numbers(BaseModel):
+    count: int
+    where: str = "here"
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch) -> None:
+    for name in ("_handlers", "_aliases"):
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    monkeypatch.setattr(registry, "_closers", [])
+
+
+def declare(kind: str = "test.count", **options):
+    @handler(**{"kind": kind, "service": "test", "payload": Numbers, **options})
+    async def count(job: RunningJob[Numbers]) -> Done:
+        """Count."""
+        return Done(job.payload.count)
+
+    return count
+
+
+def test_a_handler_is_found_by_its_kind_with_safe_defaults():
+    function = declare()
+    found = find_handler("test.count")
+    assert found.function is function
+    assert (found.kind, found.description, found.is_async) == ("test.count", "Count.", True)
+    assert found.timeout == timedelta(seconds=60)
+    assert found.retry == "moderate"
+    assert found.call_type == CallType.WRITE
+    assert not found.is_repeatable(Numbers(count=1))
+
+
+def test_a_synchronous_function_is_known_as_one():
+    @handler(kind="test.sync", service="test", payload=Numbers)
+    def run(job: RunningJob[Numbers]) -> None: ...
+
+    assert not find_handler("test.sync").is_async
+
+
+def test_a_former_name_leads_to_the_handler_and_is_no_kind_of_its_own():
+    declare(aliases=("test.old", "older"))
+    assert find_handler("test.old") is find_handler("older") is find_handler("test.count")
+    kinds = [known.kind for known in all_handlers()]
+    assert "test.count" in kinds
+    assert "test.old" not in kinds
+    assert kinds == sorted(kinds)
+
+
+def test_a_kind_that_nobody_registered_is_refused_with_the_known_ones():
+    declare()
+    with pytest.raises(UnknownKind, match=r"test\.unknown") as caught:
+        find_handler("test.unknown")
+    assert "test.count" in str(caught.value)
+    assert (caught.value.code, caught.value.status) == ("unknown_kind", 422)
+
+
+@pytest.mark.parametrize("kind", ["", "Upper", "a..b", ".a", "a.", "a b", "a-b", "a\n", "x" * 101, "é"])
+def test_a_malformed_kind_stops_the_start(kind):
+    with pytest.raises(ImproperlyConfigured, match="lower-case"):
+        declare(kind)
+    with pytest.raises(ImproperlyConfigured, match="lower-case"):
+        declare("test.fine", aliases=(kind,))
+
+
+def test_two_handlers_of_one_kind_stop_the_start():
+    declare("test.count", aliases=("test.old",))
+    for kind in ("test.count", "test.old"):
+        with pytest.raises(ImproperlyConfigured, match="two handlers"):
+            declare(kind)
+        with pytest.raises(ImproperlyConfigured, match="two handlers"):
+            declare("test.other", aliases=(kind,))
+    with pytest.raises(UnknownKind):
+        find_handler("test.other")
+
+
+def test_what_depends_on_the_payload_is_asked_of_it():
+    declare(
+        service=lambda numbers: numbers.where,
+        cost=lambda numbers: numbers.count,
+        idempotent=lambda numbers: numbers.count == 0,
+    )
+    found = find_handler("test.count")
+    assert found.service_of(Numbers(count=3, where="there")) == "there"
+    assert found.estimated_cost(Numbers(count=3)) == 3
+    assert found.estimated_cost(Numbers(count=-3)) == 0
+    assert found.is_repeatable(Numbers(count=0))
+    assert not found.is_repeatable(Numbers(count=1))
+
+
+def test_a_handler_that_sends_the_effect_key_may_be_repeated():
+    declare(sends_effect_key=True)
+    assert find_handler("test.count").is_repeatable(Numbers(count=1))
+
+
+def test_our_own_and_the_applications_handlers_are_loaded():
+    load_handlers()
+    kinds = {known.kind for known in all_handlers()}
+    assert {"http.request", "queueops.webhook"} <= kinds
+
+
+def test_what_handlers_keep_open_is_closed():
+    closed = []
+
+    @on_close
+    async def close() -> None:
+        closed.append(True)
+
+    asyncio.run(close_handlers())
+    assert closed == [True]
+
+
+def running(notes: list[tuple[int, str]]) -> RunningJob[Numbers]:
+    return RunningJob(
+        id=new_id(), payload=Numbers(count=1), project="acme", user_id=None, effect_key="k", attempt=1,
+        report=lambda percent, message: notes.append((percent, message)),
+    )  # fmt: skip
+
+
+def test_progress_is_clipped_to_what_can_be_stored():
+    notes: list[tuple[int, str]] = []
+    job = running(notes)
+    job.progress(-5)
+    job.progress(50, "half")
+    job.progress(700, "x" * 600)
+    assert notes == [(0, ""), (50, "half"), (100, "x" * 500)]
+
+
+def test_a_synchronous_handler_ends_where_it_asks_whether_it_is_cancelled():
+    job = running([])
+    job.raise_if_cancelled()
+    job.cancelled.set()
+    with pytest.raises(JobCancelled):
+        job.raise_if_cancelled()

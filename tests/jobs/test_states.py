@@ -1,0 +1,164 @@
+"""The state machine: the table, the function that applies it, and the database's guard agree."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from jobs.guard import guard_sql
+from jobs.models import Job, JobEvent
+from jobs.states import LEGAL_MOVES, RUNNING, TERMINAL, TRANSITIONS, WAITING, JobState
+from jobs.transitions import Move, move_jobs
+from tests.factories import make_job
+
+S = JobState
+
+SPECIFIED: dict[JobState, set[JobState]] = {
+    S.QUEUED: {S.RATE_LIMITED, S.DISPATCHED, S.RETRIED},
+    S.RATE_LIMITED: {S.QUEUED, S.DISPATCHED, S.RETRIED},
+    S.DISPATCHED: {S.IN_PROGRESS, S.RETRIED, S.FAILED},
+    S.IN_PROGRESS: {S.RETRIED, S.COMPLETED, S.FAILED},
+    S.RETRIED: {S.QUEUED, S.RATE_LIMITED, S.DISPATCHED},
+    S.COMPLETED: set(),
+    S.FAILED: set(),
+    S.CANCELLED: set(),
+}
+
+# `dispatch` is the claim's: it gives the lease that move_jobs has none of.
+MOVABLE = sorted(TRANSITIONS.keys() - {"dispatch"})
+
+
+def move_of(edge: str, job: Job, *, token: int | None = None) -> Move:
+    delay = 60.0 if TRANSITIONS[edge].target == S.RETRIED else None
+    return Move(job.pk, token=job.fencing_token if token is None else token, delay_seconds=delay)
+
+
+def test_the_table_is_the_specifications():
+    specified = {(source, target) for source, targets in SPECIFIED.items() for target in targets}
+    ours = {(source, S.FAILED) for source in WAITING} | {(source, S.CANCELLED) for source in WAITING | RUNNING}
+    assert specified | ours == LEGAL_MOVES
+    assert set(JobState) == WAITING | RUNNING | TERMINAL
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", JobState)
+@pytest.mark.parametrize("edge", MOVABLE)
+def test_a_job_moves_only_along_an_edge_of_the_table(edge, state):
+    transition = TRANSITIONS[edge]
+    job = make_job(state=state)
+    logged = JobEvent.objects.filter(job_id=job.pk).count()
+    moved = move_jobs(edge, [move_of(edge, job)], message="why")
+    after = Job.objects.get(pk=job.pk)
+    events = list(JobEvent.objects.filter(job_id=job.pk).order_by("id"))[logged:]
+    if state not in transition.sources:
+        assert (moved, events) == (set(), [])
+        assert (after.status, after.updated_at) == (state, job.updated_at)
+        return
+    assert moved == {job.pk}
+    assert after.status == transition.target
+    assert [(event.event_type, event.from_status, event.to_status, event.message) for event in events] == [
+        ("state_change", state, transition.target, "why")
+    ]
+    assert after.retry_count - job.retry_count == int(transition.consumes_attempt)
+    assert after.crash_count - job.crash_count == int(transition.counts_crash)
+    assert after.deferral_count - job.deferral_count == int(transition.counts_deferral)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("edge", MOVABLE)
+def test_only_the_owner_of_the_lease_takes_an_edge_that_needs_it(edge):
+    transition = TRANSITIONS[edge]
+    for state in transition.sources:
+        job = make_job(state=state)
+        moved = move_jobs(edge, [move_of(edge, job, token=job.fencing_token + 1)])
+        assert moved == (set() if transition.needs_lease else {job.pk})
+        without_token = Move(job.pk, delay_seconds=60.0)
+        if transition.needs_lease:
+            assert move_jobs(edge, [without_token]) == set()
+
+
+def test_every_end_that_an_executor_reports_needs_its_lease():
+    assert {edge for edge, transition in TRANSITIONS.items() if transition.needs_lease} == {
+        "start", "complete", "retry", "hand_back", "fail",
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("source", JobState)
+@pytest.mark.parametrize("target", JobState)
+def test_the_database_refuses_every_move_that_is_not_in_the_table(source, target):
+    job = make_job(state=source)
+    update = """
+        UPDATE jobs_job SET status = %(target)s,
+               lease_expires_at = CASE WHEN %(target)s IN ('dispatched', 'in_progress') THEN now() END,
+               finished_at = CASE WHEN %(target)s IN ('completed', 'failed', 'cancelled') THEN now() END,
+               scheduled_at = CASE WHEN %(target)s = 'retried' THEN now() END
+         WHERE id = %(id)s
+    """
+
+    def write() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(update, {"target": target.value, "id": job.pk})
+
+    if source == target or (source, target) in LEGAL_MOVES:
+        write()
+        assert Job.objects.get(pk=job.pk).status == target
+    else:
+        with pytest.raises(IntegrityError, match="illegal transition") as caught:
+            write()
+        assert isinstance(caught.value.__cause__, psycopg.errors.CheckViolation)
+        assert caught.value.__cause__.diag.constraint_name == "jobs_job_legal_transition"
+        assert Job.objects.get(pk=job.pk).status == source
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", sorted(set(JobState) - {S.QUEUED}))
+def test_the_database_takes_no_job_that_does_not_begin_queued(state):
+    job = make_job()
+    job.pk = None
+    job.status = state
+    with pytest.raises(IntegrityError, match=r"\(new\) to"), transaction.atomic():
+        job.save(force_insert=True)
+
+
+@pytest.mark.django_db
+def test_the_installed_guard_is_the_tables():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT tgname, tgenabled, pg_get_triggerdef(oid) FROM pg_trigger"
+            " WHERE tgrelid = 'jobs_job'::regclass AND NOT tgisinternal"
+        )
+        installed = {name: (enabled, definition) for name, enabled, definition in cursor.fetchall()}
+    assert set(installed) == set(re.findall(r"TRIGGER (\w+) BEFORE", guard_sql()))
+    assert {enabled for enabled, _ in installed.values()} == {"O"}
+    definition = installed["jobs_job_legal_transition"][1]
+    words = re.findall(r"'(\w+)'", definition)
+    pairs = set(zip(words[::2], words[1::2], strict=True))
+    assert pairs == {(source.value, target.value) for source, target in LEGAL_MOVES}
+    assert pairs == set(re.findall(r"\('(\w+)', '(\w+)'\)", guard_sql()))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("jobs_job_lease_while_running", "lease_expires_at = now()"),
+        ("jobs_job_finished_when_terminal", "finished_at = now()"),
+        ("jobs_job_retried_has_a_time", "status = 'retried', scheduled_at = NULL"),
+        ("jobs_job_progress_percent", "progress = 101"),
+    ],
+)
+def test_a_row_can_not_contradict_its_state(name, columns):
+    job = make_job()
+    with pytest.raises(IntegrityError, match=name), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"UPDATE jobs_job SET {columns} WHERE id = %s", [job.pk])  # noqa: S608 (our own text)
+
+
+@pytest.mark.django_db
+def test_the_log_is_append_only():
+    make_job()
+    with pytest.raises(Exception, match="append-only"), transaction.atomic():
+        JobEvent.objects.update(message="rewritten")
