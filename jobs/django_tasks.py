@@ -25,7 +25,8 @@ from django_tasks.exceptions import TaskResultDoesNotExist
 from django_tasks.signals import task_enqueued
 
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services.submit import JobSpec, submit_job
+from jobs.services.prepare import JobSpec
+from jobs.services.submit import submit_job
 from jobs.states import RUNNING, EventType, JobState, Priority
 from queueops.tenancy.models import Project, project_id_rule
 
@@ -207,21 +208,23 @@ def find_task(path: str) -> Task[..., Any]:
     """
     Return the task of a dotted path.
 
-    The path may come from anybody who can submit jobs, so a module is imported only from an installed app.
+    The path may come from anybody who can submit jobs, and importing runs code: only the module `tasks` of an
+    installed app is imported, and what is below it.
 
     Raises:
         ValueError: It is not a task of a QueueOpsBackend.
     """
     module_name, _, name = path.rpartition(".")
     module = sys.modules.get(module_name)
-    if module is None and any(module_name.startswith(f"{app.name}.") for app in apps.get_app_configs()):
+    homes = {f"{app.name}.tasks" for app in apps.get_app_configs()}
+    if module is None and any(f"{module_name}.".startswith(f"{home}.") for home in homes):
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:
             raise ValueError(f"{path!r} cannot be imported: {error}") from None
     task = getattr(module, name, None)
     if not isinstance(task, Task) or task.module_path != path:
-        raise ValueError(f"{path!r} is not a task of an installed app")
+        raise ValueError(f"{path!r} is not a task, or its app is not installed")
     backend_of(task.backend)
     return task
 

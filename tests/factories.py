@@ -10,7 +10,8 @@ from django.db import connection
 
 from jobs.handlers.registry import find_handler
 from jobs.models import Batch, DeadLetter, Job, new_id
-from jobs.services.submit import JobSpec, PreparedJob, insert_prepared
+from jobs.services.prepare import JobSpec, PreparedJob
+from jobs.services.submit import insert_prepared
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Project

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from jobs.services.submit import MAX_DELAY_SECONDS
+from jobs.services.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
 
 Reason = Annotated[str, StringConstraints(max_length=500)]

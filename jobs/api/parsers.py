@@ -17,7 +17,7 @@ from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from jobs.services.submit import NUL_ESCAPE
+from jobs.services.prepare import NUL_ESCAPE
 from queueops.core.body_cap import too_large
 
 from .errors import IncompleteBody, InvalidInput, InvalidQuery, MalformedJSON, TooDeep

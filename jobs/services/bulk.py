@@ -26,8 +26,8 @@ from .bulk_actions import ACTIONS, BulkAction
 from .dead_letter_filter import DeadLetterFilter, parse_filter
 from .dead_letters import checked_spread
 from .errors import UnknownBatch, UnknownBulkOperation
+from .prepare import JobSpec, prepare_job
 from .results import clean_reason, required_reason
-from .submit import JobSpec, prepare_job
 
 BULK_CHUNK = 500
 STALLED_AFTER = timedelta(minutes=10)  # beyond the longest a task queue keeps a chunk waiting in good health

@@ -18,8 +18,9 @@ from queueops.core.sql import run_sql
 
 from . import audit
 from .errors import InvalidDelay
+from .prepare import MAX_DELAY_SECONDS, JobSpec, PreparedJob, prepare_job
 from .results import BulkResult, RequeueResult, clean_reason, distinct_ids, required_reason
-from .submit import MAX_DELAY_SECONDS, JobSpec, PreparedJob, insert_prepared, prepare_job
+from .submit import insert_prepared
 
 SLICE = 100  # dead letters in memory at once, as a payload may have megabytes
 

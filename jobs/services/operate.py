@@ -23,8 +23,8 @@ from queueops.core.sql import run_sql
 
 from . import audit
 from .errors import InvalidDelay
+from .prepare import MAX_DELAY_SECONDS
 from .results import BulkResult, clean_reason, distinct_ids, required_reason
-from .submit import MAX_DELAY_SECONDS
 
 
 @transaction.atomic

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jobs.models import Batch, Webhook, WebhookDelivery, new_id
 
-from .submit import JobSpec, insert_prepared, prepare_job
+from .prepare import JobSpec, prepare_job
+from .submit import insert_prepared
 
 KIND = "queueops.webhook"
 

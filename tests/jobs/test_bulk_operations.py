@@ -23,7 +23,7 @@ from jobs.services.errors import (
     UnknownBatch,
     UnknownBulkOperation,
 )
-from jobs.services.submit import InvalidJob
+from jobs.services.prepare import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs

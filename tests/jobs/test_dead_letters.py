@@ -15,8 +15,8 @@ from jobs.handlers.registry import find_handler
 from jobs.models import AuditEntry, Batch, DeadLetter, Job, JobEvent
 from jobs.services import dead_letters
 from jobs.services.errors import InvalidDelay, ReasonRequired
+from jobs.services.prepare import InvalidJob
 from jobs.services.snapshots import batch_counts, project_counts
-from jobs.services.submit import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from tests.factories import PAYLOAD, make_batch, make_dead_letter, make_dead_letters, make_jobs

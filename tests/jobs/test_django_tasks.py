@@ -3,9 +3,11 @@
 import asyncio
 import sys
 from datetime import timedelta
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from django.apps import apps
 from django.db import transaction
 from django.test import override_settings
 from django.utils import timezone
@@ -17,7 +19,8 @@ from jobs.handlers.django_task import _bounded
 from jobs.models import DeadLetter, Job
 from jobs.services.dead_letters import requeue_dead_letters
 from jobs.services.operate import cancel_jobs
-from jobs.services.submit import InvalidJob, JobSpec, submit_job
+from jobs.services.prepare import InvalidJob, JobSpec
+from jobs.services.submit import submit_job
 from jobs.testing import StillUnfinished, drain
 from tests.factories import make_project
 from tests.support.processes import manage, wait_for
@@ -159,6 +162,20 @@ def test_nothing_but_a_task_may_run(path):
     with pytest.raises(InvalidJob):
         submit_job(spec, project_id="acme", actor="key:test")
     assert "antigravity" not in sys.modules
+
+
+def test_a_module_beside_the_tasks_is_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "imported_app").mkdir()
+    for name in ("__init__", "scripts", "tasks"):
+        (tmp_path / f"imported_app/{name}.py").write_text(
+            "from django_tasks import task\n@task()\ndef work(): ...\n" if name != "__init__" else ""
+        )
+    monkeypatch.syspath_prepend(tmp_path)
+    # Installing it for real would load the admin and the handlers of all apps again.
+    monkeypatch.setattr(apps, "get_app_configs", lambda: [SimpleNamespace(name="imported_app")])
+    with pytest.raises(ValueError, match="not a task"):
+        find_task("imported_app.scripts.work")
+    assert find_task("imported_app.tasks.work").name == "work"
 
 
 @database

@@ -14,8 +14,9 @@ from jobs.api.parsers import digest_of, parse_object, read_document
 from jobs.api.schema import operation
 from jobs.api.serializers import EventSerializer, JobDetailSerializer, JobSerializer, job_answer, retry_after
 from jobs.models import Job, JobEvent
+from jobs.services.prepare import JobSpec, parse_spec
 from jobs.services.snapshots import job_snapshot
-from jobs.services.submit import JobSpec, parse_spec, submit_job
+from jobs.services.submit import submit_job
 
 from .base import READ, SUBMIT, ApiListView, ApiView
 

@@ -1,0 +1,158 @@
+"""What a producer asks for, checked before anything is stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
+
+import pydantic_core
+from django.conf import settings
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from jobs.handlers.registry import Handler, find_handler
+from jobs.models import RetryPolicy, new_id
+from jobs.states import Priority
+from queueops.core.errors import QueueOpsError
+
+MAX_DELAY_SECONDS = 366 * 24 * 3600
+
+# PostgreSQL's jsonb holds any Unicode text but NUL. An even number of backslashes before it is literal text.
+NUL_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+NO_NUL = r"^[^\x00]*$"
+
+
+class InvalidJob(QueueOpsError):
+    """The job is not valid."""
+
+    code = "invalid_job"
+    status = 422
+
+
+class PayloadTooLarge(QueueOpsError):
+    """The payload is too large."""
+
+    code = "payload_too_large"
+    status = 413
+    detail_fields = ("given_bytes", "limit_bytes")
+
+
+class JobSpec(BaseModel):
+    """What a producer asks for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: str = Field(description="Which handler carries it out.", max_length=100)
+    payload: dict[str, Any] = Field(default_factory=dict, description="Validated against the handler's schema.")
+    priority: Priority = Priority.NORMAL
+    user_id: UUID | None = Field(default=None, description="The end user on whose behalf the call is made.")
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(
+        default=None, description="Unique in the project: a second job with it is not created."
+    )
+    scheduled_at: AwareDatetime | None = Field(default=None, description="Not before this time.")
+    delay_seconds: float | None = Field(
+        default=None, ge=0, le=MAX_DELAY_SECONDS, description="Not before this many seconds from now."
+    )
+    expires_at: AwareDatetime | None = Field(default=None, description="Fails if it still waits at this time.")
+    retry_policy: str | None = Field(default=None, description="Instead of the handler's own.", max_length=40)
+    cost: int | None = Field(default=None, ge=0, le=2_000_000_000, description="Estimated units or tokens.")
+    model: str | None = Field(
+        default=None, max_length=100, pattern=NO_NUL, description="The service's model, where it has several."
+    )
+
+    @model_validator(mode="after")
+    def one_time(self) -> JobSpec:
+        if self.scheduled_at is not None and self.delay_seconds is not None:
+            raise ValueError("give scheduled_at or delay_seconds, not both")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedJob:
+    """A validated job, ready to insert."""
+
+    id: UUID
+    handler: Handler
+    spec: JobSpec
+    payload: str
+    service: str
+    cost: int
+    effect_key: str = ""
+    origin: UUID | None = None
+    delay_seconds: float | None = None
+
+
+def prepare_job(spec: JobSpec, **extra: Any) -> PreparedJob:
+    """
+    Validate one job against its handler's schema.
+
+    Args:
+        extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
+
+    Raises:
+        UnknownKind, InvalidJob, PayloadTooLarge
+    """
+    handler = find_handler(spec.kind)
+    try:
+        text = pydantic_core.to_json(spec.payload, inf_nan_mode="constants")
+        payload = handler.schema.validate_json(text)
+    except ValidationError as error:
+        raise InvalidJob(
+            f"The payload does not fit {spec.kind!r}.", fields=_field_errors(error, prefix="payload")
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidJob("The payload cannot be stored as JSON.", fields={"payload": [str(error)]}) from None
+    limit = settings.QUEUEOPS.max_job_mb * 1024 * 1024
+    if len(text) > limit:
+        raise PayloadTooLarge(
+            f"The payload has {len(text):,} bytes; at most {limit:,} fit. Put large content elsewhere and send a "
+            "reference, or split the job.",
+            given_bytes=len(text),
+            limit_bytes=limit,
+        )
+    if NUL_ESCAPE.search(text):
+        raise InvalidJob("The payload holds a NUL character.", fields={"payload": ["\\u0000 cannot be stored"]})
+    if spec.retry_policy is not None and spec.retry_policy not in _policy_names():
+        raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
+    cost = handler.estimated_cost(payload) if spec.cost is None else spec.cost
+    return PreparedJob(new_id(), handler, spec, text.decode(), handler.service_of(payload), cost, **extra)
+
+
+def parse_spec(line: bytes | str | Mapping[str, Any]) -> JobSpec:
+    """
+    Read one job from JSON text or parsed JSON.
+
+    Raises:
+        InvalidJob: With the path of each bad field.
+    """
+    try:
+        if isinstance(line, Mapping):
+            return JobSpec.model_validate(line)
+        return JobSpec.model_validate_json(line)
+    except ValidationError as error:
+        fields = _field_errors(error)
+        if list(fields) == [""]:
+            raise InvalidJob(f"Not a JSON object: {fields[''][0]}") from None
+        raise InvalidJob("The job is not valid.", fields=fields) from None
+
+
+def _field_errors(error: ValidationError, prefix: str = "") -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        path = ".".join([prefix, *map(str, item["loc"])] if prefix else map(str, item["loc"]))
+        found.setdefault(path, []).append(item["msg"])
+    return found
+
+
+def _policy_names() -> set[str]:
+    return set(RetryPolicy.objects.values_list("name", flat=True))
