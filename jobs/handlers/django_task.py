@@ -82,10 +82,10 @@ async def close() -> None:
 
 def _pool() -> ThreadPoolExecutor:
     # As many as jobs: asyncio's own pool has a handful, and a slow task would stand in the others' way.
-    return _threads.setdefault(
-        asyncio.get_running_loop(),
-        ThreadPoolExecutor(max_workers=settings.QUEUEOPS.executor_slots, thread_name_prefix="task"),
-    )
+    loop = asyncio.get_running_loop()
+    if loop not in _threads:
+        _threads[loop] = ThreadPoolExecutor(settings.QUEUEOPS.executor_slots, thread_name_prefix="task")
+    return _threads[loop]
 
 
 def _run_sync(job: RunningJob[DjangoTask], backend: QueueOpsBackend, task: Task[..., Any]) -> Done:

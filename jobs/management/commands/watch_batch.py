@@ -125,11 +125,9 @@ def _screen(report: BatchReport, *, worker_runs: bool) -> RenderableType:
         pace.append(f"{report.rate:.1f}/s")
     if report.left is not None:
         pace.append(f"{duration_text(report.left)} left")
-    parts: list[RenderableType] = [
-        ProgressBar(total=max(1, report.total), completed=report.finished, width=60),
-        Text("   ".join(pace)),
-        figures,
-    ]
+    head = Table.grid(padding=(0, 2))
+    head.add_row(ProgressBar(total=max(1, report.total), completed=report.finished, width=50), Text("   ".join(pace)))
+    parts: list[RenderableType] = [head, figures]
     if report.reasons:
         parts.append(Text("dead letters", style="dim"))
         parts += [Text(f"  {reason.line()}", overflow="ellipsis", no_wrap=True) for reason in report.reasons]
