@@ -42,17 +42,17 @@ def cluster(
         "QUEUEOPS_DRAIN_GRACE_SECONDS": "0",
         **(environ or {}),
     }
+    general = Executor.objects.filter(role=Executor.Role.GENERAL)
     with started(sys.executable, "manage.py", "qcluster", environ=variables) as process:
 
         def ready() -> bool:
             if not process.runs:
                 raise SystemExit(f"qcluster ended:\n{process.output}")
-            return Executor.objects.count() == executors + 1
+            return general.count() == executors
 
         wait_for(ready, seconds=START_SECONDS, what="every executor's registration")
-        general = Executor.objects.filter(role=Executor.Role.GENERAL).values_list("pid", flat=True)
         try:
-            yield Cluster(process.pid, list(general))
+            yield Cluster(process.pid, list(general.values_list("pid", flat=True)))
         finally:
             process.stop()
 

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +76,18 @@ def percentile(values: Sequence[float], share: float) -> float:
     """The value that `share` of all do not pass, by nearest rank."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1)]
+
+
+def commit_milliseconds(url: str, *, commits: int = 100) -> list[float]:
+    """Durations of commits that write one row: what the machine's disk charges at the moment, whatever is measured."""
+    taken = []
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS bench_commit (number int)")
+        for number in range(commits):
+            begun = time.monotonic()
+            connection.execute("INSERT INTO bench_commit VALUES (%s)", [number])
+            taken.append((time.monotonic() - begun) * 1000)
+    return taken
 
 
 def _commit() -> str:

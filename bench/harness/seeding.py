@@ -75,7 +75,7 @@ SELECT id, '{PROJECT}', 'bench.noop', 'bench', 'write', 'normal', %(status)s,
        at, at, ended, ended, ended, CASE WHEN ended IS NULL THEN 0 ELSE 100 END, 0
   FROM (SELECT number, at, CASE %(status)s WHEN 'completed' THEN at + interval '1 second' END AS ended,
                (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(number %% 4096), 3, '0')
-                || '8' || substr(md5(number::text), 1, 15))::uuid AS id
+                || '8' || substr(md5(%(status)s || number), 1, 15))::uuid AS id
           FROM (SELECT number, now() - %(oldest)s * interval '1 second'
                                      + number * (%(oldest)s * interval '1 second' / %(count)s) AS at
                   FROM generate_series(1, %(count)s) AS number) AS arrival) AS job
