@@ -6,9 +6,19 @@ from django.contrib.auth.models import Group, Permission
 from django.db import transaction
 
 SEEN = (
-    "job batch deadletter bulkoperation retrypolicy agingrule executor servicebreaker pauseswitch webhook"
-    " webhookdelivery auditentry"
-).split()
+    "job",
+    "batch",
+    "deadletter",
+    "bulkoperation",
+    "retrypolicy",
+    "agingrule",
+    "executor",
+    "servicebreaker",
+    "pauseswitch",
+    "webhook",
+    "webhookdelivery",
+    "auditentry",
+)
 
 VIEWER = frozenset({*(f"jobs.view_{model}" for model in SEEN), "tenancy.view_project"})
 OPERATOR = VIEWER | {

@@ -11,11 +11,11 @@ from django.urls import reverse_lazy
 
 
 def _allowed(permission: str) -> Callable[[HttpRequest], bool]:
-    return lambda request: request.user.has_perm(permission)  # type: ignore[union-attr]
+    return lambda request: request.user.has_perm(permission)
 
 
 def _superuser(request: HttpRequest) -> bool:
-    return bool(request.user.is_superuser)  # type: ignore[union-attr]
+    return bool(request.user.is_superuser)
 
 
 def _item(title: str, icon: str, screen: str, permission: str | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ NEWEST = 10_000  # entries; older ones are found by their target
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = ("when", "who", "action", "target", "project_id", "moved", "reason_shown")
+    list_display = ("when", "who", "action", "target", "of_project", "moved", "reason_shown")
     list_per_page = 50
     list_fullwidth = True
     show_full_result_count = False
@@ -61,6 +61,10 @@ class AuditEntryAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[mi
         name = getattr(entry, "username", None)
         return f"{name} ({entry.actor})" if name else entry.actor
 
+    @admin.display(description="project")
+    def of_project(self, entry: AuditEntry) -> str:
+        return entry.project_id or showing.NOTHING
+
     @admin.display(description="reason")
     def reason_shown(self, entry: AuditEntry) -> str:
         return entry.reason[:120]
@@ -77,4 +81,6 @@ class AuditEntryAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[mi
 def _json(value: Any) -> SafeString | str:
     if value is None:
         return showing.NOTHING
-    return format_html('<pre class="qo-json">{}</pre>', json.dumps(masked(value), indent=2, ensure_ascii=False)[:20_000])
+    return format_html(
+        '<pre class="qo-json">{}</pre>', json.dumps(masked(value), indent=2, ensure_ascii=False)[:20_000]
+    )

@@ -32,20 +32,26 @@ class BatchStateFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no t
         return [("open", "not ended"), ("paused", "paused"), ("ended", "ended")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Batch]) -> QuerySet[Batch]:
-        chosen = {"open": {"finished_at": None}, "paused": {"paused": True}, "ended": {"finished_at__isnull": False}}
+        chosen: dict[str, dict[str, Any]] = {
+            "open": {"finished_at": None},
+            "paused": {"paused": True},
+            "ended": {"finished_at__isnull": False},
+        }
         return queryset.filter(**chosen.get(self.value() or "", {}))
 
 
 @admin.register(Batch)
 class BatchAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = ("batch", "project_id", "state", "progress", "failed", "rate", "eta", "age")
+    list_display = ("batch", "of_project", "state", "progress", "failed", "rate", "eta", "age")
     list_filter = (BatchStateFilter, ProjectFilter, ("created_at", CreatedFilter))
     list_filter_submit = True
     list_fullwidth = True
     search_fields = ("pk",)
     search_help_text = "Batch id, in full"
-    actions = ("pause_selected", "resume_selected", "cancel_selected", "priority_selected", "retry_failed_selected")
-    actions_detail = ("pause", "resume", "cancel", "priority", "retry_failed")
+    empty_title = "No batches yet."
+    empty_hint = "Jobs that are submitted together appear here as one batch."
+    actions = ("pause_selected", "resume_selected", "priority_selected", "retry_failed_selected", "cancel_selected")
+    actions_detail = ("pause", "resume", "priority", "retry_failed", "cancel")
 
     pause_selected, pause = on_selected(PAUSE), on_one(PAUSE)
     resume_selected, resume = on_selected(RESUME), on_one(RESUME)
@@ -58,7 +64,7 @@ class BatchAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # ty
         return format_html("{} {}", batch.name, showing.short_id(batch.pk))
 
     @admin.display(description="project")
-    def project_id(self, batch: Batch) -> str:
+    def of_project(self, batch: Batch) -> str:
         return batch.project_id
 
     @admin.display(description="state")
@@ -110,7 +116,8 @@ class BatchAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # ty
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         """Only what can do something to a batch in this state."""
         offered = super().get_actions_detail(request, object_id)
-        batch = Batch.objects.filter(pk=as_uuid(str(object_id))).first()
+        identifier = as_uuid(str(object_id))
+        batch = Batch.objects.filter(pk=identifier).first() if identifier else None
         if batch is None:
             return []
         fitting = {"resume" if batch.paused else "pause"} if batch.finished_at is None or batch.paused else set()
@@ -124,13 +131,10 @@ class BatchAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # ty
 
 
 def batch_badge(batch: Batch) -> SafeString:
-    words, sign = ("ended", "check") if batch.finished_at else ("paused", "pause") if batch.paused else ("open", "play_arrow")
-    return format_html(
-        '<span class="qo-state qo-batch-{}"><span class="material-symbols-outlined" aria-hidden="true">{}</span>{}</span>',
-        words,
-        sign,
-        words,
+    words, sign = (
+        ("ended", "check") if batch.finished_at else ("paused", "pause") if batch.paused else ("open", "play_arrow")
     )
+    return showing.badge(f"qo-batch-{words}", sign, words)
 
 
 def progress_of(snapshot: BatchSnapshot) -> SafeString:
@@ -139,7 +143,9 @@ def progress_of(snapshot: BatchSnapshot) -> SafeString:
 
 
 def rate_of(batch: Batch) -> str:
-    return f"{batch.rate_per_second:,.1f} jobs/s" if batch.rate_per_second and not batch.finished_at else showing.NOTHING
+    return (
+        f"{batch.rate_per_second:,.1f} jobs/s" if batch.rate_per_second and not batch.finished_at else showing.NOTHING
+    )
 
 
 def _snapshot(batch: Batch) -> BatchSnapshot:

@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -86,9 +87,9 @@ def discard_matching(model_admin: Any, request: HttpRequest) -> HttpResponse:
     )
 
 
-def export_matching(model_admin: Any, request: HttpRequest, *, form: str) -> HttpResponse:
+def export_matching(model_admin: Any, request: HttpRequest, *, form: str) -> HttpResponseBase:
     """Open dead letters of the filter as a file, with their payloads as they are stored."""
-    if not request.user.has_perm("jobs.requeue_deadletter"):  # type: ignore[union-attr]  # the payloads are unmasked
+    if not request.user.has_perm("jobs.requeue_deadletter"):  # the payloads are unmasked
         raise PermissionDenied
     try:
         letters = wanted_by(request).letters()
@@ -116,8 +117,8 @@ def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "title": "Dead letters by cause",
         "groups": _groups(),
         "most_groups": MOST_GROUPS,
-        "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),  # type: ignore[union-attr]
-        "may_discard": request.user.has_perm("jobs.discard_deadletter"),  # type: ignore[union-attr]
+        "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),
+        "may_discard": request.user.has_perm("jobs.discard_deadletter"),
         "list_href": reverse("admin:jobs_deadletter_changelist"),
     }
     return TemplateResponse(request, "admin/jobs/deadletter/groups.html", context)
@@ -178,7 +179,7 @@ def _in_background(
     explains: str,
     overrides: bool = False,
 ) -> HttpResponse:
-    if not request.user.has_perm(permission):  # type: ignore[union-attr]
+    if not request.user.has_perm(permission):
         raise PermissionDenied
     try:
         wanted = wanted_by(request)

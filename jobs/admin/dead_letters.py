@@ -43,7 +43,7 @@ class ResolutionFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no t
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = ("letter", "project_id", "kind", "service", "error", "tries", "resolved", "age")
+    list_display = ("letter", "of_project", "kind", "service", "error", "tries", "resolved", "age")
     list_filter = (
         ResolutionFilter, ProjectFilter, KindFilter, ServiceFilter, ErrorCodeFilter, FingerprintFilter, BatchFilter,
         ("created_at", CreatedFilter),
@@ -54,6 +54,8 @@ class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin): 
     list_defer = ("payload", "attempts", "remediation")
     search_fields = ("pk",)
     search_help_text = "Dead letter or job id, in full"
+    empty_title = "Nothing has failed for good."
+    empty_hint = "Jobs whose retries are used up, or that a provider refuses, come here."
     actions = ("requeue_selected", "discard_selected")
     actions_detail = ("requeue", "edit", "discard")
 
@@ -66,14 +68,17 @@ class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin): 
         return showing.short_id(letter.pk)
 
     @admin.display(description="project")
-    def project_id(self, letter: DeadLetter) -> str:
+    def of_project(self, letter: DeadLetter) -> str:
         return letter.project_id
 
     @admin.display(description="error")
     def error(self, letter: DeadLetter) -> SafeString:
         message = masked_text(letter.error_message)
         return format_html(
-            '<strong>{}</strong> <span class="qo-cut" title="{}">{}</span>', letter.error_code, message[:500], message[:120]
+            '<strong>{}</strong> <span class="qo-cut" title="{}">{}</span>',
+            letter.error_code,
+            message[:500],
+            message[:120],
         )
 
     @admin.display(description="attempts")
@@ -116,8 +121,8 @@ class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin): 
         query = request.GET.copy()
         query.pop("before", None)
         shown = {
-            "may_requeue": request.user.has_perm(REQUEUE.permission),  # type: ignore[union-attr]
-            "may_discard": request.user.has_perm(DISCARD.permission),  # type: ignore[union-attr]
+            "may_requeue": request.user.has_perm(REQUEUE.permission),
+            "may_discard": request.user.has_perm(DISCARD.permission),
             "query": query.urlencode(),
             "shows_open": not query.get("resolution") and not query.get("q"),
         }
@@ -133,19 +138,15 @@ class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin): 
         return response
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        is_open = DeadLetter.objects.open().filter(pk=as_uuid(str(object_id))).exists()
-        return super().get_actions_detail(request, object_id) if is_open else []  # type: ignore[no-any-return]
+        identifier = as_uuid(str(object_id))
+        is_open = identifier is not None and DeadLetter.objects.open().filter(pk=identifier).exists()
+        return super().get_actions_detail(request, object_id) if is_open else []
 
 
 def resolution_badge(letter: DeadLetter) -> SafeString:
     words = letter.resolution or "open"
     sign = {"open": "error", "requeued": "replay", "discarded": "delete"}[words]
-    return format_html(
-        '<span class="qo-state qo-letter-{}"><span class="material-symbols-outlined" aria-hidden="true">{}</span>{}</span>',
-        words,
-        sign,
-        words,
-    )
+    return showing.badge(f"qo-letter-{words}", sign, words)
 
 
 def _page_of(letter: DeadLetter) -> dict[str, Any]:
@@ -178,7 +179,11 @@ def _page_of(letter: DeadLetter) -> dict[str, Any]:
         "message": masked_text(letter.error_message),
         "facts": [(label, value) for label, value in facts if value is not None],
         "attempts": [
-            {"at": one.get("at"), "message": masked_text(str(one.get("message") or "")), "data": pretty(one)[0]}
+            {
+                "at": str(one.get("at") or "")[:19].replace("T", " "),
+                "message": masked_text(str(one.get("message") or "")),
+                "data": pretty(one)[0],
+            }
             for one in attempts
             if isinstance(one, dict)
         ],

@@ -21,6 +21,8 @@ from .verbs import ReadOnlyMixin, VerbsMixin
 @admin.register(Executor)
 class ExecutorAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
     list_display = ("process", "role", "health", "busy", "heartbeat", "loop_lag", "leases_lost", "since")
+    empty_title = "No executor runs."
+    empty_hint = "Start one with: manage.py qcluster."
     list_fullwidth = True
     show_full_result_count = False
 
@@ -28,7 +30,7 @@ class ExecutorAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc
     def process(self, executor: Executor) -> str:
         return str(executor)
 
-    @display(description="health", label={"alive": "success", "draining": "warning", "silent": "danger"})
+    @display(description="health", label={"alive": "success", "draining": "warning", "silent": "danger"})  # type: ignore[untyped-decorator]
     def health(self, executor: Executor) -> str:
         return health_of(executor)
 
@@ -53,11 +55,13 @@ class ExecutorAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc
 @admin.register(ServiceBreaker)
 class ServiceBreakerAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
     list_display = ("service", "health", "failures", "open_since", "next_probe", "probes", "last_error_shown")
+    empty_title = "Every service answers."
+    empty_hint = "A service that stops answering appears here; its work waits unharmed."
     exclude = ("last_error",)
     readonly_fields = ("last_error_shown",)
     list_fullwidth = True
 
-    @display(description="state", label={"answers": "success", "does not answer": "danger"})
+    @display(description="state", label={"answers": "success", "does not answer": "danger"})  # type: ignore[untyped-decorator]
     def health(self, breaker: ServiceBreaker) -> str:
         return "does not answer" if breaker.opened_at else "answers"
 

@@ -22,7 +22,7 @@ READY = {"status": JobState.QUEUED, "scheduled_at": None, "held": False, "crash_
 
 def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """What templates/admin/index.html shows; nothing for people who may not see jobs."""
-    if not request.user.has_perm("jobs.view_job"):  # type: ignore[union-attr]
+    if not request.user.has_perm("jobs.view_job"):
         return context
     projects = _projects()
     executors = [health_of(executor) for executor in Executor.objects.all()]
@@ -32,9 +32,12 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     oldest = min((row["oldest"] for row in projects if row["oldest"]), default=None)
     return {
         **context,
+        "title": "Overview",
         "shows_work": True,
-        "verdict": _verdict(projects, executors, pauses, silent, dead),
-        "projects": [{**row, "oldest": showing.ago(row["oldest"]) if row["oldest"] else showing.NOTHING} for row in projects],
+        "verdict": _verdict(projects, executors, pauses=pauses, silent=silent, dead=dead),
+        "projects": [
+            {**row, "oldest": showing.ago(row["oldest"]) if row["oldest"] else showing.NOTHING} for row in projects
+        ],
         "states": [{"name": state.value, "badge": showing.state_badge(state)} for state in JobState],
         "dead": f"more than {MOST_COUNTED:,}" if dead > MOST_COUNTED else f"{dead:,}",
         "has_dead": bool(dead),
@@ -49,7 +52,7 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 def _projects() -> list[dict[str, Any]]:
     """The projects with the most unfinished work, their counts and their oldest ready job."""
     sums = {f"sum_{state}": Sum(state.value) for state in JobState}
-    counted = list(JobCount.objects.filter(batch_id=WHOLE_PROJECT).values("project_id").annotate(**sums))
+    counted: list[Any] = list(JobCount.objects.filter(batch_id=WHOLE_PROJECT).values("project_id").annotate(**sums))
 
     def unfinished(row: dict[str, Any]) -> int:
         return sum(row[f"sum_{state}"] for state in JobState if state not in TERMINAL)
@@ -65,7 +68,11 @@ def _projects() -> list[dict[str, Any]]:
             "unfinished": unfinished(row),
             "running": sum(row[f"sum_{state}"] for state in RUNNING),
             "counts": [
-                {"name": state.value, "count": row[f"sum_{state}"], "href": f"{jobs}?project={row['project_id']}&state={state}"}
+                {
+                    "name": state.value,
+                    "count": row[f"sum_{state}"],
+                    "href": f"{jobs}?project={row['project_id']}&state={state}",
+                }
                 for state in JobState
             ],
             "oldest": oldest.get(row["project_id"]),
@@ -91,6 +98,7 @@ def _oldest_ready(project_ids: list[str]) -> dict[str, Any]:
 def _verdict(
     projects: list[dict[str, Any]],
     executors: list[str],
+    *,
     pauses: list[PauseSwitch],
     silent: list[ServiceBreaker],
     dead: int,
@@ -102,7 +110,15 @@ def _verdict(
     if any(switch.scope == PauseSwitch.Scope.GLOBAL for switch in pauses):
         return {"tone": "warn", "text": "Everything is paused."}
     if silent:
-        return {"tone": "bad", "text": f"{', '.join(one.service for one in silent[:3])} does not answer; its work waits unharmed."}
+        return {
+            "tone": "bad",
+            "text": f"{', '.join(one.service for one in silent[:3])} does not answer; its work waits unharmed.",
+        }
     if dead:
         return {"tone": "warn", "text": "Work flows. Dead letters need a person."}
-    return {"tone": "good", "text": "Work flows." if waiting or any(row["running"] for row in projects) else "Nothing to do: the queue is empty."}
+    return {
+        "tone": "good",
+        "text": "Work flows."
+        if waiting or any(row["running"] for row in projects)
+        else "Nothing to do: the queue is empty.",
+    }

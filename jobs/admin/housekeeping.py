@@ -39,7 +39,7 @@ class SuperuserMixin:
     """No permission that could be granted opens these screens."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return bool(request.user.is_active and request.user.is_superuser)  # type: ignore[union-attr]
+        return bool(request.user.is_active and request.user.is_superuser)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.has_module_permission(request)
@@ -102,7 +102,7 @@ class FinishedTaskAdmin(ReadOnlyMixin, SuperuserMixin, VerbsMixin, ModelAdmin): 
         found: QuerySet[Any] = super().get_queryset(request).defer("args", "kwargs", "result")
         return found
 
-    @display(description="outcome", label={"done": "success", "failed": "danger"})
+    @display(description="outcome", label={"done": "success", "failed": "danger"})  # type: ignore[untyped-decorator]
     def outcome(self, task: Any) -> str:
         return "done" if task.success else "failed"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import QuerySet, Sum
@@ -16,20 +15,18 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 
 from jobs.aging import effective_priority
-from jobs.models import WHOLE_PROJECT, DeadLetter, Job, JobCount, PauseSwitch, ServiceBreaker
-from jobs.services.snapshots import aging_rules, job_snapshot
-from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
+from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch, ServiceBreaker
+from jobs.services.snapshots import aging_rules
+from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.tenancy.models import Project
 
 from . import showing
 from .filters import BatchFilter, KindFilter, PriorityFilter, ProjectFilter, StateFilter, UserFilter
+from .job_page import page_of
 from .job_verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
-from .masking import masked_text, pretty
 from .paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
-from .timeline import MOST_EVENTS, attempts_of, events_of, happenings_of, path_of
 from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
-MOST_RELATED = 50
 MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
 
 # What a partial index holds of a state, so that the planner may use it.
@@ -43,7 +40,17 @@ INDEXED_STATES: dict[str, dict[str, Any]] = {
 
 @admin.register(Job)
 class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = ("name", "kind", "project_id", "state", "priority_now", "progress_shown", "waits_for", "tries", "age")
+    list_display = (
+        "name",
+        "kind",
+        "of_project",
+        "state",
+        "priority_now",
+        "progress_shown",
+        "waits_for",
+        "tries",
+        "age",
+    )
     list_display_links = ("name",)
     list_filter = (
         StateFilter, KindFilter, PriorityFilter, ProjectFilter, UserFilter, BatchFilter, ("created_at", CreatedFilter),
@@ -54,9 +61,11 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type
     list_defer = ("payload", "result", "last_error_message")
     search_fields = ("pk",)  # shows the box; get_search_results decides what is looked up
     search_help_text = "Job id, batch id or idempotency key, in full"
-    actions = ("cancel_selected", "run_now_selected", "schedule_selected", "reset_selected", "priority_selected",
-               "requeue_selected")  # fmt: skip
-    actions_detail = ("cancel", "run_now", "schedule", "reset", "priority", "requeue")
+    empty_title = "No jobs yet."
+    empty_hint = "Work that producers submit through the API appears here."
+    actions = ("run_now_selected", "schedule_selected", "priority_selected", "requeue_selected", "reset_selected",
+               "cancel_selected")  # fmt: skip
+    actions_detail = ("run_now", "schedule", "priority", "requeue", "reset", "cancel")
 
     cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
     run_now_selected, run_now = on_selected(RUN_NOW), on_one(RUN_NOW)
@@ -70,7 +79,7 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type
         return showing.short_id(job.pk)
 
     @admin.display(description="project")
-    def project_id(self, job: Job) -> str:
+    def of_project(self, job: Job) -> str:
         return job.project_id
 
     @admin.display(description="state")
@@ -135,15 +144,15 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type
             # By id afterwards: with the order of the page the planner might walk the table for the key.
             ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
             return queryset.filter(pk__in=ids), False
-        if Job.objects.filter(pk=identifier).exists():
-            return queryset.filter(pk=identifier), False
-        return queryset.filter(pk__in=Job.objects.filter(batch_id=identifier).order_by().ids()[:WINDOW]), False
+        return queryset.filter(pk=identifier), False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         identifier = as_uuid(request.GET.get("q", ""))
         if request.method == "GET" and identifier and self.has_view_permission(request):
             if Job.objects.filter(pk=identifier).exists():
                 return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[identifier]))
+            if Batch.objects.filter(pk=identifier).exists():
+                return HttpResponseRedirect(f"{reverse('admin:jobs_job_changelist')}?batch_id={identifier}")
         chips = _state_chips(request) if self.has_view_permission(request) else []
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), "state_chips": chips})
         return response
@@ -152,7 +161,7 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         job = self.get_object(request, object_id) if as_uuid(object_id) else None
-        shown = _page_of(job) if job is not None and self.has_view_permission(request, job) else {}
+        shown = page_of(job) if job is not None and self.has_view_permission(request, job) else {}
         response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
         return response
 
@@ -160,6 +169,8 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type
         """Only what can do something to a job in this state."""
         offered = super().get_actions_detail(request, object_id)
         identifier = as_uuid(str(object_id))
+        if identifier is None:
+            return []
         status = Job.objects.filter(pk=identifier).values_list("status", flat=True).first()
         if status in WAITING:
             fitting = {"cancel", "run-now", "schedule", "priority"}
@@ -211,84 +222,3 @@ def _state_chips(request: HttpRequest) -> list[dict[str, Any]]:
             }
         )
     return chips
-
-
-def _page_of(job: Job) -> dict[str, Any]:
-    events = events_of(job)
-    snapshot = job_snapshot(job)
-    payload, payload_cut = pretty(job.payload)
-    result, result_cut = pretty(job.result)
-    return {
-        "title": f"Job …{str(job.pk)[-8:]}",
-        "subtitle": job.kind,
-        "job": job,
-        "snapshot": snapshot,
-        "badge": showing.state_badge(job.status),
-        "waiting_for": masked_text(snapshot.waiting_for or ""),
-        "is_running": job.status in RUNNING,
-        "has_ended": job.status in TERMINAL,
-        "progress_bar": showing.bar(job.progress),
-        "last_error": masked_text(job.last_error_message),
-        "path": path_of(job, events),
-        "happenings": happenings_of(events),
-        "more_events": len(events) == MOST_EVENTS,
-        "attempts": attempts_of(events),
-        "payload": payload,
-        "payload_cut": payload_cut,
-        "result": result if job.result is not None else "",
-        "result_cut": result_cut,
-        "facts": _facts(job),
-        "times": _times(job),
-        "related": _related(job),
-    }
-
-
-def _facts(job: Job) -> list[tuple[str, Any]]:
-    facts: list[tuple[str, Any]] = [
-        ("Id", job.pk),
-        ("Project", showing.link("tenancy_project", job.project_id, job.project_id)),
-        ("User", job.user_id),
-        ("Kind", job.kind),
-        ("Service", f"{job.service}, {job.call_type}"),
-        ("Model", job.model),
-        ("Cost", f"{job.cost:,} units"),
-        ("Priority", job.priority),
-        ("Retry policy", job.retry_policy_id or "the handler's"),
-        ("Retries", job.retry_count),
-        ("Crashes", job.crash_count),
-        ("Deferrals", f"{job.deferral_count} ({showing.duration(job.deferred_seconds)})" if job.deferral_count else 0),
-        ("Idempotency key", job.idempotency_key),
-        ("Effect key", job.effect_key),
-        ("Executor", job.executor),
-        ("Fencing token", job.fencing_token or None),
-    ]
-    return [(label, value) for label, value in facts if value is not None]
-
-
-def _times(job: Job) -> list[tuple[str, Any]]:
-    times = (
-        ("Created", job.created_at),
-        ("Age counts from", job.eligible_since),
-        ("Scheduled for", job.scheduled_at),
-        ("Expires", job.expires_at),
-        ("First attempt", job.first_attempt_at),
-        ("Started", job.started_at),
-        ("Lease until", job.lease_expires_at),
-        ("Finished", job.finished_at),
-    )
-    return [(label, showing.ago(moment)) for label, moment in times if moment is not None]
-
-
-def _related(job: Job) -> list[tuple[str, SafeString]]:
-    related: list[tuple[str, SafeString]] = []
-    if job.batch_id:
-        related.append(("Batch", showing.link("jobs_batch", job.batch_id)))
-    if job.origin_id:
-        related.append(("Requeued from", showing.link("jobs_job", job.origin_id)))
-    requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MOST_RELATED])
-    related += [("Requeued as", showing.link("jobs_job", newer)) for newer in sorted(requeues)]
-    letter = DeadLetter.objects.filter(job_id=job.pk).only("pk", "resolution").first()
-    if letter is not None:
-        words = f"{letter.resolution or 'open'}: see why and requeue"
-        related.append(("Dead letter", showing.link("jobs_deadletter", letter.pk, words)))
-    return related

@@ -61,7 +61,7 @@ class BulkOperationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin
     def action_shown(self, operation: BulkOperation) -> str:
         return words_of(operation)
 
-    @display(description="status", label=COLOURS)
+    @display(description="status", label=COLOURS)  # type: ignore[untyped-decorator]
     def status_shown(self, operation: BulkOperation) -> str:
         return operation.status
 
@@ -93,8 +93,10 @@ class BulkOperationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin
         return response
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        runs = BulkOperation.objects.filter(pk=as_uuid(str(object_id)), status="running").exists()
-        return super().get_actions_detail(request, object_id) if runs else []  # type: ignore[no-any-return]
+        identifier = as_uuid(str(object_id))
+        running = BulkOperation.objects.filter(status="running")
+        runs = identifier is not None and running.filter(pk=identifier).exists()
+        return super().get_actions_detail(request, object_id) if runs else []
 
 
 def words_of(operation: BulkOperation) -> str:

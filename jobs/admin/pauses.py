@@ -50,6 +50,8 @@ class PauseSwitchAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[m
     actions_list = ("pause_work",)
     actions_detail = ("resume",)
     list_before_template = "admin/jobs/pauseswitch/explained.html"
+    empty_title = "Nothing is paused."
+    empty_hint = "Pause a project, service, kind, batch or everything with the button above."
 
     resume_selected, resume = on_selected(RESUME), on_one(RESUME)
 
@@ -63,7 +65,7 @@ class PauseSwitchAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[m
 
     @action(description="Pause work…", url_path="pause", icon="pause")  # type: ignore[untyped-decorator]
     def pause_work(self, request: HttpRequest) -> HttpResponse:
-        if not request.user.has_perm(PERMISSION):  # type: ignore[union-attr]
+        if not request.user.has_perm(PERMISSION):
             raise PermissionDenied
         back = reverse("admin:jobs_pauseswitch_changelist")
         form = PauseForm(request.POST if request.method == "POST" else None)

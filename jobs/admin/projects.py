@@ -44,7 +44,8 @@ class ProjectAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc] 
     @admin.display(description="work")
     def work(self, project: Project) -> SafeString:
         return format_html(
-            '<a class="qo-link" href="{}?project={}">jobs</a> · <a class="qo-link" href="{}?project={}">dead letters</a>',
+            '<a class="qo-link" href="{}?project={}">jobs</a> ·'
+            ' <a class="qo-link" href="{}?project={}">dead letters</a>',
             reverse("admin:jobs_job_changelist"),
             project.pk,
             reverse("admin:jobs_deadletter_changelist"),
@@ -105,7 +106,7 @@ class IssueForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(ProducerKey)
 class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     form = IssueForm
-    list_display = ("prefix_shown", "project_id", "name", "scopes_shown", "state", "used", "expires")
+    list_display = ("prefix_shown", "of_project", "name", "scopes_shown", "state", "used", "expires")
     list_filter = (ProjectFilter,)
     fields = ("project", "name", "scopes", "expires_at")
     actions = ("revoke_selected",)
@@ -119,12 +120,16 @@ class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     def has_delete_permission(self, request: HttpRequest, obj: ProducerKey | None = None) -> bool:
         return False
 
-    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002 - Django's signature
-        return super().get_form(request, obj, change, **kwargs)
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        one_button = {"show_save_and_add_another": False, "show_save_and_continue": False}
+        response: HttpResponse = super().add_view(request, form_url, {**(extra_context or {}), **one_button})
+        return response
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         usable = ProducerKey.objects.filter(pk=object_id, revoked_at=None).exists()
-        return super().get_actions_detail(request, object_id) if usable else []  # type: ignore[no-any-return]
+        return super().get_actions_detail(request, object_id) if usable else []
 
     def save_model(self, request: HttpRequest, obj: ProducerKey, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         key, secret = ProducerKey.issue(
@@ -140,7 +145,9 @@ class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
         obj.pk, obj.prefix, obj.digest = key.pk, key.prefix, key.digest
         request.issued_secret = secret  # type: ignore[attr-defined]  # for response_add alone
 
-    def response_add(self, request: HttpRequest, obj: ProducerKey, post_url_continue: str | None = None) -> HttpResponse:
+    def response_add(
+        self, request: HttpRequest, obj: ProducerKey, post_url_continue: str | None = None
+    ) -> HttpResponse:
         return shown_once(
             self,
             request,
@@ -155,14 +162,14 @@ class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
         return format_html('<code class="qo-id">{}…</code>', key.prefix)
 
     @admin.display(description="project")
-    def project_id(self, key: ProducerKey) -> str:
+    def of_project(self, key: ProducerKey) -> str:
         return key.project_id
 
     @admin.display(description="scopes")
     def scopes_shown(self, key: ProducerKey) -> str:
         return ", ".join(key.scopes)
 
-    @display(description="state", label={"usable": "success", "revoked": "danger", "expired": "warning"})
+    @display(description="state", label={"usable": "success", "revoked": "danger", "expired": "warning"})  # type: ignore[untyped-decorator]
     def state(self, key: ProducerKey) -> str:
         if key.revoked_at:
             return "revoked"

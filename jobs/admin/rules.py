@@ -29,14 +29,15 @@ MOST_DELAYS = 10
 class AuditedMixin:
     """Saves a row and the audit entry that tells of it in the admin's one transaction."""
 
+    opts: Any
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        model = type(obj)
-        before = model._default_manager.filter(pk=obj.pk).first() if change else None
+        before = type(obj).objects.filter(pk=obj.pk).first() if change else None
         super().save_model(request, obj, form, change)  # type: ignore[misc]
         audit.record(
             actor=actor_of(request),
-            action=f"{'change' if change else 'add'}_{model._meta.model_name}",
-            target=f"{model._meta.verbose_name} {obj.pk}",
+            action=f"{'change' if change else 'add'}_{self.opts.model_name}",
+            target=f"{self.opts.verbose_name} {obj.pk}",
             before=self.audited(before) if before else None,
             after=self.audited(obj),
             project_id=getattr(obj, "project_id", "") or "",
@@ -59,19 +60,27 @@ class RetryPolicyForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(RetryPolicy)
 class RetryPolicyAdmin(AuditedMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
     form = RetryPolicyForm
-    list_display = ("name", "initial_seconds", "multiplier", "max_delay_seconds", "max_retries", "jitter", "window_seconds")
+    list_display = (
+        "name",
+        "initial_seconds",
+        "multiplier",
+        "max_delay_seconds",
+        "max_retries",
+        "jitter",
+        "window_seconds",
+    )
     change_form_outer_after_template = "admin/jobs/retrypolicy/delays.html"
     fieldsets = (
         (None, {"fields": ("name",)}),
         (
             "Delays",
             {
-                "fields": (("initial_seconds", "multiplier"), ("max_delay_seconds", "jitter")),
-                "description": "Retry n waits at most min(longest delay, first delay × multiplierⁿ). A longer"
+                "fields": ("initial_seconds", "multiplier", "max_delay_seconds", "jitter"),
+                "description": "Retry n waits at most min(longest delay, first delay * multiplier^n). A longer"
                 " Retry-After of the provider wins. A change counts from the next failure on.",
             },
         ),
-        ("Limits", {"fields": (("max_retries", "window_seconds"),), "description": "Whichever is reached first."}),
+        ("Limits", {"fields": ("max_retries", "window_seconds"), "description": "Whichever is reached first."}),
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: RetryPolicy | None = None) -> tuple[str, ...]:
@@ -96,7 +105,7 @@ class AgingRuleForm(forms.ModelForm):  # type: ignore[type-arg]
         base, cap, first = given.get("base"), given.get("cap"), given.get("first_score")
         if base is not None and cap is not None and cap < base:
             faults["cap"] = "The cap cannot be below the base."
-        if None not in (base, cap, first) and not base <= first <= cap:
+        if base is not None and cap is not None and first is not None and not base <= first <= cap:
             faults["first_score"] = "Between the base and the cap."
         if (given.get("first_after_seconds") is None) != (first is None):
             faults.setdefault("first_score", "Give both the first threshold and its score, or neither.")
@@ -124,16 +133,25 @@ class AgingRuleForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(AgingRule)
 class AgingRuleAdmin(AuditedMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
     form = AgingRuleForm
-    list_display = ("tier", "base", "first_after_seconds", "first_score", "step_seconds", "cap", "promote_after_seconds", "promote_to")
+    list_display = (
+        "tier",
+        "base",
+        "first_after_seconds",
+        "first_score",
+        "step_seconds",
+        "cap",
+        "promote_after_seconds",
+        "promote_to",
+    )
     readonly_fields = ("tier",)
     list_after_template = "admin/jobs/agingrule/scores.html"
     change_form_outer_after_template = "admin/jobs/agingrule/scores.html"
     fieldsets = (
-        (None, {"fields": (("tier", "base", "cap"),)}),
+        (None, {"fields": ("tier", "base", "cap")}),
         (
             "Growth with waiting",
             {
-                "fields": (("first_after_seconds", "first_score", "step_seconds"),),
+                "fields": ("first_after_seconds", "first_score", "step_seconds"),
                 "description": "A job that has waited this long gets the first score, then one point more with each"
                 " step. The highest score is claimed first; a change counts from the next claim on.",
             },
@@ -141,7 +159,7 @@ class AgingRuleAdmin(AuditedMixin, ModelAdmin):  # type: ignore[misc]  # unfold 
         (
             "Promotion",
             {
-                "fields": (("promote_after_seconds", "promote_to"),),
+                "fields": ("promote_after_seconds", "promote_to"),
                 "description": "From then on it counts as a job of the other tier that began to wait at that moment.",
             },
         ),
@@ -160,7 +178,9 @@ class AgingRuleAdmin(AuditedMixin, ModelAdmin):  # type: ignore[misc]  # unfold 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **_scores()})
+        response: HttpResponse = super().change_view(
+            request, object_id, form_url, {**(extra_context or {}), **_scores()}
+        )
         return response
 
 
@@ -181,7 +201,10 @@ def _scores() -> dict[str, Any]:
     rules = aging_rules()
     tiers = [tier for tier in Priority if tier in rules]
     rows = [
-        {"age": duration(minutes * 60) if minutes else "new", "scores": [effective_priority(tier, minutes * 60, rules) for tier in tiers]}
+        {
+            "age": duration(minutes * 60) if minutes else "new",
+            "scores": [effective_priority(tier, minutes * 60, rules) for tier in tiers],
+        }
         for minutes in AGES_MINUTES
     ]
     return {"score_tiers": tiers, "score_rows": rows}

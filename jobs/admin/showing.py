@@ -11,13 +11,24 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-NOTHING = "–"
+NOTHING = "-"
+MOST_UNITS = 2
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def state_badge(state: str) -> SafeString:
     """The state in words, with a sign and a colour: never the colour alone."""
     return SafeString(render_to_string(f"partials/job_state/{state}.html").strip())
+
+
+def badge(tone: str, sign: str, words: str) -> SafeString:
+    """A badge like a state's. `tone` is a class of admin.css, `sign` a Material symbol."""
+    return format_html(
+        '<span class="qo-state {}"><span class="material-symbols-outlined" aria-hidden="true">{}</span>{}</span>',
+        tone,
+        sign,
+        words,
+    )
 
 
 def duration(given: timedelta | float) -> str:
@@ -32,7 +43,7 @@ def duration(given: timedelta | float) -> str:
             left %= size
         elif parts:
             break
-        if len(parts) == 2:
+        if len(parts) == MOST_UNITS:
             break
     return ("-" if seconds < 0 else "") + " ".join(parts)
 
@@ -43,10 +54,8 @@ def ago(moment: datetime | None) -> SafeString | str:
         return NOTHING
     seconds = (timezone.now() - moment).total_seconds()
     if abs(seconds) < 1:
-        words = "now"
-    else:
-        words = f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
-    return _time(moment, words)
+        return _time(moment, "now")
+    return _time(moment, f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}")
 
 
 def age(moment: datetime) -> SafeString:

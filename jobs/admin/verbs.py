@@ -121,7 +121,7 @@ def ask_or_act(
     Raises:
         PermissionDenied: However the request got here.
     """
-    if not request.user.has_perm(verb.permission):  # type: ignore[union-attr]
+    if not request.user.has_perm(verb.permission):
         raise PermissionDenied
     chosen = list(rows)
     confirmed = request.method == "POST" and "confirmed" in request.POST
@@ -142,6 +142,7 @@ def ask_or_act(
         form=form,
         explains=verb.explains,
         overrides=verb.overrides,
+        button=f"Yes, {verb.label.lower()}" if verb.overrides else verb.label,
         applying=applying,
         left_alone=len(chosen) - applying,
         done=verb.done,
@@ -154,9 +155,7 @@ def ask_or_act(
     )
 
 
-def ask(
-    model_admin: Any, request: HttpRequest, *, title: str, form: forms.Form, **context: Any
-) -> TemplateResponse:
+def ask(model_admin: Any, request: HttpRequest, *, title: str, form: forms.Form, **context: Any) -> TemplateResponse:
     """The page that says what will happen and asks for what the action needs."""
     shared = model_admin.admin_site.each_context(request)
     return TemplateResponse(
@@ -171,7 +170,9 @@ def show_error(form: forms.Form, error: QueueOpsError) -> None:
     form.add_error(None, error.message)
     for field, faults in error.fields.items():
         for fault in faults:
-            form.add_error(field if field in form.fields else None, fault if field in form.fields else f"{field}: {fault}")
+            form.add_error(
+                field if field in form.fields else None, fault if field in form.fields else f"{field}: {fault}"
+            )
 
 
 def report(request: HttpRequest, verb: Verb, outcome: Outcome) -> None:
@@ -200,7 +201,7 @@ class VerbsMixin:
 
 def _is_allowed(request: HttpRequest, method: Any) -> bool:
     needs = getattr(method, "needs", None)
-    return needs is not None and request.user.has_perm(needs)  # type: ignore[union-attr]
+    return needs is not None and request.user.has_perm(needs)
 
 
 class ReadOnlyMixin:

@@ -20,5 +20,5 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg, misc]  #
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[type-arg, misc]
+class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
     pass

@@ -1,0 +1,99 @@
+"""What the page of one job shows."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.utils.safestring import SafeString
+
+from jobs.models import DeadLetter, Job
+from jobs.services.snapshots import job_snapshot
+from jobs.states import RUNNING, TERMINAL
+
+from . import showing
+from .masking import masked_text, pretty
+from .timeline import MOST_EVENTS, attempts_of, events_of, happenings_of, path_of
+
+MOST_RELATED = 50
+
+
+def page_of(job: Job) -> dict[str, Any]:
+    events = events_of(job)
+    snapshot = job_snapshot(job)
+    payload, payload_cut = pretty(job.payload)
+    result, result_cut = pretty(job.result)
+    return {
+        "title": f"Job …{str(job.pk)[-8:]}",
+        "subtitle": job.kind,
+        "job": job,
+        "snapshot": snapshot,
+        "badge": showing.state_badge(job.status),
+        "waiting_for": masked_text(snapshot.waiting_for or ""),
+        "is_running": job.status in RUNNING,
+        "has_ended": job.status in TERMINAL,
+        "progress_bar": showing.bar(job.progress),
+        "last_error": masked_text(job.last_error_message),
+        "path": path_of(job, events),
+        "happenings": happenings_of(events),
+        "more_events": len(events) == MOST_EVENTS,
+        "attempts": attempts_of(events),
+        "payload": payload,
+        "payload_cut": payload_cut,
+        "result": result if job.result is not None else "",
+        "result_cut": result_cut,
+        "facts": _facts(job),
+        "times": _times(job),
+        "related": _related(job),
+    }
+
+
+def _facts(job: Job) -> list[tuple[str, Any]]:
+    facts: list[tuple[str, Any]] = [
+        ("Id", job.pk),
+        ("Project", showing.link("tenancy_project", job.project_id, job.project_id)),
+        ("User", job.user_id),
+        ("Kind", job.kind),
+        ("Service", f"{job.service}, {job.call_type}"),
+        ("Model", job.model),
+        ("Cost", f"{job.cost:,} units"),
+        ("Priority", job.priority),
+        ("Retry policy", job.retry_policy_id or "the handler's"),
+        ("Retries", job.retry_count),
+        ("Crashes", job.crash_count),
+        ("Deferrals", f"{job.deferral_count} ({showing.duration(job.deferred_seconds)})" if job.deferral_count else 0),
+        ("Idempotency key", job.idempotency_key),
+        ("Effect key", job.effect_key),
+        ("Executor", job.executor),
+        ("Fencing token", job.fencing_token or None),
+    ]
+    return [(label, value) for label, value in facts if value is not None]
+
+
+def _times(job: Job) -> list[tuple[str, Any]]:
+    times = (
+        ("Created", job.created_at),
+        ("Age counts from", job.eligible_since),
+        ("Scheduled for", job.scheduled_at),
+        ("Expires", job.expires_at),
+        ("First attempt", job.first_attempt_at),
+        ("Started", job.started_at),
+        ("Lease until", job.lease_expires_at),
+        ("Finished", job.finished_at),
+    )
+    return [(label, showing.ago(moment)) for label, moment in times if moment is not None]
+
+
+def _related(job: Job) -> list[tuple[str, SafeString]]:
+    related: list[tuple[str, SafeString]] = []
+    if job.batch_id:
+        related.append(("Batch", showing.link("jobs_batch", job.batch_id)))
+    if job.origin_id:
+        related.append(("Requeued from", showing.link("jobs_job", job.origin_id)))
+    requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MOST_RELATED])
+    related += [("Requeued as", showing.link("jobs_job", newer)) for newer in sorted(requeues)]
+    letter = DeadLetter.objects.filter(job_id=job.pk).only("pk", "resolution").first()
+    if letter is not None:
+        words = f"{letter.resolution or 'open'}: see why and requeue"
+        related.append(("Dead letter", showing.link("jobs_deadletter", letter.pk, words)))
+    return related
