@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from queueops.core.sql import run_sql
+from queueops.core.sql import nullable, plain_array, run_sql
 
 from .states import TRANSITIONS
 
@@ -60,17 +60,12 @@ def _parameters(edge: str, moves: Sequence[Move], message: str) -> dict[str, Any
         "attempt": int(transition.consumes_attempt),
         "crash": int(transition.counts_crash),
         "deferral": int(transition.counts_deferral),
-        "ids": [move.id for move in moves],
-        "tokens": _column([move.token for move in moves]),
-        "delays": _column([move.delay_seconds for move in moves]),
-        "codes": _column([move.error_code for move in moves]),
-        "messages": _column([move.message for move in moves]),
-        "results": _column([move.result for move in moves]),
-        "data": _column([move.data for move in moves]),
+        "ids": plain_array([move.id for move in moves]),
+        "tokens": plain_array([move.token for move in moves]),
+        "delays": plain_array([move.delay_seconds for move in moves]),
+        "codes": nullable([move.error_code for move in moves]),
+        "messages": nullable([move.message for move in moves]),
+        "results": nullable([move.result for move in moves]),
+        "data": nullable([move.data for move in moves]),
         "message": message,
     }
-
-
-def _column(values: list[Any]) -> list[Any] | None:
-    """An array parameter. unnest pads a null array with nulls, and writing out an array of nulls costs as any other."""
-    return values if any(value is not None for value in values) else None

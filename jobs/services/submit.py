@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -15,11 +14,12 @@ from django.db import transaction
 from jobs.models import Batch, Job
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
-from queueops.core.sql import run_sql
+from queueops.core.sql import nullable, plain_array, run_sql
 
 from .prepare import JobSpec, PreparedJob, parse_spec, prepare_job
 
-CHUNK = 2000  # rows of one INSERT: enough to amortise the round trip, little enough to stay in memory
+CHUNK = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
+CHUNK_BYTES = 8_000_000  # of payloads, likewise; PostgreSQL takes no parameter of 1 GB
 MAX_LISTED_ERRORS = 1000
 
 
@@ -170,25 +170,33 @@ def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, bat
             "batch": batch.pk if batch else None,
             "held": batch.paused if batch else False,
             "submitted_by": actor,
-            "ids": [job.id for job in jobs],
-            "kinds": [job.handler.kind for job in jobs],
-            "services": [job.service for job in jobs],
-            "models": [job.spec.model for job in jobs],
-            "call_types": [job.handler.call_type.value for job in jobs],
-            "costs": [job.cost for job in jobs],
-            "priorities": [job.spec.priority.value for job in jobs],
-            "payloads": [job.payload for job in jobs],
-            "user_ids": [job.spec.user_id for job in jobs],
-            "idempotency_keys": [job.spec.idempotency_key for job in jobs],
-            "effect_keys": [job.effect_key or str(job.id) for job in jobs],
-            "retry_policies": [job.spec.retry_policy for job in jobs],
-            "scheduled_ats": [job.spec.scheduled_at for job in jobs],
-            "delays": [job.spec.delay_seconds if job.delay_seconds is None else job.delay_seconds for job in jobs],
-            "expires_ats": [job.spec.expires_at for job in jobs],
-            "origins": [job.origin for job in jobs],
+            "ids": plain_array([job.id for job in jobs]),
+            "kinds": _one_for_all([job.handler.kind for job in jobs]),
+            "services": _one_for_all([job.service for job in jobs]),
+            "models": nullable([job.spec.model for job in jobs]),
+            "call_types": _one_for_all([job.handler.call_type.value for job in jobs]),
+            "costs": _one_for_all([job.cost for job in jobs]),
+            "priorities": _one_for_all([job.spec.priority.value for job in jobs]),
+            "payloads": f"[{','.join([job.payload for job in jobs])}]",
+            "user_ids": plain_array([job.spec.user_id for job in jobs]),
+            "idempotency_keys": nullable([job.spec.idempotency_key for job in jobs]),
+            "effect_keys": nullable([job.effect_key or None for job in jobs]),
+            "retry_policies": nullable([job.spec.retry_policy for job in jobs]),
+            "scheduled_ats": nullable([job.spec.scheduled_at for job in jobs]),
+            "delays": plain_array([_delay(job) for job in jobs]),
+            "expires_ats": nullable([job.spec.expires_at for job in jobs]),
+            "origins": plain_array([job.origin for job in jobs]),
         },
     )
-    return {row[0] for row in rows}
+    return {job.id for job in jobs} - {row[0] for row in rows}
+
+
+def _one_for_all(values: list[Any]) -> list[Any]:
+    return values[:1] if len(set(values)) == 1 else values
+
+
+def _delay(job: PreparedJob) -> float | None:
+    return job.spec.delay_seconds if job.delay_seconds is None else job.delay_seconds
 
 
 class _Intake:
@@ -201,13 +209,23 @@ class _Intake:
         self.errors: list[LineError] = []
 
     def chunks(self, lines: Iterable[bytes | str | Mapping[str, Any]]) -> Iterator[list[tuple[int, PreparedJob]]]:
-        numbered = ((number, line) for number, line in enumerate(lines, 1) if not _is_blank(line))
-        while chunk := list(islice(numbered, CHUNK)):
-            self.seen += len(chunk)
-            limit = settings.QUEUEOPS.max_batch_jobs
+        limit = settings.QUEUEOPS.max_batch_jobs
+        chunk: list[tuple[int, PreparedJob]] = []
+        size = 0
+        for number, line in enumerate(lines, 1):
+            if _is_blank(line):
+                continue
+            self.seen += 1
             if self.seen > limit:
                 raise TooManyJobs(f"A batch takes at most {limit:,} jobs; split it.", given=self.seen, limit=limit)
-            yield [(number, job) for number, line in chunk if (job := self._prepare(number, line))]
+            if job := self._prepare(number, line):
+                chunk.append((number, job))
+                size += len(job.payload)
+            if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+        if chunk:
+            yield chunk
 
     def _prepare(self, number: int, line: bytes | str | Mapping[str, Any]) -> PreparedJob | None:
         try:

@@ -1,31 +1,36 @@
 -- Insert jobs as queued, log and count them in the same statement.
 --
--- params  project, batch, submitted_by, held: the same for all; the rest parallel arrays, one entry a job:
---         ids, kinds, services, models, call_types, costs, priorities, payloads (JSON as text), user_ids,
---         idempotency_keys, effect_keys, retry_policies, scheduled_ats, delays (seconds; instead of scheduled_ats),
---         expires_ats, origins
+-- params  project, batch, submitted_by, held: the same for all;
+--         ids, user_ids, scheduled_ats, delays (seconds; instead of scheduled_ats), expires_ats, origins,
+--         idempotency_keys, effect_keys (null: the job's id), models, retry_policies: parallel arrays, one entry a job,
+--         or null where every entry is; kinds, services, call_types, costs, priorities: likewise, or one entry for all;
+--         payloads: one JSON array, an element a job
 -- locks   none but those of the unique key: waits for another insert of the same key to end
 -- clock   now(): the transaction's start
--- returns the ids inserted; an id that is missing met a job with its idempotency key
+-- returns the ids that were not inserted, because a job with their idempotency key exists
 WITH given AS MATERIALIZED (
-    SELECT *, CASE WHEN coalesce(at, now() + delay * interval '1 second') > now()
-                   THEN coalesce(at, now() + delay * interval '1 second') END AS due
-      FROM unnest(
-        %(ids)s::uuid[], %(kinds)s::text[], %(services)s::text[], %(models)s::text[], %(call_types)s::text[],
-        %(costs)s::int[], %(priorities)s::text[], %(payloads)s::text[], %(user_ids)s::uuid[],
-        %(idempotency_keys)s::text[], %(effect_keys)s::text[], %(retry_policies)s::text[],
-        %(scheduled_ats)s::timestamptz[], %(delays)s::float8[], %(expires_ats)s::timestamptz[], %(origins)s::uuid[]
-      ) AS t (id, kind, service, model, call_type, cost, priority, payload, user_id, idempotency_key, effect_key,
-              retry_policy, at, delay, expires_at, origin)
+    SELECT id, payload, user_id, idempotency_key, effect_key, model, retry_policy, expires_at, origin,
+           coalesce(kind, (%(kinds)s::text[])[1]) AS kind, coalesce(service, (%(services)s::text[])[1]) AS service,
+           coalesce(call_type, (%(call_types)s::text[])[1]) AS call_type, coalesce(cost, (%(costs)s::int[])[1]) AS cost,
+           coalesce(priority, (%(priorities)s::text[])[1]) AS priority,
+           CASE WHEN coalesce(at, now() + delay * interval '1 second') > now()
+                THEN coalesce(at, now() + delay * interval '1 second') END AS due
+      FROM ROWS FROM (
+        unnest(%(ids)s::uuid[], %(kinds)s::text[], %(services)s::text[], %(models)s::text[], %(call_types)s::text[],
+               %(costs)s::int[], %(priorities)s::text[], %(user_ids)s::uuid[], %(idempotency_keys)s::text[],
+               %(effect_keys)s::text[], %(retry_policies)s::text[], %(scheduled_ats)s::timestamptz[],
+               %(delays)s::float8[], %(expires_ats)s::timestamptz[], %(origins)s::uuid[]),
+        jsonb_array_elements(%(payloads)s::jsonb)
+      ) AS t (id, kind, service, model, call_type, cost, priority, user_id, idempotency_key, effect_key, retry_policy,
+              at, delay, expires_at, origin, payload)
 ), added AS (
     INSERT INTO jobs_job (
            id, project_id, user_id, batch_id, kind, service, model, call_type, cost, priority, status, held, payload,
            idempotency_key, effect_key, retry_policy_id, scheduled_at, eligible_since, expires_at, origin_id)
     SELECT id, %(project)s::text, user_id, %(batch)s::uuid, kind, service, model, call_type, cost, priority, 'queued',
-           %(held)s::boolean OR EXISTS (SELECT FROM jobs_pauseswitch AS switch
-                                         WHERE (switch.scope = 'service' AND switch.key = given.service)
-                                            OR (switch.scope = 'kind' AND switch.key = given.kind)),
-           payload::jsonb, idempotency_key, effect_key, retry_policy, due, coalesce(due, now()),
+           %(held)s::boolean OR service = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope = 'service'))
+                             OR kind = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope = 'kind')),
+           payload, idempotency_key, coalesce(effect_key, id::text), retry_policy, due, coalesce(due, now()),
            expires_at, origin
       FROM given
         ON CONFLICT (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
@@ -44,4 +49,4 @@ WITH given AS MATERIALIZED (
      ORDER BY scope.batch_id
     ON CONFLICT (project_id, batch_id, shard) DO UPDATE SET queued = total.queued + excluded.queued
 )
-SELECT id FROM added
+SELECT id FROM given WHERE id NOT IN (SELECT id FROM added)

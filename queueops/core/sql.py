@@ -1,6 +1,6 @@
 """Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
@@ -46,3 +46,19 @@ def run_sql(package: str, name: str, parameters: Mapping[str, Any]) -> list[tupl
     with hot_cursor() as cursor:
         cursor.execute(load_sql(package, name).encode(), parameters)
         return cursor.fetchall()
+
+
+def nullable(values: Sequence[Any]) -> list[Any] | None:
+    """An array parameter; null when every entry is: unnest pads it, and an array of nulls costs as any other."""
+    return list(values) if any(value is not None for value in values) else None
+
+
+def plain_array(values: Sequence[Any]) -> str | None:
+    """
+    An array parameter of numbers or UUIDs as PostgreSQL writes it; null when every entry is.
+
+    psycopg examines each element for characters that need quoting; these have none.
+    """
+    if all(value is None for value in values):
+        return None
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
