@@ -40,10 +40,10 @@ format: $(READY) ## Format the code and apply the linter's safe fixes
 docs: $(READY) ## Write the generated documents again
 	$(BIN)/python manage.py write_docs
 
-bench: $(READY) ## Run the benchmarks, about a minute each
+bench: $(READY) ## Run the benchmarks, about a minute each; figures go to bench/results
 	@set -e; for script in bench/[a-z]*.py; do \
-		test -f "$$script" || { echo "no benchmarks yet"; exit 0; }; \
-		echo "== $$script"; $(BIN)/python -m "bench.$$(basename "$$script" .py)" $(ARGS); \
+		name=$$(basename "$$script" .py); \
+		$(BIN)/python -m "bench.$$name" --json "bench/results/$$name.json" $(ARGS); \
 	done
 
 soak: $(READY) ## Run the long forms of the fault tests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from uuid import uuid4
 
 from django.db import connection
@@ -35,7 +36,7 @@ def measure(session: Session) -> None:
         # In turns, so that a slow minute of the machine does not count against one depth.
         for pending in DEPTHS:
             name = f"depth_{pending}"
-            with session.databases.copy(name, lambda pending=pending: depth(pending=pending, finished=FINISHED)) as url:
+            with session.databases.copy(name, partial(depth, pending=pending, finished=FINISHED)) as url:
                 rates[pending].append(_drain_rate(url))
                 if number == 0 and pending != SHALLOW:
                     claims[pending] = _claim_milliseconds()

@@ -56,8 +56,7 @@ def _raw(session: Session) -> float:
     with session.databases.copy(f"batch_{JOBS}", lambda: one_batch(JOBS)) as url, ExitStack() as stack:
         command = [sys.executable, "-m", "bench.harness.raw_loop", url]
         loops = [
-            stack.enter_context(Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True))
-            for _ in range(PROCESSES)
+            stack.enter_context(Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True)) for _ in range(PROCESSES)
         ]
         for loop in loops:
             _line_of(loop)
@@ -76,14 +75,13 @@ def _raw(session: Session) -> float:
 
 
 def _tell(loop: Popen[str]) -> None:
-    assert loop.stdin is not None
-    loop.stdin.write("go\n")
-    loop.stdin.flush()
+    if loop.stdin is not None:
+        loop.stdin.write("go\n")
+        loop.stdin.flush()
 
 
 def _line_of(loop: Popen[str]) -> str:
-    assert loop.stdout is not None
-    if line := loop.stdout.readline():
+    if loop.stdout is not None and (line := loop.stdout.readline()):
         return line
     raise SystemExit("a raw loop ended too early")
 

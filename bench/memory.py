@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from bench.harness.http import post_batch, post_jobs
-from bench.harness.processes import cluster, memory_mb, wait_for, web
+from bench.harness.processes import cluster, memory_mb, web
 from bench.harness.seeding import PROJECT, issue_key, noop_lines, one_project
 from bench.harness.session import Session, run
 from jobs.models import Job
 from jobs.services.submit import submit_batch
 from jobs.states import JobState
+from tests.support.processes import wait_for
 
 IN_FLIGHT = 100
 HELD_SECONDS = 30

@@ -94,7 +94,7 @@ class Databases:
 
     def _run(self, statement: str, *names: str) -> None:
         with psycopg.connect(self.server_url, autocommit=True) as admin:
-            admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))  # type: ignore[arg-type]
+            admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 def _digest() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from http import HTTPStatus
 
 import aiohttp
 
@@ -42,5 +43,5 @@ async def post_jobs(address: str, key: str, *, requests: int, concurrency: int) 
 
 async def _expect_created(response: aiohttp.ClientResponse) -> None:
     text = await response.text()
-    if response.status != 201:
+    if response.status != HTTPStatus.CREATED:
         raise SystemExit(f"the API answered {response.status}: {text[:500]}")

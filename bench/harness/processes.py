@@ -28,9 +28,7 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(
-    database_url: str, *, executors: int = 2, environ: Mapping[str, str] | None = None
-) -> Iterator[Cluster]:
+def cluster(database_url: str, *, executors: int = 2, environ: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """
     Run a cluster with so many general executors, ready when the block begins.
 

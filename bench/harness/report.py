@@ -31,8 +31,8 @@ class Report:
 
     def metric(self, name: str, value: float, what: str, note: str = "", *, unit: str = "") -> None:
         """Add a figure to the JSON, and its row to the table."""
-        digits = 0 if abs(value) >= 1000 else 3 if abs(value) < 10 else 1
-        self.metrics[name] = round(value, digits) if digits else round(value)
+        self.metrics[name] = round(value, 3)
+        digits = max(0, 3 - len(f"{abs(value):.0f}"))  # three figures: the rest is noise
         self.figure(what, f"{value:,.{digits}f}{unit and ' ' + unit}", note)
 
     def show(self) -> None:

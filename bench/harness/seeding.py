@@ -49,7 +49,7 @@ def depth(*, pending: int, finished: int) -> None:
         )
         indexes = cursor.fetchall()
         for name, _ in indexes:
-            cursor.execute(f"DROP INDEX {name}")  # noqa: S608 - from the catalogue; built again below, in one go
+            cursor.execute(f"DROP INDEX {name}")  # built again below, in one go
         cursor.execute(_JOBS, {"count": finished, "status": "completed", "oldest": 2 * 3600})
         cursor.execute(_JOBS, {"count": pending, "status": "queued", "oldest": 600})
         for _, definition in indexes:
@@ -74,8 +74,8 @@ SELECT id, '{PROJECT}', 'bench.noop', 'bench', 'write', 'normal', %(status)s,
        jsonb_build_object('row', number, 'text', 'a value of ordinary length'), id::text, at,
        at, at, ended, ended, ended, CASE WHEN ended IS NULL THEN 0 ELSE 100 END, 0
   FROM (SELECT number, at, CASE %(status)s WHEN 'completed' THEN at + interval '1 second' END AS ended,
-               (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(number %% 4096), 3, '0')
-                || '8' || substr(md5(%(status)s || number), 1, 15))::uuid AS id
+               (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7'
+                || lpad(to_hex(number %% 4096), 3, '0') || '8' || substr(md5(%(status)s || number), 1, 15))::uuid AS id
           FROM (SELECT number, now() - %(oldest)s * interval '1 second'
                                      + number * (%(oldest)s * interval '1 second' / %(count)s) AS at
                   FROM generate_series(1, %(count)s) AS number) AS arrival) AS job
