@@ -88,7 +88,7 @@ def test_promotion_happens_once():
 
 
 @st.composite
-def any_rules(draw) -> dict[Priority, Rule]:
+def any_rules(draw: st.DrawFn) -> dict[Priority, Rule]:
     rules = {}
     for tier, base in zip(Priority, draw(st.permutations([1, 10, 100])), strict=True):
         rule = Rule(base=base, cap=base + draw(st.integers(0, 120)))
@@ -104,11 +104,11 @@ def any_rules(draw) -> dict[Priority, Rule]:
 
 def ages_of(rules: dict[Priority, Rule]) -> st.SearchStrategy[float]:
     """Ages near the boundaries of these rules, and others."""
-    marks = {0}
+    marks: set[float] = {0}
     for rule in rules.values():
         first, step, promoted = rule.first_after or 0, rule.step or 0, rule.promote_after or 0
         marks |= {first, first + step, first + 3 * step, promoted}
-        marks |= {promoted + int(other.first_after or 0) + int(other.step or 0) for other in rules.values()}
+        marks |= {promoted + (other.first_after or 0) + (other.step or 0) for other in rules.values()}
     near = st.tuples(st.sampled_from(sorted(marks)), st.sampled_from([-JUST_UNDER, 0.0, JUST_UNDER])).map(sum)
     return (near | st.integers(0, 10_000).map(float)).filter(lambda age: age >= 0)
 
