@@ -36,8 +36,15 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "handler_error": "The handler raised an unexpected error: a bug. Fix it, then requeue.",
     "task_error": "The task raised an exception: its traceback is with the attempts. Fix the cause, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
+    "result_not_stored": "The database refused the handler's result: a bug. The call was made.",
     "target_refused": "The target address may not be called. Check the URL.",
 }
+# In JSON as json.dumps writes it: NUL, or one surrogate without its pair; after an even number of backslashes.
+UNSTORABLE_ESCAPE = re.compile(
+    r"(?<!\\)((?:\\\\)*)(?:\\u0000"
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
 DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discard."
 
 
@@ -110,6 +117,11 @@ def fingerprint(kind: str, failure: Failure) -> str:
     message = re.sub(r"\"[^\"]*\"|'[^']*'|\b[0-9a-f]{8}[0-9a-f-]*\b|\d+", "#", failure.message.lower())
     text = f"{kind}\n{failure.code}\n{failure.error_class}\n{message}"
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def clean_json(text: str) -> str:
+    """JSON text that jsonb takes: without NUL and without half of a surrogate pair."""
+    return UNSTORABLE_ESCAPE.sub(r"\1\\ufffd", text)
 
 
 def _is_server_error(status: int | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import threading
@@ -16,10 +17,11 @@ from typing import Any
 from uuid import UUID
 
 import pydantic_core
+from django.conf import settings
 from django.db import close_old_connections
 from pydantic import ValidationError
 
-from jobs.classify import Failure, clean, failure_of
+from jobs.classify import Failure, clean, clean_json, failure_of
 from jobs.handlers.registry import Done, Handler, JobCancelled, RunningJob, close_handlers, find_handler
 from jobs.services.claim import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
@@ -156,10 +158,7 @@ class HandlerLoop:
         outcome: Outcome | None
         try:
             done = await self._call(run)
-            result = None
-            if done is not None and done.result is not None:
-                result = pydantic_core.to_json(done.result).decode()
-            outcome = Succeeded(run.job, run.service, result, self._elapsed_ms(run))
+            outcome = Succeeded(run.job, run.service, _stored_result(done), self._elapsed_ms(run))
         except asyncio.CancelledError:
             outcome = self._interrupted(run)
         except JobCancelled:
@@ -246,6 +245,17 @@ class HandlerLoop:
 
     def _elapsed_ms(self, run: _Run) -> float:
         return (time.monotonic() - run.begun) * 1000
+
+
+def _stored_result(done: Done | None) -> str | None:
+    """The result as JSON text; one too large to keep is replaced by a note, because the call has succeeded."""
+    if done is None or done.result is None:
+        return None
+    text = pydantic_core.to_json(done.result, inf_nan_mode="null")
+    limit = settings.QUEUEOPS.max_job_mb * 1024 * 1024
+    if len(text) > limit:
+        return json.dumps({"omitted": f"the result has {len(text)} bytes; at most {limit} are kept"})
+    return clean_json(text.decode())
 
 
 class _InvalidPayload(ValueError):

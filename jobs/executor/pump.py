@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    connection,
+    transaction,
+)
 
 from jobs.backoff import TEMPLATES
 from jobs.models import Executor as ExecutorRow
@@ -97,7 +105,10 @@ class Executor:
                 self._cycle()
                 self._wait()
             except (OperationalError, InterfaceError, psycopg.OperationalError) as error:
-                self._disconnected(error)
+                if isinstance(error.__cause__, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
+                    logger.warning("executor %s: %s; the cycle is repeated", self.id, str(error).strip())
+                else:
+                    self._disconnected(error)
             except DatabaseError:
                 logger.exception("executor %s: a statement failed; the cycle is repeated", self.id)
                 time.sleep(0.1)
@@ -181,21 +192,12 @@ class Executor:
             self._next["progress"] = now + PROGRESS_SECONDS
             outcomes, notes = self.loop.collect()
         if not self._stopping.is_set():
-            free += len(outcomes)
+            free += sum(outcome.job.id in self._owned for outcome in outcomes)
         claims = wants_work and free > 0
         if not outcomes and not notes and not claims:
             return
-        claimed: list[ClaimedJob] = []
         try:
-            # One commit for the end of one batch and the start of the next: commits are what a queue waits for.
-            with transaction.atomic():
-                lost = (
-                    finish.record_outcomes(outcomes, notes, policies=self._policies).lost
-                    if outcomes or notes
-                    else set()
-                )
-                if claims:
-                    claimed = self._claim(free)
+            lost, claimed = self._write(outcomes, notes, wanted=free if claims else 0)
         except Exception:
             self.loop.put_back(outcomes, notes)
             raise
@@ -209,6 +211,32 @@ class Executor:
         if claimed:
             self._owned.update((job.id, job) for job in claimed)
             self.loop.carry_out(claimed)
+
+    def _write(
+        self, outcomes: list[finish.Outcome], notes: list[finish.Progress], *, wanted: int
+    ) -> tuple[set[UUID], list[ClaimedJob]]:
+        """Flush and claim in one commit: commits are what a queue waits for. Returns the lost ids and the new jobs."""
+        try:
+            with transaction.atomic():
+                lost: set[UUID] = set()
+                if outcomes or notes:
+                    lost = finish.record_outcomes(outcomes, notes, policies=self._policies).lost
+                return lost, self._claim(wanted) if wanted else []
+        except (DataError, IntegrityError):
+            if not outcomes:
+                raise
+            logger.exception("executor %s: outcomes are written one by one, because together they fail", self.id)
+            return self._write_singly(outcomes), []
+
+    def _write_singly(self, outcomes: list[finish.Outcome]) -> set[UUID]:
+        """Write outcomes apart, so that one that cannot be stored fails alone and the others count."""
+        lost: set[UUID] = set()
+        for outcome in outcomes:
+            try:
+                lost |= finish.record_outcomes([outcome], policies=self._policies).lost
+            except (DataError, IntegrityError) as error:
+                lost |= finish.record_outcomes([finish.unstorable(outcome, error)], policies=self._policies).lost
+        return lost
 
     def _flush_is_due(self, *, claiming: bool) -> bool:
         waiting = self.loop.waiting_seconds

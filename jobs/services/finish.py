@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs import backoff
-from jobs.classify import Failure, fingerprint, is_outage, is_retryable
+from jobs.classify import Failure, clean, clean_json, fingerprint, is_outage, is_retryable
 from jobs.models import RetryPolicy, new_id
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
@@ -159,6 +159,12 @@ def bury(edge: str, failures: Mapping[UUID, tuple[str, Failure]], moves: Sequenc
     return moved
 
 
+def unstorable(outcome: Outcome, error: Exception) -> Failed:
+    """What to write instead of an outcome that the database refuses: the job fails, and says why."""
+    failure = Failure("result_not_stored", type(error).__name__, clean(str(error)), outcome="refused")
+    return Failed(outcome.job, "", "moderate", repeatable=False, failure=failure, duration_ms=0.0)
+
+
 def _write_failures(
     failed: Sequence[Failed], silent: set[str], policies: Mapping[str, backoff.Policy], flushed: Flushed
 ) -> None:
@@ -216,7 +222,7 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
         delay_seconds=delay_seconds,
         error_code=failure.code,
         message=failure.message,
-        data=json.dumps({name: value for name, value in facts.items() if value is not None}, default=str),
+        data=clean_json(json.dumps({name: value for name, value in facts.items() if value is not None}, default=str)),
     )
 
 

@@ -111,6 +111,7 @@ def apply_retention(*, days: int) -> dict[str, int]:
         deleted += chunk
         if chunk < RETENTION_CHUNK:
             break
+    run_sql("jobs", "fold_counts", {})
     answers, _ = IdempotencyRecord.objects.filter(created_at__lt=timezone.now() - KEEP_ANSWERS).delete()
     partitions = _drop_partitions(before.date()) if deleted < RETENTION_AT_ONCE else 0
     return {"jobs": deleted, "answers": answers, "partitions": partitions}

@@ -1,0 +1,29 @@
+-- Add the counters of backends that are gone to shard 0, so that their number does not grow with each connection.
+--
+-- params  none
+-- locks   the rows of gone backends, which nobody writes; a new backend with a gone one's pid waits and begins anew
+-- clock   none
+-- returns one row: how many rows were folded
+WITH gone AS (
+    DELETE FROM jobs_jobcount
+     WHERE shard <> 0 AND shard NOT IN (SELECT pid FROM pg_stat_activity)
+    RETURNING *
+), folded AS (
+    INSERT INTO jobs_jobcount AS total
+           (project_id, batch_id, shard, queued, rate_limited, dispatched, in_progress, retried, completed, failed, cancelled)
+    SELECT project_id, batch_id, 0, sum(queued), sum(rate_limited), sum(dispatched), sum(in_progress), sum(retried),
+           sum(completed), sum(failed), sum(cancelled)
+      FROM gone
+     GROUP BY project_id, batch_id
+     ORDER BY project_id, batch_id
+    ON CONFLICT (project_id, batch_id, shard) DO UPDATE
+       SET queued = total.queued + excluded.queued,
+           rate_limited = total.rate_limited + excluded.rate_limited,
+           dispatched = total.dispatched + excluded.dispatched,
+           in_progress = total.in_progress + excluded.in_progress,
+           retried = total.retried + excluded.retried,
+           completed = total.completed + excluded.completed,
+           failed = total.failed + excluded.failed,
+           cancelled = total.cancelled + excluded.cancelled
+)
+SELECT count(*) FROM gone
