@@ -19,9 +19,7 @@ def main() -> None:
     except QueueOpsError as error:
         sys.exit(error.message)
     except OperationalError as error:
-        sys.exit(
-            f"The database does not answer (DATABASE_URL says where it is): {' '.join(str(error).split())}"
-        )
+        sys.exit(f"The database does not answer (DATABASE_URL says where it is): {' '.join(str(error).split())}")
 
 
 if __name__ == "__main__":

@@ -79,11 +79,7 @@ def examine_database() -> Finding:
 
 
 def examine_durability() -> Finding:
-    lax = [
-        name
-        for name in ("fsync", "synchronous_commit", "full_page_writes")
-        if _scalar(f"SHOW {name}") == "off"
-    ]
+    lax = [name for name in ("fsync", "synchronous_commit", "full_page_writes") if _scalar(f"SHOW {name}") == "off"]
     if lax:
         names = ", ".join(lax)
         return Finding(
@@ -118,9 +114,7 @@ def examine_listen() -> Finding:
         return Finding("listen", Verdict.OK, "off; workers poll every "
                        f"{settings.QUEUEOPS.poll_seconds:g} s")  # fmt: skip
     parameters = connection.get_connection_params()
-    wanted = {
-        key: parameters[key] for key in ("host", "port", "user", "password", "dbname") if parameters.get(key)
-    }
+    wanted = {key: parameters[key] for key in ("host", "port", "user", "password", "dbname") if parameters.get(key)}
     with psycopg.connect(**wanted, autocommit=True) as listener:
         listener.execute("LISTEN queueops_doctor")
         with connection.cursor() as cursor:
@@ -137,9 +131,7 @@ def examine_listen() -> Finding:
 
 
 def examine_connections() -> Finding:
-    most = int(str(_scalar("SHOW max_connections"))) - int(
-        str(_scalar("SHOW superuser_reserved_connections"))
-    )
+    most = int(str(_scalar("SHOW max_connections"))) - int(str(_scalar("SHOW superuser_reserved_connections")))
     used = int(str(_scalar("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")))
     config = settings.QUEUEOPS
     needed = config.pool_size + config.workers * CONNECTIONS_PER_WORKER
@@ -188,9 +180,7 @@ def examine_executors() -> Finding:
         settings.QUEUEOPS.lease_seconds,
     )
     if not alive:
-        return Finding(
-            "executors", Verdict.WARN, "none alive", "Start workers: manage.py up, or manage.py qcluster."
-        )
+        return Finding("executors", Verdict.WARN, "none alive", "Start workers: manage.py up, or manage.py qcluster.")
     return Finding("executors", Verdict.OK, f"{alive} alive")
 
 

@@ -24,9 +24,7 @@ def settings_page() -> str:
     parts = [_HEAD]
     declared = sorted(declared_settings().values(), key=lambda item: item[0].section == "Development")
     for section, members in groupby(declared, key=lambda item: item[0].section):
-        parts.append(
-            f"## {section}\n\n| variable | default | must be | what it does |\n| --- | --- | --- | --- |"
-        )
+        parts.append(f"## {section}\n\n| variable | default | must be | what it does |\n| --- | --- | --- | --- |")
         parts += [_row(setting, default) for setting, default in members]
         parts.append("")
     return "\n".join(parts)

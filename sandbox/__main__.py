@@ -18,9 +18,7 @@ def _port(text: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sandbox", description=__doc__)
-    parser.add_argument(
-        "--port", type=_port, default=8001, help="0 takes a free one and prints it (default 8001)"
-    )
+    parser.add_argument("--port", type=_port, default=8001, help="0 takes a free one and prints it (default 8001)")
     port = parser.parse_args().port
     try:
         asyncio.run(serve(port))

@@ -49,9 +49,7 @@ async def turn_knobs(request: web.Request) -> web.Response:
 
 async def read_ledger(request: web.Request) -> web.Response:
     """Return calls in order of arrival, filtered, and the counters of all calls."""
-    refuse_unknown(
-        request, ("after", "limit", "method", "path", "status", "accepted", "effect_key", "provider")
-    )
+    refuse_unknown(request, ("after", "limit", "method", "path", "status", "accepted", "effect_key", "provider"))
     accepted = boolean(request, "accepted")
     query = request.query
 
@@ -66,9 +64,7 @@ async def read_ledger(request: web.Request) -> web.Response:
         )
 
     ledger = request.app[STATE].ledger
-    calls, following = ledger.page(
-        after=integer(request, "after", default=0), limit=limit(request), matches=matches
-    )
+    calls, following = ledger.page(after=integer(request, "after", default=0), limit=limit(request), matches=matches)
     return web.json_response({"calls": calls, "next_after": following, "counters": ledger.counters()})
 
 
@@ -91,9 +87,7 @@ async def read_effects(request: web.Request) -> web.Response:
     found = [{"name": name, "count": times} for name, times in counts.items() if times >= low]
     more = after + count < len(found)
     page = list(islice(found, after, after + count))
-    return web.json_response(
-        {"effects": page, "total": len(found), "next_after": after + count if more else None}
-    )
+    return web.json_response({"effects": page, "total": len(found), "next_after": after + count if more else None})
 
 
 async def reset(request: web.Request) -> web.Response:

@@ -109,9 +109,7 @@ class Gate:
                 return Fate(status, "error_rates", latency_seconds=latency)
             error_draw -= rate
         hides = is_write and apply_draw < knobs.apply_then_503_rate
-        return Fate(
-            cause="apply_then_503_rate" if hides else None, answers_503_after=hides, latency_seconds=latency
-        )
+        return Fate(cause="apply_then_503_rate" if hides else None, answers_503_after=hides, latency_seconds=latency)
 
     def _quota_wait(self) -> float:
         quota, now = self.knobs.quota, time.monotonic()

@@ -85,9 +85,7 @@ class Knobs(_Part):
     """All knobs; the defaults make a provider without faults."""
 
     seed: int = 0
-    latency: (
-        Annotated[FixedLatency | UniformLatency | LognormalLatency, Field(discriminator="mode")] | None
-    ) = None
+    latency: Annotated[FixedLatency | UniformLatency | LognormalLatency, Field(discriminator="mode")] | None = None
     error_rates: dict[ErrorStatus, Rate] = Field(default_factory=dict)
     quota: Quota | None = None
     retry_after: Literal["none", "seconds", "date", "garbage", "negative"] = "none"

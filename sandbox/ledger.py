@@ -119,6 +119,4 @@ class Ledger:
 
     def _matching(self, after: int, matches: Callable[[Call], bool]) -> Iterator[Call]:
         dropped = self._received - len(self._calls)
-        return (
-            call for call in itertools.islice(self._calls, max(after - dropped, 0), None) if matches(call)
-        )
+        return (call for call in itertools.islice(self._calls, max(after - dropped, 0), None) if matches(call))

@@ -10,9 +10,7 @@ MAX_LIMIT = 1_000
 def refuse_unknown(request: web.Request, known: Collection[str]) -> None:
     unknown = sorted(set(request.query) - set(known))
     if unknown:
-        raise web.HTTPBadRequest(
-            text=f"Unknown parameter {', '.join(unknown)}; known: {', '.join(sorted(known))}."
-        )
+        raise web.HTTPBadRequest(text=f"Unknown parameter {', '.join(unknown)}; known: {', '.join(sorted(known))}.")
 
 
 def integer(request: web.Request, name: str, *, default: int, low: int = 0, high: int = 2**53) -> int:

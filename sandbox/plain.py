@@ -56,9 +56,7 @@ async def list_rows(request: web.Request) -> web.Response:
     rows = request.app[STATE].plain_sheets.rows(request.match_info["sheet"])
     page = [{"row": row, "value": json.loads(value)} for row, value in rows[after : after + count]]
     more = after + count < len(rows)
-    return web.json_response(
-        {"rows": page, "total": len(rows), "next_after": after + count if more else None}
-    )
+    return web.json_response({"rows": page, "total": len(rows), "next_after": after + count if more else None})
 
 
 async def echo(request: web.Request) -> web.Response:

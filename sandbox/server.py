@@ -98,9 +98,7 @@ async def _through_the_gate(request: web.Request, handler: Handler) -> web.Strea
     return response
 
 
-async def _carry_out(
-    request: web.Request, handler: Handler, fate: Fate, *, html_429: bool
-) -> web.StreamResponse:
+async def _carry_out(request: web.Request, handler: Handler, fate: Fate, *, html_429: bool) -> web.StreamResponse:
     if fate.latency_seconds:
         await asyncio.sleep(fate.latency_seconds)
     if fate.status is not None:

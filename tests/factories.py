@@ -99,9 +99,7 @@ def make_dead_letters(count: int, **fields: Any) -> list[DeadLetter]:
     """
     shared = {"kind", "project", "payload", "batch_id", "service"}
     own = {field.name for field in DeadLetter._meta.get_fields()} - shared
-    jobs = make_jobs(
-        count, state=JobState.FAILED, **{name: value for name, value in fields.items() if name not in own}
-    )
+    jobs = make_jobs(count, state=JobState.FAILED, **{name: value for name, value in fields.items() if name not in own})
     letters = [
         DeadLetter(
             job=job,

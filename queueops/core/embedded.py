@@ -217,8 +217,7 @@ class EmbeddedServer:
     def _try_to_start(self) -> None:
         self._clear_stale_locks()
         options = (
-            f"-c listen_addresses='' -c unix_socket_directories='{self.socket_dir}'"
-            " -c unix_socket_permissions=0700"
+            f"-c listen_addresses='' -c unix_socket_directories='{self.socket_dir}' -c unix_socket_permissions=0700"
         )
         self._run(
             *("pg_ctl", "-W", "-D", str(self.cluster), "-l", str(self.log_file), "-o", options, "start"),

@@ -19,9 +19,7 @@ class QueueOpsError(Exception):
     status: ClassVar[int] = 400
     detail_fields: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(
-        self, message: str = "", *, fields: dict[str, list[str]] | None = None, **details: Any
-    ) -> None:
+    def __init__(self, message: str = "", *, fields: dict[str, list[str]] | None = None, **details: Any) -> None:
         unknown = set(details) - set(self.detail_fields)
         if unknown:
             raise TypeError(f"{type(self).__name__} has no detail {', '.join(sorted(unknown))}")

@@ -34,9 +34,7 @@ _REDIRECTS_OF_READS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_OF_WRITES = frozenset({307, 308})
 _FIRST_ERROR_STATUS = 400
 
-FailureReason = Literal[
-    "dns_failed", "tls_failed", "connect_timeout", "connect_failed", "timeout", "connection_broken"
-]
+FailureReason = Literal["dns_failed", "tls_failed", "connect_timeout", "connect_failed", "timeout", "connection_broken"]
 
 
 class OutboundFailed(QueueOpsError):

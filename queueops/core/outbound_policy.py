@@ -31,8 +31,7 @@ LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"
 
 # What an allow-list may lift: addresses of a private network, never of this machine or its cloud.
 PRIVATE: tuple[Network, ...] = tuple(
-    ip_network(text)
-    for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+    ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
 
 # Instance metadata outside the link-local range: Alibaba, Azure, AWS over IPv6.
@@ -141,9 +140,7 @@ class OutboundPolicy:
             return True
         if not any(ip in network for network in PRIVATE):
             return False
-        return host.rstrip(".").lower() in self.allowed_hosts or any(
-            ip in network for network in self.allowed_networks
-        )
+        return host.rstrip(".").lower() in self.allowed_hosts or any(ip in network for network in self.allowed_networks)
 
     def check(self, host: str, address: str) -> None:
         """

@@ -199,9 +199,9 @@ def test_an_operation_is_audited_when_it_starts_and_when_it_ends():
     run_to_the_end(operation)
     entries = AuditEntry.objects.order_by("id")
     assert list(entries.values_list("after__operation", "moved")) == [("start", 0), ("done", 12)]
-    assert {
-        (entry.actor, entry.action, entry.target, entry.reason, entry.project_id) for entry in entries
-    } == {(ACTOR, "bulk_discard_dead_letters", f"bulk operation {operation.pk}", "duplicates", "globex")}
+    assert {(entry.actor, entry.action, entry.target, entry.reason, entry.project_id) for entry in entries} == {
+        (ACTOR, "bulk_discard_dead_letters", f"bulk operation {operation.pk}", "duplicates", "globex")
+    }
 
 
 @pytest.mark.django_db
@@ -259,9 +259,7 @@ def test_ending_work_in_bulk_needs_a_reason():
 
 
 @pytest.mark.django_db
-def test_an_operation_is_handed_out_when_its_start_is_committed(
-    handed_out, django_capture_on_commit_callbacks
-):
+def test_an_operation_is_handed_out_when_its_start_is_committed(handed_out, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks(execute=True):
         operation = bulk.start_bulk_requeue({}, actor=ACTOR)
         assert handed_out == []

@@ -124,9 +124,7 @@ def test_four_operators_who_requeue_the_same_dead_letters_make_one_job_of_each()
 def test_an_edited_payload_and_priority_replace_the_old_ones():
     letter = make_dead_letter(cost=9)
     payload = {"method": "GET", "url": "http://127.0.0.1:9/edited"}
-    result = dead_letters.requeue_dead_letters(
-        [letter.pk], actor=ACTOR, payload=payload, priority=Priority.URGENT
-    )
+    result = dead_letters.requeue_dead_letters([letter.pk], actor=ACTOR, payload=payload, priority=Priority.URGENT)
     new = Job.objects.get(pk=result.moved[letter.pk])
     assert (new.payload, new.priority, new.cost) == (payload, "urgent", 1)
     assert new.effect_key == letter.job.effect_key
@@ -136,9 +134,7 @@ def test_an_edited_payload_and_priority_replace_the_old_ones():
 def test_an_edited_payload_that_the_handler_refuses_requeues_nothing():
     letters = make_dead_letters(2)
     with pytest.raises(InvalidJob) as caught:
-        dead_letters.requeue_dead_letters(
-            [letter.pk for letter in letters], actor=ACTOR, payload={"method": "GET"}
-        )
+        dead_letters.requeue_dead_letters([letter.pk for letter in letters], actor=ACTOR, payload={"method": "GET"})
     assert list(caught.value.fields) == ["payload.url"]
     assert DeadLetter.objects.open().count() == 2
     assert not Job.objects.filter(origin__isnull=False).exists()
@@ -156,9 +152,7 @@ def test_a_kind_that_no_handler_carries_out_is_left_alone():
 @pytest.mark.django_db
 def test_a_spread_requeue_starts_the_jobs_one_after_the_other():
     letters = make_dead_letters(4)
-    result = dead_letters.requeue_dead_letters(
-        [letter.pk for letter in letters], actor=ACTOR, spread_seconds=120
-    )
+    result = dead_letters.requeue_dead_letters([letter.pk for letter in letters], actor=ACTOR, spread_seconds=120)
     jobs = [Job.objects.get(pk=result.moved[letter.pk]) for letter in letters]
     assert jobs[0].scheduled_at is None
     assert all(job.scheduled_at == job.eligible_since for job in jobs[1:])
@@ -202,9 +196,7 @@ def test_a_batch_counts_a_requeued_item_once_as_its_latest_job():
 @pytest.mark.django_db
 def test_dead_letters_of_several_batches_and_projects_stay_where_they_belong():
     batches = [make_batch(), make_batch(project="globex"), None]
-    letters = [
-        make_dead_letter(batch=batch, project=batch.project_id if batch else "acme") for batch in batches
-    ]
+    letters = [make_dead_letter(batch=batch, project=batch.project_id if batch else "acme") for batch in batches]
     result = dead_letters.requeue_dead_letters([letter.pk for letter in letters], actor=ACTOR)
     for batch, letter in zip(batches, letters, strict=True):
         new = Job.objects.get(pk=result.moved[letter.pk])

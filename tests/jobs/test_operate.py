@@ -211,9 +211,7 @@ def test_counts_follow_operations():
 @pytest.mark.django_db(transaction=True)
 def test_executors_are_told_at_commit_that_running_jobs_were_taken_from_them():
     job = make_job(state=JobState.IN_PROGRESS)
-    with psycopg.connect(
-        **connection.get_connection_params() | {"cursor_factory": None}, autocommit=True
-    ) as listener:
+    with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": None}, autocommit=True) as listener:
         listener.execute("LISTEN queueops_cancel")
         with transaction.atomic():
             operate.cancel_jobs([job.pk], actor=ACTOR, reason="x")
@@ -232,9 +230,7 @@ def test_a_job_is_either_cancelled_or_completed_when_both_come_at_once():
     def cancel() -> None:
         start.wait(timeout=10)
         for job in reversed(jobs):
-            won.setdefault("cancelled", set()).update(
-                operate.cancel_jobs([job.pk], actor=ACTOR, reason="x").moved
-            )
+            won.setdefault("cancelled", set()).update(operate.cancel_jobs([job.pk], actor=ACTOR, reason="x").moved)
         connections.close_all()
 
     def complete() -> None:
@@ -266,8 +262,7 @@ def test_calls_over_the_same_jobs_in_opposite_orders_do_not_deadlock():
     def change(order: list[UUID], priorities: list[Priority]) -> None:
         start.wait(timeout=10)
         changed.extend(
-            len(operate.change_priority(order, priority=priority, actor=ACTOR).moved)
-            for priority in priorities
+            len(operate.change_priority(order, priority=priority, actor=ACTOR).moved) for priority in priorities
         )
         connections.close_all()
 

@@ -173,9 +173,7 @@ def test_no_job_stays_held_when_a_resume_comes_while_a_pause_still_holds():
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": None}) as blocker:
         blocker.execute("SELECT FROM jobs_job WHERE id = %s FOR UPDATE", [job.pk])
         pause = run(pauses.pause_batch)
-        wait_for(
-            lambda: sessions_waiting() == 1, what="a pause that has seen its switch and waits for the job"
-        )
+        wait_for(lambda: sessions_waiting() == 1, what="a pause that has seen its switch and waits for the job")
         resume = run(pauses.resume_batch)
         wait_for(lambda: sessions_waiting() == 2 or not resume.is_alive(), what="the resume")
         blocker.rollback()
@@ -187,8 +185,7 @@ def test_no_job_stays_held_when_a_resume_comes_while_a_pause_still_holds():
 def sessions_waiting() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         )
         [count] = cursor.fetchone()
     return int(count)

@@ -13,9 +13,7 @@ from tests.support.sample_app.handlers import greet
 
 def test_a_handler_runs_without_a_database():
     notes = []
-    done = run_handler(
-        "sample.greet", {"name": "Ada"}, on_progress=lambda percent, text: notes.append((percent, text))
-    )
+    done = run_handler("sample.greet", {"name": "Ada"}, on_progress=lambda percent, text: notes.append((percent, text)))
     assert done.result == {"greeting": "Hello Ada"}
     assert notes == [(50, "thinking")]
 

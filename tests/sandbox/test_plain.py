@@ -66,9 +66,7 @@ def test_a_body_that_is_no_json_writes_nothing(sandbox):
     assert sandbox.counters()["effects_applied"] == 0
 
 
-@pytest.mark.parametrize(
-    ("code", "status"), [("204", 204), ("418", 418), ("599", 599), ("600", 400), ("x", 400)]
-)
+@pytest.mark.parametrize(("code", "status"), [("204", 204), ("418", 418), ("599", 599), ("600", 400), ("x", 400)])
 def test_any_status_can_be_asked_for(sandbox, code, status):
     assert call(f"{sandbox.url}/plain/status/{code}", method="DELETE").status == status
 
@@ -101,9 +99,7 @@ def test_the_ledger_can_be_filtered_and_paged(sandbox):
     assert call(f"{sandbox.url}/_sandbox/ledger?limit=1&after=1").json()["next_after"] is None
 
 
-@pytest.mark.parametrize(
-    "query", ["limit=0", "limit=1001", "limit=-1", "after=x", "accepted=maybe", "colour=red"]
-)
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=-1", "after=x", "accepted=maybe", "colour=red"])
 def test_a_wrong_parameter_of_the_ledger_is_refused(sandbox, query):
     assert call(f"{sandbox.url}/_sandbox/ledger?{query}").status == 400
 
@@ -290,9 +286,7 @@ def test_the_same_seed_draws_the_same_delays(sandbox, latency):
 
 def test_sigterm_ends_the_sandbox_cleanly_while_calls_wait():
     command = [sys.executable, "-m", "sandbox", "--port", "0"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         running = Sandbox(process.stdout.readline().split()[-1], process.pid)
         running.turn(latency={"mode": "fixed", "milliseconds": 60_000})

@@ -58,9 +58,7 @@ class Sandbox:
         found: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
-            query = urlencode(
-                {name: _text(value) for name, value in filters.items()} | {"after": after, "limit": 1000}
-            )
+            query = urlencode({name: _text(value) for name, value in filters.items()} | {"after": after, "limit": 1000})
             page = self._ask("GET", f"{path}?{query}")
             found += page[field]
             after = page["next_after"]

@@ -19,9 +19,7 @@ class Command(BaseCommand):
         findings = list(examine())
         for finding in findings:
             colour = COLOURS[finding.verdict]
-            table.add_row(
-                f"[{colour}]{finding.verdict}[/]", finding.subject, finding.observation, finding.advice
-            )
+            table.add_row(f"[{colour}]{finding.verdict}[/]", finding.subject, finding.observation, finding.advice)
         Console().print(table)
         if any(finding.verdict is Verdict.FAIL for finding in findings):
             sys.exit(1)

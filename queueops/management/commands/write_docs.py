@@ -14,9 +14,7 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--check", action="store_true", help="Write nothing; fail if a page is out of date."
-        )
+        parser.add_argument("--check", action="store_true", help="Write nothing; fail if a page is out of date.")
 
     def handle(self, *args: Any, check: bool, **options: Any) -> None:
         autodiscover_modules("docs")
