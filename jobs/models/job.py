@@ -1,0 +1,233 @@
+"""Jobs, their batches, their log and their counts. jobs/sql/ writes the hot ones."""
+
+from __future__ import annotations
+
+import uuid
+from typing import ClassVar
+
+import uuid_utils.compat
+from django.db import models
+from django.db.models.functions import Now
+
+from jobs.querysets import BatchQuerySet, JobQuerySet
+from jobs.states import CallType, EventType, JobState, Priority
+from queueops.tenancy.models import Project
+
+from .policies import RetryPolicy
+
+WHOLE_PROJECT = uuid.UUID(int=0)  # the `batch_id` under which JobCount keeps a project's total
+
+
+def new_id() -> uuid.UUID:
+    """A UUIDv7: unique without asking the database, and ordered by time, so new rows share index pages."""
+    return uuid_utils.compat.uuid7()
+
+
+class Batch(models.Model):
+    """Jobs submitted together. Its counts live in JobCount; rate and finished_at are set by upkeep."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    project = models.ForeignKey(Project, models.PROTECT, related_name="batches")
+    name = models.CharField(max_length=200, blank=True)
+    total = models.PositiveIntegerField(default=0)
+    paused = models.BooleanField(default=False, db_default=False)
+    submitted_by = models.CharField(max_length=100)
+    rate_per_second = models.FloatField(null=True, help_text="Jobs finished per second, smoothed.")
+    sampled_at = models.DateTimeField(null=True)
+    sampled_finished = models.PositiveIntegerField(default=0, db_default=0)
+    created_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    objects = BatchQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "batches"
+        indexes: ClassVar = [
+            models.Index(fields=["project", "-created_at"], name="jobs_batch_project_idx"),
+            models.Index(fields=["id"], name="jobs_batch_open_idx", condition=models.Q(finished_at=None)),
+        ]
+
+    def __str__(self) -> str:
+        return self.name or str(self.id)
+
+
+class Job(models.Model):
+    """One request to be carried out. Its status is written by jobs/transitions.py alone."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    project = models.ForeignKey(Project, models.PROTECT, db_index=False)
+    user_id = models.UUIDField(null=True, blank=True)
+    batch = models.ForeignKey(Batch, models.PROTECT, null=True, blank=True, db_index=False, related_name="jobs")
+    kind = models.CharField(max_length=100)
+    service = models.CharField(max_length=64)
+    model = models.CharField(max_length=100, null=True, blank=True)  # null: the service has no models
+    call_type = models.CharField(max_length=5, choices=CallType.choices)
+    cost = models.PositiveIntegerField(default=1, db_default=1)
+    priority = models.CharField(max_length=10, choices=Priority.choices, default=Priority.NORMAL)
+    status = models.CharField(max_length=12, choices=JobState.choices, default=JobState.QUEUED)
+    held = models.BooleanField(default=False, db_default=False)
+    payload = models.JSONField()
+    result = models.JSONField(null=True)
+    idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # null: none was given
+    effect_key = models.CharField(max_length=200)
+    retry_policy = models.ForeignKey(RetryPolicy, models.PROTECT, null=True, blank=True, db_index=False)
+    retry_count = models.PositiveSmallIntegerField(default=0, db_default=0)
+    crash_count = models.PositiveSmallIntegerField(default=0, db_default=0)
+    deferral_count = models.PositiveIntegerField(default=0, db_default=0)
+    deferred_seconds = models.FloatField(default=0, db_default=0)
+    scheduled_at = models.DateTimeField(null=True, blank=True)
+    eligible_since = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True, blank=True)
+    first_attempt_at = models.DateTimeField(null=True)
+    progress = models.PositiveSmallIntegerField(default=0, db_default=0)
+    progress_message = models.CharField(max_length=500, default="", db_default="")
+    lease_expires_at = models.DateTimeField(null=True)
+    executor = models.UUIDField(null=True)
+    fencing_token = models.BigIntegerField(default=0, db_default=0)
+    last_error_code = models.CharField(max_length=64, default="", db_default="")
+    last_error_message = models.TextField(default="", db_default="")
+    origin = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, db_index=False)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        permissions: ClassVar = [
+            ("cancel_job", "Can cancel jobs"),
+            ("reschedule_job", "Can reschedule jobs and run them now"),
+            ("reprioritise_job", "Can change the priority of jobs"),
+            ("pause_work", "Can pause and resume batches, projects, services and kinds"),
+        ]
+        # Partial wherever a state allows: an index entry that a running or finished job does not need
+        # would be written again at each of its transitions.
+        indexes: ClassVar = [
+            models.Index(
+                fields=["project", "priority", "eligible_since", "id"],
+                name="jobs_job_ready_idx",
+                condition=models.Q(status="queued", scheduled_at=None, held=False, crash_count__lt=2),
+            ),
+            models.Index(
+                fields=["eligible_since", "id"],
+                name="jobs_job_quarantine_idx",
+                condition=models.Q(status="queued", scheduled_at=None, held=False, crash_count__gte=2),
+            ),
+            models.Index(
+                fields=["service", "call_type", "project", "user_id", "priority", "eligible_since", "id"],
+                name="jobs_job_lane_idx",
+                condition=models.Q(status="queued", scheduled_at=None, held=False),
+            ),
+            models.Index(
+                fields=["service", "call_type", "project", "user_id", "priority", "eligible_since", "id"],
+                name="jobs_job_parked_idx",
+                condition=models.Q(status="rate_limited", held=False),
+            ),
+            models.Index(
+                fields=["scheduled_at"],
+                name="jobs_job_due_idx",
+                condition=models.Q(status__in=["queued", "rate_limited", "retried"], scheduled_at__isnull=False),
+            ),
+            models.Index(
+                fields=["lease_expires_at"],
+                name="jobs_job_leases_idx",
+                condition=models.Q(status__in=["dispatched", "in_progress"]),
+            ),
+            models.Index(
+                fields=["expires_at"],
+                name="jobs_job_expiry_idx",
+                condition=models.Q(expires_at__isnull=False, status__in=["queued", "rate_limited", "retried"]),
+            ),
+            models.Index(fields=["user_id", "id"], name="jobs_job_user_idx", condition=models.Q(user_id__isnull=False)),
+            models.Index(
+                fields=["batch", "status"], name="jobs_job_batch_idx", condition=models.Q(batch__isnull=False)
+            ),
+            models.Index(fields=["origin"], name="jobs_job_origin_idx", condition=models.Q(origin__isnull=False)),
+            models.Index(fields=["id"], name="jobs_job_held_idx", condition=models.Q(held=True)),
+            models.Index(
+                fields=["finished_at"],
+                name="jobs_job_finished_idx",
+                condition=models.Q(finished_at__isnull=False),
+            ),
+        ]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["project", "idempotency_key"],
+                name="jobs_job_idempotency_key",
+                condition=models.Q(idempotency_key__isnull=False),
+            ),
+            models.CheckConstraint(condition=models.Q(progress__lte=100), name="jobs_job_progress_percent"),
+            models.CheckConstraint(
+                condition=models.Q(status__in=["dispatched", "in_progress"], lease_expires_at__isnull=False)
+                | (~models.Q(status__in=["dispatched", "in_progress"]) & models.Q(lease_expires_at=None)),
+                name="jobs_job_lease_while_running",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(status__in=["completed", "failed", "cancelled"], finished_at__isnull=False)
+                | (~models.Q(status__in=["completed", "failed", "cancelled"]) & models.Q(finished_at=None)),
+                name="jobs_job_finished_when_terminal",
+            ),
+            # A retried job without a time would wait for ever: promotion finds jobs by scheduled_at.
+            models.CheckConstraint(
+                condition=~models.Q(status="retried") | models.Q(scheduled_at__isnull=False),
+                name="jobs_job_retried_has_a_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id}"
+
+
+class JobEvent(models.Model):
+    """One line of the log. The table is partitioned by day; its real key is (id, created_at)."""
+
+    id = models.BigIntegerField(primary_key=True)
+    xid = models.BigIntegerField(editable=False)  # xid8 in the database: the relay's horizon
+    job_id = models.UUIDField()  # no foreign key: partitions are dropped whole
+    project_id = models.CharField(max_length=63)
+    user_id = models.UUIDField(null=True)
+    batch_id = models.UUIDField(null=True)
+    event_type = models.CharField(max_length=12, choices=EventType.choices)
+    from_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # null: no move
+    to_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # null: no move
+    message = models.TextField(default="")
+    progress_percent = models.PositiveSmallIntegerField(null=True)
+    data = models.JSONField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        managed = False  # Django has no partitioned tables: migrations/ creates it with SQL
+        db_table = "jobs_jobevent"
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"{self.event_type} {self.from_status or ''}→{self.to_status or ''}"
+
+
+class JobCount(models.Model):
+    """
+    Jobs by state, kept by the transitions themselves, so that nobody counts the table.
+
+    A count is the sum over `shard`. The shard is the writer's backend pid: two transactions that are open
+    at once never share a row, so counters neither queue for locks nor deadlock.
+    """
+
+    pk = models.CompositePrimaryKey("project_id", "batch_id", "shard")
+    project_id = models.CharField(max_length=63)
+    batch_id = models.UUIDField(default=WHOLE_PROJECT)
+    shard = models.IntegerField()
+    queued = models.IntegerField(default=0, db_default=0)
+    rate_limited = models.IntegerField(default=0, db_default=0)
+    dispatched = models.IntegerField(default=0, db_default=0)
+    in_progress = models.IntegerField(default=0, db_default=0)
+    retried = models.IntegerField(default=0, db_default=0)
+    completed = models.IntegerField(default=0, db_default=0)
+    failed = models.IntegerField(default=0, db_default=0)
+    cancelled = models.IntegerField(default=0, db_default=0)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["batch_id"], name="jobs_jobcount_batch_idx")]
+
+    def __str__(self) -> str:
+        return f"{self.project_id} {self.batch_id} {self.shard}"

@@ -1,0 +1,114 @@
+"""What people, keys and other systems asked for and were told."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models.functions import Now
+
+from queueops.tenancy.models import Project
+
+from .job import Batch, Job, new_id
+
+
+class IdempotencyRecord(models.Model):
+    """The stored answer of a request with an Idempotency-Key; kept 7 days."""
+
+    project = models.ForeignKey(Project, models.CASCADE, db_index=False)
+    key = models.CharField(max_length=200)
+    request_digest = models.CharField(max_length=64)
+    status_code = models.PositiveSmallIntegerField(null=True)
+    answer = models.JSONField(null=True)
+    created_at = models.DateTimeField(db_default=Now(), db_index=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["project", "key"], name="jobs_idempotencyrecord_once")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class BulkOperation(models.Model):
+    """An operator's action over many rows, done in short chunks that survive a crash."""
+
+    class Status(models.TextChoices):
+        RUNNING = "running"
+        DONE = "done"
+        CANCELLED = "cancelled"
+        FAILED = "failed"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    action = models.CharField(max_length=40)
+    parameters = models.JSONField()
+    reason = models.TextField(blank=True)
+    actor = models.CharField(max_length=100)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.RUNNING)
+    total = models.PositiveIntegerField(help_text="Rows that matched when it began.")
+    done = models.PositiveIntegerField(default=0, db_default=0, help_text="Rows acted on.")
+    skipped = models.PositiveIntegerField(default=0, db_default=0, help_text="Rows left alone: changed meanwhile.")
+    cursor = models.UUIDField(null=True, help_text="The last row looked at.")
+    error = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.action} ({self.status})"
+
+
+class Webhook(models.Model):
+    """Where a project wants to be told that a batch ended. Signed as Standard Webhooks say."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="webhooks")
+    url = models.URLField(max_length=500)
+    secret = models.CharField(max_length=100, help_text="Base64 of the signing key, with the prefix whsec_.")
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.url
+
+
+class WebhookDelivery(models.Model):
+    """One message to one webhook. The job carries it out, so it retries and dies like any other."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    webhook = models.ForeignKey(Webhook, models.CASCADE, related_name="deliveries")
+    batch = models.ForeignKey(Batch, models.CASCADE)
+    job = models.OneToOneField(Job, models.CASCADE)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name_plural = "webhook deliveries"
+        constraints: ClassVar = [models.UniqueConstraint(fields=["webhook", "batch"], name="jobs_webhookdelivery_once")]
+
+    def __str__(self) -> str:
+        return f"{self.webhook_id} {self.batch_id}"
+
+
+class AuditEntry(models.Model):
+    """What a person or key changed. The database refuses to update or delete a row."""
+
+    id = models.BigAutoField(primary_key=True)
+    project_id = models.CharField(max_length=63, blank=True)
+    actor = models.CharField(max_length=100)
+    action = models.CharField(max_length=60)
+    target = models.CharField(max_length=200)
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    moved = models.PositiveIntegerField(default=1, help_text="How many rows it changed.")
+    reason = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "audit entries"
+        indexes: ClassVar = [models.Index(fields=["target", "-id"], name="jobs_auditentry_target_idx")]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.action} {self.target}"
