@@ -1,0 +1,156 @@
+"""Kinds of jobs that leave a trace outside the database, and kinds that bring down their process."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import resource
+import time
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.registry import Done, RunningJob, handler
+from tests.faults.app.points import end_here, ledger
+
+POLL_SECONDS = 0.01
+BOMB_BYTES = 300_000_000  # how far a memory bomb gets before the process's limit stops it
+LONG = timedelta(minutes=10)
+
+
+class Work(BaseModel):
+    """
+    What a test wants of a handler.
+
+    `point`: where its process is killed, the first time. `gate`: what it waits at; every FAULTS_HOST has its own of
+    that name. `ending`: how it ends.
+    """
+
+    seconds: float = 0.0
+    point: str = ""
+    gate: str = ""
+    ending: str = "succeed"
+
+
+@handler(kind="faults.write", service="faults", payload=Work, idempotent=True, timeout=LONG)
+async def write(job: RunningJob[Work]) -> Done:
+    """Take its time, then have its effect."""
+    await asyncio.sleep(job.payload.seconds)
+    return _have_effect(job)
+
+
+@handler(kind="faults.write_once", service="faults", payload=Work, timeout=LONG)
+async def write_once(job: RunningJob[Work]) -> Done:
+    """The same, but nobody may repeat it."""
+    await asyncio.sleep(job.payload.seconds)
+    return _have_effect(job)
+
+
+@handler(kind="faults.write_in_thread", service="faults", payload=Work, idempotent=True, timeout=LONG)
+def write_in_thread(job: RunningJob[Work]) -> Done:
+    """The same in a thread."""
+    time.sleep(job.payload.seconds)
+    return _have_effect(job)
+
+
+@handler(kind="faults.write_at_second_try", service="faults", payload=Work, idempotent=True, retry="faults")
+async def write_at_second_try(job: RunningJob[Work]) -> Done:
+    """Is put off by the provider once."""
+    if job.attempt == 1:
+        raise ProviderError(429, "too many requests", code="http_429", outcome="answered")
+    return _have_effect(job)
+
+
+@handler(kind="faults.wait", service="faults", payload=Work, idempotent=True, retry="faults", timeout=LONG)
+async def wait(job: RunningJob[Work]) -> Done:
+    """Wait at a gate."""
+    return await _wait(job)
+
+
+@handler(kind="faults.wait_once", service="faults", payload=Work, timeout=LONG)
+async def wait_once(job: RunningJob[Work]) -> Done:
+    """Wait at a gate, and may not be repeated."""
+    return await _wait(job)
+
+
+@handler(kind="faults.wait_in_thread", service="faults", payload=Work, idempotent=True, timeout=LONG)
+def wait_in_thread(job: RunningJob[Work]) -> Done:
+    """Wait at a gate, in a thread."""
+    ledger().write(job.id, "begin")
+    while not _is_open(job):
+        time.sleep(POLL_SECONDS)
+    return _end(job)
+
+
+@handler(kind="faults.exit", service="poison", payload=Work, idempotent=True)
+async def leave(job: RunningJob[Work]) -> None:
+    """End the process without a word."""
+    ledger().write(job.id, "begin")
+    os._exit(1)
+
+
+@handler(kind="faults.segfault", service="poison", payload=Work, idempotent=True)
+def segfault(job: RunningJob[Work]) -> None:
+    """Read address 0, as a faulty extension does."""
+    ledger().write(job.id, "begin")
+    ctypes.string_at(0)
+
+
+@handler(kind="faults.memory_bomb", service="poison", payload=Work, idempotent=True)
+def memory_bomb(job: RunningJob[Work]) -> None:
+    """Grow until there is no memory left; the limit is the process's own, so that the machine survives."""
+    ledger().write(job.id, "begin")
+    with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - no file of ours
+        used = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + BOMB_BYTES, resource.RLIM_INFINITY))
+    hoard = []
+    while True:
+        hoard.append(b"x" * 10_000_000)
+
+
+@handler(kind="faults.spin", service="poison", payload=Work, idempotent=True)
+async def spin(job: RunningJob[Work]) -> None:
+    """Block the event loop for ever."""
+    ledger().write(job.id, "begin")
+    while True:
+        pass
+
+
+@handler(kind="faults.spin_in_thread", service="poison", payload=Work, timeout=timedelta(seconds=0.3))
+def spin_in_thread(job: RunningJob[Work]) -> None:
+    """Never end, and never look whether it should."""
+    ledger().write(job.id, "begin")
+    while True:
+        time.sleep(0.01)
+
+
+def _is_open(job: RunningJob[Work]) -> bool:
+    return ledger().is_open(job.payload.gate + os.environ.get("FAULTS_HOST", ""))
+
+
+async def _wait(job: RunningJob[Work]) -> Done:
+    ledger().write(job.id, "begin")
+    while not _is_open(job):
+        await asyncio.sleep(POLL_SECONDS)
+    return _end(job)
+
+
+def _end(job: RunningJob[Work]) -> Done:
+    job.progress(90, "nearly done")
+    ledger().write(job.id, "end")
+    match job.payload.ending:
+        case "retry":
+            raise ProviderError(429, "too many requests", code="http_429", outcome="answered")
+        case "fail":
+            raise ProviderError(400, "malformed", code="http_400", outcome="answered")
+    return Done({"pid": os.getpid()})
+
+
+def _have_effect(job: RunningJob[Any]) -> Done:
+    end_here("before_effect", job.payload.point, job.id)
+    ledger().write(job.id, "effect")
+    end_here("after_effect", job.payload.point, job.id)
+    return Done({"pid": os.getpid()})

@@ -1,0 +1,89 @@
+"""R6: jobs that bring down their process are found and buried; nobody else is harmed."""
+
+import time
+
+import pytest
+
+from jobs.models import DeadLetter, Job
+from jobs.states import JobState
+from tests.faults.clusters import cluster, is_running
+from tests.faults.ledger import Ledger
+from tests.faults.records import submit_work, wait_until_drained
+from tests.support.processes import wait_for
+
+POISON = ("exit", "segfault", "memory_bomb", "spin")
+SHORT_LEASE = {"lease_seconds": 1, "renew_seconds": 0.4, "sweep_seconds": 0.2}
+
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
+
+@pytest.mark.parametrize(
+    ("innocents", "copies"),
+    [pytest.param(200, 1, id="short"), pytest.param(20_000, 3, id="long", marks=pytest.mark.soak)],
+)
+def test_poison_is_buried_after_three_crashes_and_harms_no_other_job(innocents, copies, ledger: Ledger, figures):
+    with cluster(ledger, executors=3, executor_slots=20, faults_stuck_seconds=2, **SHORT_LEASE) as running:
+        calm = _seconds_for(innocents)
+        for kind in POISON:
+            submit_work(copies, kind)
+        poisoned = _seconds_for(innocents)
+        wait_until_drained(seconds=60 + 60 * copies)
+        running.wait_until_ready()
+        assert running.process.runs
+    letters = {(letter.kind, letter.error_code) for letter in DeadLetter.objects.all()}
+    assert letters == {(f"faults.{kind}", "poison") for kind in POISON}
+    assert set(DeadLetter.objects.values_list("crash_count", flat=True)) == {3}
+    starts = ledger.by_job("begin")
+    assert {len(starts[job.pk]) for job in Job.objects.filter(service="poison")} == {3}
+    assert not Job.objects.filter(service="faults").exclude(status=JobState.COMPLETED).exists()
+    assert "does not answer" in running.output, "the blocked process was not named in the log"
+    hit = Job.objects.filter(service="faults", crash_count__gt=0).count()
+    kept = calm / poisoned
+    figures(
+        f"{copies * len(POISON)} poison jobs buried after 3 crashes each; {2 * innocents:,} innocents completed, "
+        f"{hit} of them hit by another's crash; {kept:.0%} of the calm throughput"
+    )
+    if copies > 1:
+        assert kept >= 0.8
+
+
+def _seconds_for(innocents: int) -> float:
+    """How long so many harmless jobs take."""
+    begun = time.monotonic()
+    batch = submit_work(innocents, "write", seconds=0.05)
+    unfinished = Job.objects.filter(batch=batch).exclude(status=JobState.COMPLETED)
+    wait_for(lambda: not unfinished.exists(), seconds=60 + innocents / 50, what="the end of the innocents")
+    return time.monotonic() - begun
+
+
+def test_an_executor_that_is_stuck_is_killed_from_outside_and_its_jobs_go_on_elsewhere(ledger: Ledger):
+    with cluster(ledger, executors=2, faults_stuck_seconds=2, **SHORT_LEASE) as running:
+        submit_work(20, "wait", gate="gate")
+        wait_for(lambda: len(ledger.entries("begin")) == 20, what="the start of the neighbours")
+        submit_work(1, "spin")
+        running.process.wait_for_output("does not answer")
+        ledger.open_gate("gate")
+        wait_until_drained()
+        stuck = {entry.pid for entry in ledger.entries("begin") if Job.objects.get(pk=entry.job).kind == "faults.spin"}
+        assert len(stuck) == 3
+        assert not any(is_running(pid) for pid in stuck)
+        assert all(f"killing its process {pid}" in running.output for pid in stuck)
+    assert Job.objects.filter(kind="faults.wait", status=JobState.COMPLETED).count() == 20
+    assert DeadLetter.objects.get().error_code == "poison"
+
+
+def test_an_executor_whose_handler_ignores_its_time_limit_renews_itself_and_harms_no_other_job(ledger: Ledger):
+    with cluster(ledger, executors=1, faults_overrun_seconds=0.5, drain_grace_seconds=10, **SHORT_LEASE) as running:
+        [before] = running.general()
+        submit_work(5, "wait", gate="gate")
+        submit_work(1, "spin_in_thread")
+        running.process.wait_for_output("it renews itself")
+        assert is_running(before.pid), "it did not let its other jobs end"
+        ledger.open_gate("gate")
+        wait_until_drained()
+        wait_for(lambda: not is_running(before.pid), what="the end of the process with the lost thread")
+        running.wait_until_ready()
+        submit_work(1, "write")
+        wait_until_drained()
+    assert DeadLetter.objects.get().error_code == "timeout"
+    assert Job.objects.filter(status=JobState.COMPLETED, crash_count=0, retry_count=0).count() == 6

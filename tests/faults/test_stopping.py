@@ -1,0 +1,67 @@
+"""Workers that are killed while idle, and workers that are asked to stop."""
+
+import os
+import signal
+
+import pytest
+from django_q.models import Success
+from django_q.tasks import async_task
+
+from jobs.models import Executor, Job
+from jobs.states import JobState
+from tests.faults.clusters import cluster, is_running, kill
+from tests.faults.ledger import Ledger
+from tests.faults.records import counted, crashes, statuses, submit_work, wait_until_drained
+from tests.support.processes import wait_for
+
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
+
+@pytest.mark.parametrize("rounds", [pytest.param(3, id="short"), pytest.param(50, id="long", marks=pytest.mark.soak)])
+def test_after_every_idle_worker_was_killed_tasks_still_run_and_sigterm_stops_cleanly(rounds: int, ledger: Ledger):
+    with cluster(ledger, executors=1) as running:
+        for done in range(1, rounds + 1):
+            victims = running.executors()
+            assert len(victims) == 2
+            for victim in victims:
+                os.kill(victim.pid, signal.SIGKILL)
+            for victim in victims:
+                kill(victim)
+            running.wait_until_ready()
+            async_task("jobs.cluster.keep_partitions")
+            wait_for(lambda: Success.objects.count() >= done, what=f"the task after killing both workers, round {done}")
+            submit_work(1, "write")
+            wait_until_drained()
+        pids = [executor.pid for executor in running.executors()]
+        assert running.stop() == 0
+        assert not any(is_running(pid) for pid in pids)
+        assert not Executor.objects.filter(pid__in=pids).exists(), "a drained executor left its row"
+
+
+def test_sigterm_lets_running_jobs_end_gives_back_the_rest_and_loses_nothing(ledger: Ledger):
+    with cluster(ledger, executors=2, executor_slots=20, drain_grace_seconds=3) as running:
+        submit_work(12, "wait", gate="soon-")
+        submit_work(12, "wait", gate="late-")
+        submit_work(6, "wait_once", gate="soon-")
+        wait_for(lambda: len(ledger.entries("begin")) == 30, what="the start of every job")
+        submit_work(50, "wait", gate="late-")  # ten find a slot
+        wait_for(lambda: len(ledger.entries("begin")) == 40, what="the start of as many jobs as there are slots")
+        running.process.send(signal.SIGTERM)
+        wait_for(lambda: Executor.objects.filter(draining=True, role="general").count() == 2, what="the drain")
+        ledger.open_gate("soon-")
+        assert running.stop() == 0
+        assert not Executor.objects.exists()
+    assert Job.objects.filter(status=JobState.COMPLETED, payload__gate="soon-").count() == 18
+    assert set(Job.objects.filter(payload__gate="late-").values_list("status", flat=True)) <= {
+        JobState.QUEUED,
+        JobState.RETRIED,
+    }
+    assert set(Job.objects.values_list("retry_count", "crash_count")) == {(0, 0)}
+    assert len(ledger.entries("begin")) == 40, "a draining executor claimed"
+    assert counted() == statuses()
+
+    ledger.open_gate("late-")
+    with cluster(ledger):
+        wait_until_drained()
+    assert statuses() == {JobState.COMPLETED: 80}
+    assert crashes() == []

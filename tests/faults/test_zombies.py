@@ -1,0 +1,104 @@
+"""R2: executors that were taken for dead come back, and executors that are slow are not taken for dead."""
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from jobs.models import Job
+from jobs.states import JobState
+from tests.faults.clusters import cluster
+from tests.faults.ledger import Ledger
+from tests.faults.records import counted, crashes, refused_writes, statuses, submit_work, wait_until_drained
+from tests.support.processes import wait_for
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
+ENDINGS = ("succeed", "retry", "fail")
+FROZEN = {"executors": 1, "faults_host": "frozen"}
+HEALTHY = {"executors": 1, "faults_host": "healthy"}
+
+
+def _wait_until_claimed_by(ledger: Ledger, pid: int, count: int) -> None:
+    wait_for(
+        lambda: sum(entry.pid == pid for entry in ledger.entries("begin")) == count,
+        seconds=30,
+        what=f"the start of {count} jobs by process {pid}",
+    )
+
+
+def _wait_until_tried(writes: int) -> None:
+    """Wait until so many stale writes were refused, or accepted."""
+    running = Job.objects.filter(status=JobState.IN_PROGRESS)
+    wait_for(
+        lambda: len(refused_writes()) + writes - running.count() >= writes, what=f"the end of {writes} stale writes"
+    )
+
+
+@pytest.mark.parametrize(
+    "writes", [pytest.param(201, id="short"), pytest.param(3_000, id="long", marks=pytest.mark.soak)]
+)
+def test_a_zombies_writes_change_nothing_and_each_is_logged(writes: int, ledger: Ledger, figures):
+    with cluster(ledger, **FROZEN, executor_slots=writes, faults_stop_after_ends=writes) as frozen:
+        [zombie] = frozen.general()
+        for ending in ENDINGS:
+            submit_work(writes // len(ENDINGS), "wait", gate="gate-", ending=ending)
+        _wait_until_claimed_by(ledger, zombie.pid, writes)
+        stale_tokens = dict(Job.objects.values_list("pk", "fencing_token"))
+        ledger.open_gate("gate-frozen")
+        wait_for(lambda: psutil.Process(zombie.pid).status() == psutil.STATUS_STOPPED, what="the zombie's stop")
+        os.killpg(frozen.process.pid, signal.SIGSTOP)  # all of its machine, or its own watch would kill it
+
+        with cluster(ledger, **HEALTHY, executor_slots=writes) as healthy:
+            [heir] = healthy.general()
+            _wait_until_claimed_by(ledger, heir.pid, writes)
+            # The jobs run again: id and status of each are what the zombie expects, only the token is not.
+            columns = ("pk", "status", "fencing_token", "executor", "retry_count", "crash_count", "result", "progress")
+            before = list(Job.objects.order_by("pk").values(*columns))
+            os.kill(zombie.pid, signal.SIGCONT)
+            _wait_until_tried(writes)
+            assert list(Job.objects.order_by("pk").values(*columns)) == before, "a stale write was accepted"
+            ledger.open_gate("gate-healthy")
+            wait_until_drained()
+            assert frozen.output.count("lease lost") == writes
+    refused = refused_writes()
+    assert len(refused) == writes
+    assert {event.job_id: event.data["fencing_token"] for event in refused} == stale_tokens
+    assert statuses() == {JobState.COMPLETED: writes // 3, JobState.FAILED: 2 * writes // 3}
+    assert {crash.executor for crash in crashes()} == {zombie.pk}
+    figures(f"{writes} stale writes tried, {len(refused)} refused and logged, 0 accepted")
+
+
+def test_a_slow_handler_whose_executor_does_not_renew_is_taken_over_and_its_end_refused(ledger: Ledger):
+    count = 20
+    with (
+        cluster(ledger, **FROZEN, executor_slots=count, faults_no_renewal="yes") as mute,
+        cluster(ledger, **HEALTHY, executor_slots=count) as healthy,
+    ):
+        [heir] = healthy.general()
+        os.kill(heir.pid, signal.SIGSTOP)
+        [slow] = mute.general()
+        submit_work(count, "wait_in_thread", gate="gate-")
+        _wait_until_claimed_by(ledger, slow.pid, count)
+        os.kill(heir.pid, signal.SIGCONT)
+        _wait_until_claimed_by(ledger, heir.pid, count)
+        ledger.open_gate("gate-frozen")
+        _wait_until_tried(count)
+        assert statuses() == {JobState.IN_PROGRESS: count}
+        ledger.open_gate("gate-healthy")
+        wait_until_drained()
+        assert len(refused_writes()) == count
+        assert statuses() == {JobState.COMPLETED: count}
+        assert set(Job.objects.values_list("result__pid", flat=True)) == {heir.pid}
+
+
+def test_a_handler_slower_than_its_lease_runs_once_because_the_lease_is_renewed(ledger: Ledger):
+    lease = 1.0
+    with cluster(ledger, lease_seconds=lease, renew_seconds=0.4):
+        for kind in ("write", "write_once", "write_in_thread"):
+            submit_work(5, kind, seconds=3.5 * lease)
+        wait_until_drained()
+    assert statuses() == {JobState.COMPLETED: 15}
+    assert crashes() == []
+    assert {len(entries) for entries in ledger.by_job().values()} == {1}
