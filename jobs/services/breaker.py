@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from jobs.models import Job, ServiceBreaker
 from jobs.querysets import JobQuerySet
-from jobs.states import JobState
+from jobs.states import RUNNING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
@@ -89,8 +89,8 @@ def _probe(service: str) -> None:
         .filter(service=service, opened_at__isnull=False, next_probe_at__lte=Now())
         .first()
     )
-    if breaker is None:
-        return
+    if breaker is None or Job.objects.filter(pk=breaker.probe_job_id, status__in=RUNNING).exists():
+        return  # a service that takes longer to fail than the pause lasts would get a second probe beside the first
     parked = _parked_jobs(service)[:1].ids()
     if not parked:
         return
