@@ -14,8 +14,10 @@ _WORDS = (
     r"|access[_-]?key|signature"
 )
 _SECRET_KEY = re.compile(_WORDS, re.IGNORECASE)
+# Bounded repetitions: an open one would try every start of a long word against every end.
 _SECRET_IN_TEXT = re.compile(
-    rf"(?P<name>[\w-]*(?:{_WORDS})[\w-]*[\"']?\s*[=:]\s*[\"']?(?:(?:Bearer|Basic)\s+)?)[^\s&\"',;]+", re.IGNORECASE
+    rf"(?P<name>(?:{_WORDS})[\w-]{{0,40}}[\"']?\s{{0,3}}[=:]\s{{0,3}}[\"']?(?:(?:Bearer|Basic)\s{{1,3}})?)[^\s&\"',;]+",
+    re.IGNORECASE,
 )
 _BEARER = re.compile(r"\b(?P<name>Bearer|Basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?P<name>\w://[^\s/:@]*:)[^\s/@]+@")

@@ -32,6 +32,11 @@ class WebhookAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc] 
     def get_readonly_fields(self, request: HttpRequest, obj: Webhook | None = None) -> tuple[str, ...]:
         return ("project",) if obj else ()
 
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "url":
+            kwargs["assume_scheme"] = "https"
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
     def has_delete_permission(self, request: HttpRequest, obj: Webhook | None = None) -> bool:
         return False  # its deliveries would go with it; switch it off instead
 

@@ -1,0 +1,217 @@
+"""The admin's lists stay quick when tables are long."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from jobs.admin import paging
+from jobs.admin.paging import first_id_at, time_of
+from jobs.models import DeadLetter, Job, new_id
+from jobs.states import JobState
+from tests.factories import make_batch, make_dead_letters, make_job, make_jobs, make_project
+from tests.support.people import signed_in
+
+JOBS = "/admin/jobs/job/"
+LETTERS = "/admin/jobs/deadletter/"
+MOST_QUERIES = 16
+
+pytestmark = pytest.mark.django_db
+
+
+def ids_of(response) -> list[UUID]:
+    return [row.pk for row in response.context["cl"].result_list]
+
+
+def queries_of(client, address) -> list[str]:
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        assert client.get(address).status_code == 200
+    return [query["sql"] for query in captured.captured_queries]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        JOBS,
+        f"{JOBS}?state=queued&kind=http.request&priority=low&project=acme",
+        f"{JOBS}?user_id={uuid4()}",
+        f"{JOBS}?created_at_from_0=2026-01-01&created_at_to_0=2036-01-01",
+        "/admin/jobs/batch/",
+        LETTERS,
+        f"{LETTERS}?kind=http.request&service=http&error_code=not_found&resolution=any",
+        "/admin/",
+    ],
+)
+def test_a_page_takes_as_many_queries_for_fifty_rows_as_for_one_and_counts_no_table(address):
+    batch = make_batch()
+    make_dead_letters(1, batch=batch)
+    client = signed_in("superuser")
+    few = queries_of(client, address)
+    make_jobs(60, batch=batch)
+    make_dead_letters(60, batch=batch)
+    for _ in range(60):
+        make_batch()
+    many = queries_of(client, address)
+    assert len(many) <= len(few) + 1  # the window's own query, once there are rows enough
+    assert len(many) <= MOST_QUERIES
+    whole_table = re.compile(r'COUNT\(\*\).*FROM "jobs_(job|batch|jobevent)"', re.IGNORECASE)
+    assert not [sql for sql in many if whole_table.search(sql)]
+
+
+def test_pages_follow_each_other_by_id_and_miss_nothing():
+    jobs = make_jobs(120)
+    client = signed_in("superuser")
+    seen: list[UUID] = []
+    address: str | None = JOBS
+    while address:
+        response = client.get(address)
+        seen += ids_of(response)
+        link = response.context["cl"].older_link
+        address = f"{JOBS}{link}" if link else None
+        make_job()  # one that comes meanwhile shifts nothing
+    assert seen[-120:] == [job.pk for job in reversed(jobs)]
+    assert len(seen) == len(set(seen))
+
+
+def test_a_filter_without_an_index_reads_a_bounded_number_of_rows_and_offers_to_look_further(monkeypatch):
+    monkeypatch.setattr(paging, "WINDOW", 10)
+    monkeypatch.setattr(paging, "MOST_WINDOWS", 2)
+    wanted = make_job(priority="low")
+    make_jobs(30)
+    client = signed_in("superuser")
+    first = client.get(f"{JOBS}?priority=low")
+    assert ids_of(first) == []
+    assert first.context["cl"].searched_back_to is not None
+    assert "Look further back" in first.content.decode()
+    second = client.get(f"{JOBS}{first.context['cl'].older_link}")
+    assert ids_of(second) == [wanted.pk]
+    assert second.context["cl"].older_link is None
+
+
+def test_states_that_an_index_holds_are_found_however_old(monkeypatch):
+    monkeypatch.setattr(paging, "WINDOW", 10)
+    monkeypatch.setattr(paging, "MOST_WINDOWS", 1)
+    old = {state: make_job(state=state).pk for state in (JobState.RETRIED, JobState.RATE_LIMITED, JobState.IN_PROGRESS)}
+    make_jobs(30)
+    client = signed_in("superuser")
+    for state, job in old.items():
+        assert ids_of(client.get(f"{JOBS}?state={state}")) == [job]
+
+
+def test_every_filter_narrows_and_they_combine():
+    user, batch = uuid4(), make_batch(project="globex")
+    wanted = make_job(project="globex", batch=batch, user_id=user, priority="low", state=JobState.COMPLETED)
+    make_job(project="globex", batch=batch, priority="low")
+    make_job()
+    client = signed_in("superuser")
+    for query in (
+        f"user_id={user}",
+        "state=completed",
+        f"batch_id={batch.pk}&state=completed",
+        "project=globex&state=completed&priority=low&kind=http.request",
+    ):
+        assert ids_of(client.get(f"{JOBS}?{query}")) == [wanted.pk], query
+    assert ids_of(client.get(f"{JOBS}?user_id=nonsense")) == []
+
+
+def test_a_time_range_is_found_by_id():
+    job = make_job()
+    Job.objects.filter(pk=job.pk).update(created_at=Now())
+    client = signed_in("superuser")
+    now = timezone.now()
+    ranges = {-1: 1, -3: 0, 1: 0}
+    for days, expected in ranges.items():
+        start, end = now + timedelta(days=days), now + timedelta(days=days + 2)
+        query = (
+            f"created_at_from_0={start:%Y-%m-%d}&created_at_from_1={start:%H:%M:%S}"
+            f"&created_at_to_0={end:%Y-%m-%d}&created_at_to_1={end:%H:%M:%S}"
+        )
+        [sql] = [sql for sql in queries_of(client, f"{JOBS}?{query}") if "LIMIT 51" in sql]
+        assert '"jobs_job"."id" >=' in sql
+        assert '"jobs_job"."id" <=' in sql
+        assert len(ids_of(client.get(f"{JOBS}?{query}"))) == expected
+
+
+def test_the_box_leads_to_a_job_a_batch_or_an_idempotency_key_and_looks_for_nothing_else():
+    batch = make_batch()
+    job = make_job(batch=batch, idempotency_key="order 7")
+    make_job(idempotency_key="order 77")
+    client = signed_in("superuser")
+    assert client.get(f"{JOBS}?q={job.pk}").headers["Location"] == f"{JOBS}{job.pk}/change/"
+    assert client.get(f"{JOBS}?q={batch.pk}").headers["Location"] == f"{JOBS}?batch_id={batch.pk}"
+    assert ids_of(client.get(f"{JOBS}?q=order 7")) == [job.pk]
+    assert ids_of(client.get(f"{JOBS}?q=order 7&project=acme")) == [job.pk]
+    make_project("globex")
+    assert ids_of(client.get(f"{JOBS}?q=order 7&project=globex")) == []
+    assert ids_of(client.get(f"{JOBS}?q=order")) == []
+    assert ids_of(client.get(f"{JOBS}?q=\0")) != []
+    assert not [sql for sql in queries_of(client, f"{JOBS}?q=order 7") if "LIKE" in sql.upper()]
+
+
+def test_the_count_beside_a_state_comes_from_the_counters():
+    make_jobs(3)
+    make_jobs(2, project="globex")
+    client = signed_in("superuser")
+    chips = client.get(JOBS).context["state_chips"]
+    assert chips[0]["count"] == 5
+    assert client.get(f"{JOBS}?project=globex").context["state_chips"][0]["count"] == 2
+
+
+def test_dead_letters_open_with_the_open_ones_and_are_grouped_by_cause():
+    make_dead_letters(3, fingerprint="a" * 32, error_message="sheet not found")
+    resolved = make_dead_letters(2, fingerprint="b" * 32)
+    DeadLetter.objects.filter(pk__in=[one.pk for one in resolved]).update(resolution="discarded")
+    make_dead_letters(1, fingerprint="c" * 32)
+    client = signed_in("viewer")
+    assert len(ids_of(client.get(LETTERS))) == 4
+    assert len(ids_of(client.get(f"{LETTERS}?resolution=discarded"))) == 2
+    assert len(ids_of(client.get(f"{LETTERS}?resolution=any"))) == 6
+    groups = client.get(f"{LETTERS}by-cause/").context["groups"]
+    assert [(group["sample"].fingerprint[0], group["count"]) for group in groups] == [("a", 3), ("c", 1)]
+
+
+def plan_of(sql: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}")
+        [plan] = cursor.fetchone()
+    return json.dumps(plan)
+
+
+def test_no_query_of_the_job_list_has_to_read_the_whole_table(monkeypatch):
+    batch = make_batch()
+    make_jobs(300, batch=batch)
+    make_jobs(20, state=JobState.RETRIED)
+    monkeypatch.setattr(paging, "WINDOW", 100)
+    client = signed_in("superuser")
+    narrowed = (
+        "state=failed",
+        "state=retried",
+        "project=acme",
+        f"before={new_id()}&kind=x",
+        f"batch_id={batch.pk}",
+        "q=a key",
+    )
+    for query in ("", *narrowed):
+        of_jobs = [sql for sql in queries_of(client, f"{JOBS}?{query}") if 'FROM "jobs_job"' in sql]
+        assert of_jobs
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_seqscan = off")  # used all the same where no index serves
+        assert not [sql for sql in of_jobs if '"Seq Scan"' in plan_of(sql)], query
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_seqscan = on")
+
+
+def test_an_ids_time_is_the_time_it_was_made():
+    now = timezone.now()
+    assert abs(time_of(new_id()) - now) < timedelta(minutes=1)
+    assert abs(time_of(first_id_at(now)) - now) < timedelta(milliseconds=2)

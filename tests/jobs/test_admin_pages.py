@@ -1,0 +1,394 @@
+"""What the admin's pages show, hide and do."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from django.apps import apps
+from django.urls import reverse
+
+from jobs.admin.masking import MASK, masked, masked_text, pretty, unmasked
+from jobs.admin.showing import state_badge
+from jobs.admin.timeline import attempts_of, events_of, path_of
+from jobs.models import AgingRule, AuditEntry, BulkOperation, DeadLetter, Job, PauseSwitch, RetryPolicy, Webhook
+from jobs.services import bulk
+from jobs.states import JobState
+from queueops.tenancy.models import ProducerKey, digest_of
+from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_project
+from tests.support.people import signed_in
+
+pytestmark = pytest.mark.django_db
+
+CORPUS = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</textarea><script>alert(1)</script>",
+    "</title><script>alert(1)</script>",
+    "{{ 7*7 }}{% debug %}",
+    "javascript:alert(1)",
+    "<!--<script>",
+]
+PAGES = ["jobs_job", "jobs_deadletter", "jobs_batch"]
+RAW = re.compile(r"<script>alert|<img src=x|<svg onload|<[^>]*' onmouseover='alert|<!--<script>", re.IGNORECASE)
+SECRET = "sk-7f3a9c-very-secret"
+
+
+@pytest.mark.parametrize("text", CORPUS)
+def test_what_producers_and_providers_wrote_is_shown_as_text_on_every_page(text):
+    batch = make_batch(name=text, submitted_by=text)
+    letter = make_dead_letter(
+        batch=batch,
+        payload=json.dumps({text: [text]}),
+        error_message=text,
+        error_class=text,
+        remediation=text,
+        note=text,
+        attempts=[{"at": text, "message": text, "details": {text: text}}],
+    )
+    Job.objects.filter(pk=letter.job_id).update(
+        result={text: text}, progress_message=text, last_error_message=text, last_error_code="x", effect_key=text
+    )
+    PauseSwitch.objects.create(scope="kind", key=text, reason=text, paused_by=text)
+    BulkOperation.objects.create(
+        action=text[:40], parameters={text: text}, reason=text, actor=text, total=1, error=text
+    )
+    client = signed_in("superuser")
+    operation = BulkOperation.objects.get()
+    addresses = [
+        "/admin/",
+        *(
+            reverse(f"admin:{screen}_changelist")
+            for screen in (*PAGES, "jobs_pauseswitch", "jobs_bulkoperation", "jobs_auditentry")
+        ),
+        reverse("admin:jobs_job_change", args=[letter.job_id]),
+        reverse("admin:jobs_deadletter_change", args=[letter.pk]),
+        reverse("admin:jobs_batch_change", args=[batch.pk]),
+        reverse("admin:jobs_bulkoperation_change", args=[operation.pk]),
+        reverse("admin:jobs_deadletter_groups"),
+        reverse("admin:jobs_deadletter_change", args=[letter.pk]).replace("/change/", "/edit/"),
+        reverse("admin:jobs_batch_change", args=[batch.pk]).replace("/change/", "/pause/"),
+        reverse("admin:jobs_pauseswitch_change", args=[PauseSwitch.objects.get().pk]),
+    ]
+    for address in addresses:
+        response = client.get(address)
+        assert response.status_code == 200, address
+        page = response.content.decode()
+        assert not RAW.search(page), address
+        assert 'href="javascript:' not in page, address
+        assert "49" not in re.findall(r"\{\{|\b49\{", page), address
+
+
+def test_secrets_are_masked_wherever_a_payload_or_message_is_shown():
+    payload = {
+        "headers": {"Authorization": f"Bearer {SECRET}", "Cookie": SECRET, "X-Api-Key": SECRET, "Accept": "*/*"},
+        "url": f"https://u:{SECRET}@host/path?access_token={SECRET}&page=2",
+        "nested": [{"client_secret": {"value": SECRET}}],
+        "max_tokens": 100,
+    }
+    letter = make_dead_letter(
+        payload=json.dumps(payload), error_message=f"refused token={SECRET}", attempts=[{"message": f"Bearer {SECRET}"}]
+    )
+    Job.objects.filter(pk=letter.job_id).update(
+        result={"session_token": SECRET}, last_error_message=f"password={SECRET}", last_error_code="x"
+    )
+    client = signed_in("superuser")
+    for address in (
+        reverse("admin:jobs_job_change", args=[letter.job_id]),
+        reverse("admin:jobs_deadletter_change", args=[letter.pk]),
+        reverse("admin:jobs_deadletter_change", args=[letter.pk]).replace("/change/", "/edit/"),
+        reverse("admin:jobs_deadletter_groups"),
+        reverse("admin:jobs_deadletter_changelist"),
+    ):
+        page = client.get(address).content.decode()
+        assert SECRET not in page, address
+    assert masked(payload)["max_tokens"] == 100
+    assert masked_text("page=2&token=abc") == f"page=2&token={MASK}"
+
+
+@pytest.mark.parametrize("unit", ["x", "token", "token ", "a://b:", "Bearer ", "token=  ", "cookie-", '"api_key": "'])
+def test_masking_a_hostile_text_takes_time_in_proportion_to_its_length(unit):
+    """Were an expression to try every start against every end, this would not come back for hours."""
+    assert masked_text(unit * (1_000_000 // len(unit)))
+
+
+def test_an_edited_payload_keeps_the_secrets_whose_mask_was_left():
+    payload = {
+        "method": "GET",
+        "url": "http://127.0.0.1:9/?token=abc",
+        "headers": {"Authorization": f"Bearer {SECRET}", "X": "1"},
+    }
+    letter = make_dead_letter(payload=json.dumps(payload))
+    client = signed_in("operator")
+    address = reverse("admin:jobs_deadletter_change", args=[letter.pk]).replace("/change/", "/edit/")
+    edited = json.loads(client.get(address).context["form"].fields["payload"].initial)
+    edited["headers"]["X"] = "2"
+    assert client.post(address, {"confirmed": "yes", "payload": json.dumps(edited)}).status_code == 302
+    letter.refresh_from_db()
+    assert letter.requeued_as is not None
+    assert letter.requeued_as.payload == {**payload, "headers": {"Authorization": f"Bearer {SECRET}", "X": "2"}}
+
+
+def test_a_mask_is_filled_in_place_by_place():
+    original = {"a": {"token": "1"}, "b": [{"token": "2"}], "c": "x"}
+    edited = masked(original)
+    assert unmasked(edited, original) == original
+    assert unmasked({"new": MASK}, original) == {"new": MASK}
+    assert unmasked({"c": f"see {MASK}"}, original) == {"c": f"see {MASK}"}
+
+
+def test_an_edited_payload_that_the_kind_does_not_take_is_refused_with_the_field():
+    letter = make_dead_letter()
+    address = reverse("admin:jobs_deadletter_change", args=[letter.pk]).replace("/change/", "/edit/")
+    client = signed_in("operator")
+    for payload in ("no json", "[]", '{"method": "GET"}'):
+        response = client.post(address, {"confirmed": "yes", "payload": payload})
+        assert response.status_code == 200
+        assert "qo-error" in response.content.decode()
+    letter.refresh_from_db()
+    assert letter.resolution is None
+
+
+def test_a_large_payload_is_cut_and_says_so():
+    text, cut = pretty({"text": "x" * 30_000}, most=1000)
+    assert len(text) == 1000
+    assert cut > 29_000
+    letter = make_dead_letter(payload=json.dumps({"text": "x" * 50_000}))
+    page = signed_in("viewer").get(reverse("admin:jobs_job_change", args=[letter.job_id])).content.decode()
+    assert "more characters are not shown" in page
+    assert len(page) < 150_000
+
+
+@pytest.mark.parametrize("state", sorted(JobState))
+def test_the_path_of_a_job_is_its_states_in_order(state):
+    job = make_job(state=state)
+    path = path_of(job, events_of(job))
+    assert path[0].state == "queued"
+    assert path[-1].state == state
+    assert path[-1].is_now is (state not in {"completed", "failed", "cancelled"})
+    assert len(attempts_of(events_of(job))) == (state in {"dispatched", "in_progress", "completed", "failed"})
+    page = signed_in("viewer").get(reverse("admin:jobs_job_change", args=[job.pk])).content.decode()
+    assert f"qo-state-{state}" in page
+
+
+def test_every_state_has_a_badge_that_says_it_in_words():
+    for state in JobState:
+        assert state.value.replace("_", " ") in state_badge(state)
+
+
+def test_a_jobs_page_says_why_it_waits_and_what_is_related():
+    letter = make_dead_letter(batch=make_batch())
+    client = signed_in("operator")
+    address = reverse("admin:jobs_job_change", args=[letter.job_id])
+    response = client.post(address.replace("/change/", "/requeue/"), {"confirmed": "yes", "spread_seconds": "0"})
+    newer = Job.objects.get(origin=letter.job_id)
+    assert response.headers["Location"] == reverse("admin:jobs_job_change", args=[newer.pk])
+    PauseSwitch.objects.create(scope="project", key="acme", reason="audit day")
+    page = client.get(response.headers["Location"]).content.decode()
+    assert "project acme is paused: audit day" in page
+    assert str(letter.job_id) in page
+    assert str(newer.pk) in client.get(address).content.decode()
+
+
+def test_the_report_says_what_moved_and_what_was_left_alone():
+    waiting, ended = make_job(), make_job(state=JobState.COMPLETED)
+    chosen = {"action": "cancel_selected", "_selected_action": [str(waiting.pk), str(ended.pk)]}
+    client = signed_in("operator")
+    assert (
+        "<strong>1</strong> will be cancelled, 1 left alone" in client.post("/admin/jobs/job/", chosen).content.decode()
+    )
+    response = client.post("/admin/jobs/job/", {**chosen, "confirmed": "yes", "reason": "x"}, follow=True)
+    assert "1 cancelled, 1 left alone." in response.content.decode()
+
+
+def test_requeueing_all_that_match_counts_first_and_runs_in_the_background():
+    make_dead_letters(3, fingerprint="a" * 32)
+    make_dead_letters(2, fingerprint="b" * 32)
+    client = signed_in("operator")
+    address = f"{reverse('admin:jobs_deadletter_requeue_matching')}?fingerprint={'a' * 32}"
+    assert "<strong>3</strong> will be requeued" in client.get(address).content.decode()
+    response = client.post(address, {"priority": "low", "spread_seconds": "10", "note": "again"})
+    operation = BulkOperation.objects.get()
+    assert response.headers["Location"] == reverse("admin:jobs_bulkoperation_change", args=[operation.pk])
+    assert (operation.total, operation.parameters["spread_seconds"]) == (3, 600.0)
+    assert 'http-equiv="refresh"' in client.get(response.headers["Location"]).content.decode()
+    while bulk.run_bulk_chunk(operation.pk):
+        pass
+    assert "3 of 3" in client.get(response.headers["Location"]).content.decode()
+    assert DeadLetter.objects.open().count() == 2
+
+
+def test_a_filter_that_means_nothing_acts_on_nothing():
+    make_dead_letter()
+    client = signed_in("operator")
+    response = client.get(f"{reverse('admin:jobs_deadletter_requeue_matching')}?batch_id=nonsense", follow=True)
+    assert "not valid" in response.content.decode()
+    assert not BulkOperation.objects.exists()
+
+
+def test_dead_letters_are_exported_as_csv_and_ndjson():
+    make_dead_letters(2, error_message="=1+1")
+    client = signed_in("operator")
+    lines = b"".join(client.get(reverse("admin:jobs_deadletter_ndjson"))).decode().splitlines()
+    assert [json.loads(line)["error_message"] for line in lines] == ["=1+1", "=1+1"]
+    response = client.get(reverse("admin:jobs_deadletter_csv"))
+    assert "attachment" in response.headers["Content-Disposition"]
+    assert "'=1+1" in b"".join(response).decode()
+
+
+def test_a_key_is_shown_once_and_never_stored():
+    make_project()
+    client = signed_in("administrator")
+    form = {"project": "acme", "name": "nightly", "scopes": ["read", "submit"], "expires_at_0": "", "expires_at_1": ""}
+    response = client.post(reverse("admin:tenancy_producerkey_add"), form)
+    [secret] = re.findall(r"qo_[\w-]{40,}", response.content.decode())
+    assert "no-store" in response.headers["Cache-Control"]
+    key = ProducerKey.objects.get()
+    assert key.digest == digest_of(secret)
+    assert key.scopes == ["read", "submit"]
+    for address in (
+        reverse("admin:tenancy_producerkey_changelist"),
+        reverse("admin:tenancy_producerkey_change", args=[key.pk]),
+        "/admin/jobs/auditentry/",
+    ):
+        page = client.get(address).content.decode()
+        assert secret not in page
+        assert key.digest not in page
+    entry = AuditEntry.objects.get(action="issue_key")
+    assert secret not in json.dumps(entry.after)
+
+
+def test_a_webhooks_secret_is_generated_shown_once_and_not_editable():
+    make_project()
+    client = signed_in("administrator")
+    response = client.post(
+        reverse("admin:jobs_webhook_add"),
+        {"project": "acme", "url": "https://example.org/hook", "enabled": "on", "secret": "mine"},
+    )
+    webhook = Webhook.objects.get()
+    assert webhook.secret.startswith("whsec_")
+    assert webhook.secret in response.content.decode()
+    page = client.get(reverse("admin:jobs_webhook_change", args=[webhook.pk])).content.decode()
+    assert webhook.secret not in page
+    assert webhook.secret not in json.dumps(list(AuditEntry.objects.values("before", "after")))
+
+
+RULE = {
+    "base": "10",
+    "cap": "99",
+    "first_after_seconds": "900",
+    "first_score": "20",
+    "step_seconds": "3600",
+    "promote_after_seconds": "",
+    "promote_to": "",
+}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"cap": "5"},
+        {"base": "100"},
+        {"base": "1"},
+        {"first_score": "5"},
+        {"first_score": "100"},
+        {"first_score": ""},
+        {"promote_after_seconds": "60"},
+        {"promote_after_seconds": "60", "promote_to": "normal"},
+    ],
+    ids=str,
+)
+def test_an_aging_rule_that_makes_no_sense_is_refused(fault):
+    client = signed_in("administrator")
+    address = reverse("admin:jobs_agingrule_change", args=["normal"])
+    before = list(AgingRule.objects.values())
+    assert client.post(address, {**RULE, **fault}).status_code == 200
+    assert list(AgingRule.objects.values()) == before
+
+
+def test_a_changed_rule_is_audited_and_shows_its_scores():
+    client = signed_in("administrator")
+    address = reverse("admin:jobs_agingrule_change", args=["normal"])
+    assert client.post(address, {**RULE, "first_score": "30"}).status_code == 302
+    entry = AuditEntry.objects.get(action="change_agingrule")
+    assert entry.before is not None
+    assert entry.after is not None
+    assert (entry.before["first_score"], entry.after["first_score"]) == (20, 30)
+    assert ["15 min", [100, 30, 1]] in [
+        [row["age"], row["scores"]] for row in client.get(address).context["score_rows"]
+    ]
+
+
+def test_a_retry_policys_longest_delay_is_not_shorter_than_its_first():
+    client = signed_in("administrator")
+    address = reverse("admin:jobs_retrypolicy_change", args=["moderate"])
+    form = {
+        "initial_seconds": "90",
+        "multiplier": "3",
+        "max_delay_seconds": "60",
+        "max_retries": "5",
+        "jitter": "full",
+        "window_seconds": "",
+    }
+    assert client.post(address, form).status_code == 200
+    assert client.post(address, {**form, "initial_seconds": "2"}).status_code == 302
+    assert RetryPolicy.objects.get(pk="moderate").initial_seconds == 2
+
+
+def test_a_schedule_may_name_only_a_function_of_the_list():
+    client = signed_in("superuser")
+    form = {
+        "name": "x",
+        "schedule_type": "I",
+        "minutes": "5",
+        "repeats": "-1",
+        "next_run_0": "2036-01-01",
+        "next_run_1": "00:00:00",
+    }
+    schedules = apps.get_model("django_q", "Schedule").objects.filter(name="x")
+    address = reverse("admin:django_q_schedule_add")
+    for function in ("os.system", "jobs.cluster.run_operation", ""):
+        assert client.post(address, {**form, "func": function}).status_code == 200
+        assert not schedules.exists()
+    assert client.post(address, {**form, "func": "jobs.cluster.keep_partitions", "args": "'x'"}).status_code == 302
+    assert not schedules.get().args
+
+
+@pytest.mark.django_db(transaction=True)
+def test_work_is_paused_and_resumed_from_the_list_of_pauses():
+    job = make_job()
+    client = signed_in("operator")
+    address = reverse("admin:jobs_pauseswitch_changelist") + "pause/"
+    assert "There is no project" in client.post(address, {"scope": "project", "key": "nowhere"}).content.decode()
+    response = client.post(address, {"scope": "kind", "key": job.kind, "reason": "storm"}, follow=True)
+    assert "1 jobs held" in response.content.decode()
+    switch = PauseSwitch.objects.get()
+    resume = reverse("admin:jobs_pauseswitch_change", args=[switch.pk]).replace("/change/", "/resume/")
+    assert client.post(resume, {"confirmed": "yes"}).status_code == 302
+    job.refresh_from_db()
+    assert not job.held
+    assert not PauseSwitch.objects.exists()
+
+
+def test_the_front_page_says_what_needs_a_person():
+    make_job()
+    make_dead_letter()
+    page = signed_in("viewer").get("/admin/").content.decode()
+    assert "No executor is alive" in page
+    assert "acme" in page
+    assert "qo-verdict" not in signed_in(None).get("/admin/").content.decode()
+
+
+@pytest.mark.parametrize("screen", PAGES)
+@pytest.mark.parametrize("identifier", ["nonsense", "00000000-0000-7000-8000-000000000000", "_5F"])
+def test_a_page_of_nothing_leads_back_and_its_verbs_are_not_found(screen, identifier):
+    client = signed_in("superuser")
+    address = reverse(f"admin:{screen}_change", args=[identifier])
+    assert client.get(address).status_code == 302
+    assert (
+        client.get(address.replace("/change/", "/requeue/" if screen != "jobs_batch" else "/cancel/")).status_code
+        == 404
+    )

@@ -1,0 +1,197 @@
+"""Who may do what in the admin: every screen, every verb, every role."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Group, Permission
+from django.urls import reverse
+
+from jobs import roles
+from jobs.admin.batch_verbs import BATCH_VERBS
+from jobs.admin.dead_letter_verbs import DEAD_LETTER_VERBS
+from jobs.admin.job_verbs import JOB_VERBS
+from jobs.admin.job_verbs import REQUEUE as REQUEUE_JOB
+from jobs.admin.operations import STOP
+from jobs.admin.pauses import RESUME as RESUME_SCOPE
+from jobs.admin.projects import REVOKE
+from jobs.models import AuditEntry, BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch
+from jobs.states import JobState
+from queueops.tenancy.models import ProducerKey
+from tests.factories import make_batch, make_dead_letter, make_job, make_project
+from tests.support.people import signed_in
+
+pytestmark = pytest.mark.django_db
+
+FORM = {
+    "confirmed": "yes",
+    "reason": "tested",
+    "delay": "5",
+    "priority": "urgent",
+    "spread_seconds": "0",
+    "note": "tested",
+    "payload": '{"method": "GET", "url": "http://127.0.0.1:9/"}',
+}
+STATE_OF = {"reset": JobState.IN_PROGRESS, "requeue": JobState.FAILED}
+
+
+def a_job(verb):
+    if verb is REQUEUE_JOB:
+        return make_dead_letter().job
+    return make_job(state=STATE_OF.get(verb.name, JobState.RETRIED))
+
+
+def a_batch(verb):
+    batch = make_batch(paused=verb.name == "resume")
+    make_job(batch=batch)
+    return batch
+
+
+VERBS = [
+    *(("jobs_job", verb, a_job) for verb in JOB_VERBS),
+    *(("jobs_batch", verb, a_batch) for verb in BATCH_VERBS),
+    *(("jobs_deadletter", verb, lambda verb: make_dead_letter()) for verb in DEAD_LETTER_VERBS),
+    (
+        "jobs_bulkoperation",
+        STOP,
+        lambda verb: BulkOperation.objects.create(action="cancel_jobs", parameters={}, total=1),
+    ),
+    ("jobs_pauseswitch", RESUME_SCOPE, lambda verb: PauseSwitch.objects.create(scope="kind", key="x")),
+    ("tenancy_producerkey", REVOKE, lambda verb: ProducerKey.issue(make_project(), name="x")[0]),
+]
+IDS = [f"{screen}-{verb.name}" for screen, verb, _ in VERBS]
+
+
+def address_of(screen, verb, row):
+    return reverse(f"admin:{screen}_change", args=[row.pk]).replace("/change/", f"/{verb.name}/")
+
+
+def everything():
+    """What an action could have changed."""
+    return (
+        list(Job.objects.order_by("pk").values()),
+        list(DeadLetter.objects.order_by("pk").values()),
+        list(BulkOperation.objects.order_by("pk").values()),
+        list(PauseSwitch.objects.order_by("pk").values()),
+        list(ProducerKey.objects.order_by("pk").values()),
+        AuditEntry.objects.count(),
+        JobEvent.objects.count(),
+    )
+
+
+@pytest.mark.parametrize(("screen", "verb", "make"), VERBS, ids=IDS)
+@pytest.mark.parametrize("role", [None, "viewer", "operator", "administrator", "superuser"])
+def test_a_verb_is_carried_out_for_those_with_its_permission_only(screen, verb, make, role):
+    row = make(verb)
+    before = everything()
+    client = signed_in(role)
+    response = client.post(address_of(screen, verb, row), FORM)
+    if role == "superuser" or (role and verb.permission in roles.ROLES[role]):
+        assert response.status_code == 302
+        assert everything() != before
+        assert AuditEntry.objects.filter(actor__startswith="user:").exists()
+    else:
+        assert response.status_code == 403
+        assert everything() == before
+
+
+@pytest.mark.parametrize(("screen", "verb", "make"), VERBS, ids=IDS)
+def test_a_get_shows_what_would_happen_and_changes_nothing(screen, verb, make):
+    row = make(verb)
+    before = everything()
+    response = signed_in("superuser").get(address_of(screen, verb, row))
+    assert response.status_code == 200
+    assert "<strong>1</strong> will be" in response.content.decode()
+    assert everything() == before
+
+
+@pytest.mark.parametrize(("screen", "verb", "make"), VERBS, ids=IDS)
+def test_a_post_without_confirmation_only_asks(screen, verb, make):
+    row = make(verb)
+    before = everything()
+    response = signed_in("superuser").post(
+        address_of(screen, verb, row), {k: v for k, v in FORM.items() if k != "confirmed"}
+    )
+    assert response.status_code == 200
+    assert everything() == before
+
+
+@pytest.mark.parametrize(
+    ("screen", "verb", "make"),
+    [one for one in VERBS if one[1].overrides and one[1] is not STOP],
+    ids=[f"{screen}-{verb.name}" for screen, verb, _ in VERBS if verb.overrides and verb is not STOP],
+)
+def test_what_destroys_or_overrides_wants_a_reason(screen, verb, make):
+    row = make(verb)
+    before = everything()
+    response = signed_in("superuser").post(address_of(screen, verb, row), {**FORM, "reason": " "})
+    assert response.status_code == 200
+    assert "This field is required" in response.content.decode()
+    assert everything() == before
+
+
+SELECTABLE = [one for one in VERBS if one[1].name != "edit"]
+
+
+@pytest.mark.parametrize(("screen", "verb", "make"), SELECTABLE, ids=[f"{s}-{v.name}" for s, v, _ in SELECTABLE])
+@pytest.mark.parametrize("role", ["viewer", "superuser"])
+def test_the_lists_action_asks_first_and_is_refused_without_permission(screen, verb, make, role):
+    row = make(verb)
+    before = everything()
+    client = signed_in(role)
+    name = f"{verb.name.replace('-', '_')}_selected"
+    chosen = {"action": name, "_selected_action": [str(row.pk)]}
+    asked = client.post(reverse(f"admin:{screen}_changelist"), chosen)
+    assert everything() == before
+    done = client.post(reverse(f"admin:{screen}_changelist"), {**chosen, **FORM})
+    if role == "superuser":
+        assert "will be" in asked.content.decode()
+        assert done.status_code == 302
+        assert everything() != before
+    else:
+        assert everything() == before
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "administrator"])
+def test_the_shipped_roles_have_what_they_list_and_nothing_else(role):
+    signed_in(role)
+    group = Group.objects.get(name=role)
+    held = {f"{one.content_type.app_label}.{one.codename}" for one in group.permissions.select_related("content_type")}
+    assert held == roles.ROLES[role]
+
+
+def test_a_role_that_an_administrator_changed_stays_changed():
+    roles.make_groups()
+    Group.objects.get(name="viewer").permissions.clear()
+    assert roles.make_groups() == []
+    assert not Group.objects.get(name="viewer").permissions.exists()
+
+
+def test_every_list_opens_for_a_superuser_and_is_closed_to_staff_without_a_role():
+    nobody, superuser = signed_in(None), signed_in("superuser")
+    for model in admin.site._registry:
+        address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+        assert superuser.get(address).status_code == 200, address
+        assert nobody.get(address).status_code == 403, address
+
+
+@pytest.mark.parametrize("model", ["schedule", "ormq", "success", "failure"])
+def test_the_house_keepings_screens_are_for_superusers_even_when_permissions_are_granted(model):
+    client = signed_in("administrator")
+    group = Group.objects.get(name="administrator")
+    group.permissions.add(*Permission.objects.filter(content_type__app_label="django_q"))
+    assert client.get(reverse(f"admin:django_q_{model}_changelist")).status_code == 403
+    assert signed_in("superuser").get(reverse(f"admin:django_q_{model}_changelist")).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["requeue_matching", "discard_matching", "csv", "ndjson"])
+def test_a_viewer_may_not_act_on_all_that_match(name):
+    make_dead_letter()
+    before = everything()
+    assert signed_in("viewer").post(reverse(f"admin:jobs_deadletter_{name}"), FORM).status_code == 403
+    assert everything() == before
+
+
+def test_a_viewer_may_not_pause_work():
+    assert signed_in("viewer").post("/admin/jobs/pauseswitch/pause/", {"scope": "global"}).status_code == 403
+    assert not PauseSwitch.objects.exists()

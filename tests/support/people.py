@@ -1,0 +1,22 @@
+"""People who sign in to the admin."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from jobs import roles
+
+
+def signed_in(role: str | None) -> Client:
+    """A browser session of somebody with one of the shipped roles; `superuser`; None: staff without any."""
+    roles.make_groups()
+    name = f"{role or 'nobody'}-{User.objects.count()}"
+    person = User.objects.create_user(name, password="a long enough password", is_staff=True)
+    if role == "superuser":
+        User.objects.filter(pk=person.pk).update(is_superuser=True)
+    elif role:
+        person.groups.add(Group.objects.get(name=role))
+    client = Client()
+    client.force_login(User.objects.get(pk=person.pk))
+    return client
