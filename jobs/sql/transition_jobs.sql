@@ -26,6 +26,12 @@ WITH given AS MATERIALIZED (
            retry_count = job.retry_count + %(attempt)s::int,
            crash_count = job.crash_count + %(crash)s::int,
            deferral_count = job.deferral_count + %(deferral)s::int,
+           -- The retry window stands still while a limit or an outage holds a job back, or a long one would bury it.
+           deferred_seconds = job.deferred_seconds
+               + CASE WHEN candidate.from_status = 'rate_limited' AND job.first_attempt_at IS NOT NULL
+                      THEN coalesce(extract(epoch FROM now() - (SELECT max(event.created_at) FROM jobs_jobevent AS event
+                               WHERE event.job_id = job.id AND event.to_status = 'rate_limited')), 0)
+                      ELSE 0 END,
            scheduled_at = CASE WHEN candidate.delay IS NOT NULL THEN now() + candidate.delay * interval '1 second' END,
            lease_expires_at = CASE WHEN %(target)s::text = 'in_progress' THEN job.lease_expires_at END,
            started_at = CASE WHEN %(target)s::text = 'in_progress' THEN now() ELSE job.started_at END,
@@ -41,15 +47,21 @@ WITH given AS MATERIALIZED (
            updated_at = now()
       FROM candidate
      WHERE job.id = candidate.id
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.scheduled_at, candidate.from_status,
-              candidate.code, candidate.message, candidate.data
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.scheduled_at, job.retry_count, job.crash_count,
+              job.deferral_count, candidate.from_status, candidate.code, candidate.message, candidate.data
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status, message, data)
     SELECT id, project_id, user_id, batch_id, 'state_change', from_status, %(target)s::text,
            coalesce(message, %(message)s::text),
-           CASE WHEN scheduled_at IS NULL AND code IS NULL THEN data::jsonb
+           -- What changed besides the state: jobs/fold.py rebuilds the row from it.
+           CASE WHEN scheduled_at IS NULL AND code IS NULL AND 0 = %(attempt)s::int + %(crash)s::int + %(deferral)s::int
+                THEN data::jsonb
                 ELSE coalesce(data::jsonb, '{}') || jsonb_strip_nulls(jsonb_build_object(
-                         'scheduled_at', scheduled_at, 'error_code', code, 'error_message', message)) END
+                         'scheduled_at', scheduled_at,
+                         'error_code', code, 'error_message', CASE WHEN code IS NOT NULL THEN message END,
+                         'retry_count', CASE WHEN %(attempt)s::int = 1 THEN retry_count END,
+                         'crash_count', CASE WHEN %(crash)s::int = 1 THEN crash_count END,
+                         'deferral_count', CASE WHEN %(deferral)s::int = 1 THEN deferral_count END)) END
       FROM moved
 ), counted AS (
     INSERT INTO jobs_jobcount AS total
