@@ -134,7 +134,7 @@ def test_the_claim_orders_one_projects_jobs_by_the_same_function(data):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("tier", "age", "score"), [row for row in TABLE if 1 < row[2] < 99])
+@pytest.mark.parametrize(("tier", "age", "score"), [row for row in TABLE if 1 < row[2] < 100])
 def test_the_claim_prefers_a_job_by_a_single_point_of_the_table(tier, age, score):
     """Against an older one whose tier is fixed at the score and at one point less."""
     rules = {tier: DEFAULT_RULES[tier], LOW: DEFAULT_RULES[LOW], NORMAL: DEFAULT_RULES[NORMAL]}

@@ -68,6 +68,13 @@ def test_inside_a_project_and_tier_the_oldest_goes_first():
     assert list(one_by_one()) == [jobs[1].pk, jobs[2].pk, jobs[3].pk, jobs[0].pk]
 
 
+def test_the_oldest_goes_first_however_many_came_after_it():
+    younger = make_jobs(100)
+    oldest = aged(1)
+    assert oldest.pk > younger[-1].pk
+    assert claimed_ids(1) == [oldest.pk]
+
+
 def test_deferrals_and_retries_do_not_reset_the_age():
     old = aged(10)
     move_jobs("park", [Move(old.pk, delay_seconds=0)])
