@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,6 +68,7 @@ class HandlerLoop:
         self._thread = threading.Thread(target=self._serve, name="handlers", daemon=True)
         self._threads = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="handler")
         self._runs: dict[UUID, _Run] = {}
+        self._strays: dict[Future[Done | None], float] = {}  # threads whose job has ended, and their last moment
         self._outcomes: deque[Outcome] = deque()
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
@@ -113,6 +114,11 @@ class HandlerLoop:
         return len(self._runs)
 
     @property
+    def has_lost_threads(self) -> bool:
+        """Whether a handler still runs in a thread although its job has ended; the process can't end by itself."""
+        return self.leaked > 0 or any(not call.done() for call in self._strays)
+
+    @property
     def lag_seconds(self) -> float:
         """How late the loop's heartbeat is: a handler that blocks the loop shows here."""
         return max(0.0, time.monotonic() - self.last_tick - TICK_SECONDS)
@@ -135,6 +141,13 @@ class HandlerLoop:
         self.last_tick = time.monotonic()
         for run in [run for run in self._runs.values() if run.deadline < self.last_tick]:
             self._write_off(run)
+        for call, deadline in list(self._strays.items()):
+            if call.done():
+                del self._strays[call]
+            elif deadline < self.last_tick:
+                logger.error("a synchronous handler ignores its end; its thread is lost")
+                self.leaked += 1
+                del self._strays[call]
         self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _begin(self, jobs: Sequence[ClaimedJob]) -> None:
@@ -201,7 +214,16 @@ class HandlerLoop:
         async with asyncio.timeout(seconds):
             if handler.is_async:
                 return await handler.function(running)  # type: ignore[misc, no-any-return]
-            return await self._loop.run_in_executor(self._threads, _call_sync, handler, running)
+            return await self._call_in_thread(handler, running)
+
+    async def _call_in_thread(self, handler: Handler, running: RunningJob[Any]) -> Done | None:
+        call = self._threads.submit(_call_sync, handler, running)
+        try:
+            return await asyncio.wrap_future(call)
+        except asyncio.CancelledError:
+            if not call.cancel():  # the thread goes on until the handler looks whether it should
+                self._strays[call] = time.monotonic() + OVERRUN_SECONDS
+            raise
 
     def _interrupted(self, run: _Run) -> Outcome | None:
         if run.ending == CANCELLED:

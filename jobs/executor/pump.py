@@ -327,8 +327,8 @@ class Executor:
         except (DatabaseError, psycopg.Error):
             logger.warning("executor %s could not deregister; its row is forgotten later", self.id)
         connection.close()
-        if self.loop.leaked:
-            os._exit(0)  # its threads never end; the sentinel starts another process
+        if self.loop.has_lost_threads:
+            os._exit(0)  # Python would wait for them for ever
 
 
 def _drain(pipe: int) -> None:

@@ -89,7 +89,7 @@ def _probe(service: str) -> None:
         .filter(service=service, opened_at__isnull=False, next_probe_at__lte=Now())
         .first()
     )
-    if breaker is None or Job.objects.filter(pk=breaker.probe_job_id, status__in=RUNNING).exists():
+    if breaker is None or Job.objects.filter(pk__in=[breaker.probe_job_id], status__in=RUNNING).exists():
         return  # a service that takes longer to fail than the pause lasts would get a second probe beside the first
     parked = _parked_jobs(service)[:1].ids()
     if not parked:
