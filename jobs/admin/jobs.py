@@ -104,7 +104,8 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type
     @admin.display(description="attempts")
     def tries(self, job: Job) -> str:
         crashes = f", {job.crash_count} crashed" if job.crash_count else ""
-        return f"{job.retry_count + (job.started_at is not None)}{crashes}"
+        in_hand = job.status not in WAITING and job.started_at is not None
+        return f"{job.retry_count + in_hand}{crashes}"
 
     @admin.display(description="age")
     def age(self, job: Job) -> SafeString:

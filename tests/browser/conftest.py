@@ -1,0 +1,94 @@
+"""A real Chromium against a live server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+from tests.support.browser import find_chromium
+
+SCREENSHOTS = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
+WIDE, PHONE = ViewportSize(width=1180, height=720), ViewportSize(width=390, height=780)
+VARIANTS: tuple[tuple[str, Literal["light", "dark"], ViewportSize], ...] = (
+    ("light", "light", WIDE),
+    ("dark", "dark", WIDE),
+    ("phone", "light", PHONE),
+)
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PASSWORD = "a password for the browser"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    # Playwright's loop runs in this thread, so Django would take the tests' own queries for asynchronous ones.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(QUIET))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser, live_server: Any) -> Iterator[Page]:
+    """
+    A superuser's page, signed in through the form.
+
+    Afterwards the test fails if a script of a stored text ran, or one of ours broke.
+    """
+    User.objects.create_superuser("operator", password=PASSWORD)
+    context = chromium.new_context(base_url=live_server.url, viewport=WIDE)
+    page = context.new_page()
+    faults: list[str] = []
+
+    def refuse(dialog: Any) -> None:
+        faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    page.on("dialog", refuse)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto("/admin/login/")
+    page.get_by_label("Username").fill("operator")
+    page.locator("[name=password]").fill(PASSWORD)
+    page.locator("[name=password]").press("Enter")
+    page.wait_for_url("**/admin/")
+    yield page
+    context.close()
+    assert faults == []
+
+
+@pytest.fixture
+def shoot(page: Page, tmp_path: Path) -> Callable[[str], None]:
+    """
+    Take a page in light, dark and at a phone's width, and fail if it is wider than the phone.
+
+    With WRITE_SCREENSHOTS set the pictures go to docs/screenshots/.
+    """
+    directory = SCREENSHOTS if os.environ.get("WRITE_SCREENSHOTS") else tmp_path
+
+    def take(name: str) -> None:
+        for variant, scheme, size in VARIANTS:
+            page.set_viewport_size(size)
+            page.emulate_media(color_scheme=scheme)
+            page.reload()
+            page.wait_for_load_state("networkidle")
+            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+            is_dark = page.evaluate("document.documentElement.classList.contains('dark')")
+            assert is_dark is (scheme == "dark")
+            page.screenshot(path=directory / f"{name}-{variant}.png")
+        page.set_viewport_size(WIDE)
+        page.emulate_media(color_scheme="light")
+
+    return take
