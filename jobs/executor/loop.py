@@ -67,7 +67,8 @@ class HandlerLoop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="handlers", daemon=True)
         self._threads = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="handler")
-        self._runs: dict[UUID, _Run] = {}
+        # By claim, not by job: one that was taken away and claimed again runs beside the end of its former run.
+        self._runs: dict[tuple[UUID, int], _Run] = {}
         self._strays: dict[Future[Done | None], float] = {}  # threads whose job has ended, and their last moment
         self._outcomes: deque[Outcome] = deque()
         self._progress: dict[UUID, Progress] = {}
@@ -80,9 +81,9 @@ class HandlerLoop:
         """Begin these jobs. Each ends in exactly one outcome, unless `cancel` says that nobody wants it."""
         self._loop.call_soon_threadsafe(self._begin, jobs)
 
-    def cancel(self, job_ids: Sequence[UUID], *, reason: str = CANCELLED) -> None:
+    def cancel(self, jobs: Sequence[ClaimedJob], *, reason: str = CANCELLED) -> None:
         """Interrupt jobs: CANCELLED drops their outcome, STOPPING gives them back."""
-        self._loop.call_soon_threadsafe(self._interrupt, job_ids, reason)
+        self._loop.call_soon_threadsafe(self._interrupt, jobs, reason)
 
     def collect(self) -> tuple[list[Outcome], list[Progress]]:
         """What happened since the last call."""
@@ -153,12 +154,12 @@ class HandlerLoop:
     def _begin(self, jobs: Sequence[ClaimedJob]) -> None:
         now = time.monotonic()
         for job in jobs:
-            run = self._runs[job.id] = _Run(job, now)
+            run = self._runs[job.id, job.token] = _Run(job, now)
             run.task = self._loop.create_task(self._carry_out(run))
 
-    def _interrupt(self, job_ids: Sequence[UUID], reason: str) -> None:
-        for job_id in job_ids:
-            run = self._runs.get(job_id)
+    def _interrupt(self, jobs: Sequence[ClaimedJob], reason: str) -> None:
+        for job in jobs:
+            run = self._runs.get((job.id, job.token))
             if run is None or run.task is None or run.ending:
                 continue
             run.ending = reason
@@ -207,7 +208,7 @@ class HandlerLoop:
             user_id=job.user_id,
             effect_key=job.effect_key,
             attempt=job.retry_count + 1,
-            report=lambda percent, message: self._note(job, percent, message),
+            report=lambda percent, message: self._note(run, percent, message),
         )
         seconds = handler.timeout.total_seconds()
         run.deadline = run.begun + seconds + OVERRUN_SECONDS
@@ -250,7 +251,7 @@ class HandlerLoop:
         self._end(run, None if run.ending == CANCELLED else self._failed(run, self._timeout(run)))
 
     def _end(self, run: _Run, outcome: Outcome | None) -> None:
-        if self._runs.pop(run.job.id, None) is None:
+        if self._runs.pop((run.job.id, run.job.token), None) is None:
             return  # written off before
         if outcome is not None:
             self._outcomes.append(outcome)
@@ -262,8 +263,9 @@ class HandlerLoop:
         elif not self._runs:
             self.wake()
 
-    def _note(self, job: ClaimedJob, percent: int, message: str) -> None:
-        self._progress[job.id] = Progress(job, percent, clean(message))
+    def _note(self, run: _Run, percent: int, message: str) -> None:
+        if not run.ending:  # or it would hide what the job's next run reports
+            self._progress[run.job.id] = Progress(run.job, percent, clean(message))
 
     def _elapsed_ms(self, run: _Run) -> float:
         return (time.monotonic() - run.begun) * 1000

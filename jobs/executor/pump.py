@@ -133,7 +133,7 @@ class Executor:
             self._stop_at = now + self.settings.drain_grace_seconds
         if now >= self._stop_at and not self._interrupted:
             self._interrupted = True
-            self.loop.cancel(list(self._owned), reason=STOPPING)
+            self.loop.cancel(list(self._owned.values()), reason=STOPPING)
         return not self._owned or now >= self._stop_at + OVERRUN_SECONDS + RECONNECT_SECONDS
 
     def _connect(self) -> None:
@@ -192,7 +192,7 @@ class Executor:
             self._next["progress"] = now + PROGRESS_SECONDS
             outcomes, notes = self.loop.collect()
         if not self._stopping.is_set():
-            free += sum(outcome.job.id in self._owned for outcome in outcomes)
+            free += sum(self._owns(outcome.job) for outcome in outcomes)
         claims = wants_work and free > 0
         if not outcomes and not notes and not claims:
             return
@@ -202,13 +202,15 @@ class Executor:
             self.loop.put_back(outcomes, notes)
             raise
         for outcome in outcomes:
-            self._owned.pop(outcome.job.id, None)
-        self._drop(lost & self._owned.keys())
+            if self._owns(outcome.job):
+                del self._owned[outcome.job.id]
+        self._drop({note.job.id for note in notes if note.job.id in lost and self._owns(note.job)})
         self._leases_lost += len(lost)
         if claims:
             self._hint = bool(claimed)
             self._next["claim"] = now + self.settings.poll_seconds
         if claimed:
+            self._drop({job.id for job in claimed if job.id in self._owned})
             self._owned.update((job.id, job) for job in claimed)
             self.loop.carry_out(claimed)
 
@@ -282,9 +284,11 @@ class Executor:
     def _drop(self, lost: set[UUID]) -> None:
         """Interrupt handlers whose job is not ours any more; what they return is not wanted."""
         if lost:
-            self.loop.cancel(list(lost), reason=CANCELLED)
-            for job_id in lost:
-                self._owned.pop(job_id, None)
+            self.loop.cancel([self._owned.pop(job_id) for job_id in lost], reason=CANCELLED)
+
+    def _owns(self, job: ClaimedJob) -> bool:
+        """Whether this claim is the one held, and not an earlier one of the same job."""
+        return self._owned.get(job.id) == job
 
     def _hear(self, channel: str) -> None:
         if channel == Channel.CANCEL:
