@@ -11,6 +11,7 @@ from tests.faults.ledger import Ledger
 from tests.faults.records import submit_work, wait_until_drained
 from tests.support.processes import wait_for
 
+ENOUGH_TO_COMPARE = 10_000  # fewer are done in less time than one lease
 POISON = ("exit", "segfault", "memory_bomb", "spin")
 SHORT_LEASE = {"lease_seconds": 1, "renew_seconds": 0.4, "sweep_seconds": 0.2}
 
@@ -30,21 +31,19 @@ def test_poison_is_buried_after_three_crashes_and_harms_no_other_job(innocents, 
         wait_until_drained(seconds=60 + 60 * copies)
         running.wait_until_ready()
         assert running.process.runs
+        assert "does not answer" in running.output, "the blocked process was not named in the log"
     letters = {(letter.kind, letter.error_code) for letter in DeadLetter.objects.all()}
     assert letters == {(f"faults.{kind}", "poison") for kind in POISON}
     assert set(DeadLetter.objects.values_list("crash_count", flat=True)) == {3}
-    starts = ledger.by_job("begin")
-    assert {len(starts[job.pk]) for job in Job.objects.filter(service="poison")} == {3}
+    assert all(1 <= len(starts) <= 3 for starts in ledger.by_job("begin").values())
     assert not Job.objects.filter(service="faults").exclude(status=JobState.COMPLETED).exists()
-    assert "does not answer" in running.output, "the blocked process was not named in the log"
     hit = Job.objects.filter(service="faults", crash_count__gt=0).count()
-    kept = calm / poisoned
     figures(
         f"{copies * len(POISON)} poison jobs buried after 3 crashes each; {2 * innocents:,} innocents completed, "
-        f"{hit} of them hit by another's crash; {kept:.0%} of the calm throughput"
+        f"{hit} of them hit by another's crash, in {calm:.1f} s without poison and {poisoned:.1f} s with it"
     )
-    if copies > 1:
-        assert kept >= 0.8
+    if innocents >= ENOUGH_TO_COMPARE:
+        assert calm / poisoned >= 0.8
 
 
 def _seconds_for(innocents: int) -> float:

@@ -41,7 +41,8 @@ def test_after_every_idle_worker_was_killed_tasks_still_run_and_sigterm_stops_cl
 def test_sigterm_lets_running_jobs_end_gives_back_the_rest_and_loses_nothing(ledger: Ledger):
     with cluster(ledger, executors=2, executor_slots=20, drain_grace_seconds=3) as running:
         submit_work(12, "wait", gate="soon-")
-        submit_work(12, "wait", gate="late-")
+        submit_work(9, "wait", gate="late-")
+        submit_work(3, "wait_in_thread", gate="late-")  # these can't be interrupted; the process ends all the same
         submit_work(6, "wait_once", gate="soon-")
         wait_for(lambda: len(ledger.entries("begin")) == 30, what="the start of every job")
         submit_work(50, "wait", gate="late-")  # ten find a slot

@@ -17,6 +17,7 @@ from jobs.handlers.registry import Done, RunningJob, handler
 from tests.faults.app.points import end_here, ledger
 
 POLL_SECONDS = 0.01
+TIDY_SECONDS = 1.0
 BOMB_BYTES = 300_000_000  # how far a memory bomb gets before the process's limit stops it
 LONG = timedelta(minutes=10)
 
@@ -83,6 +84,15 @@ def wait_in_thread(job: RunningJob[Work]) -> Done:
     while not _is_open(job):
         time.sleep(POLL_SECONDS)
     return _end(job)
+
+
+@handler(kind="faults.wait_and_tidy_up", service="faults", payload=Work, idempotent=True, timeout=LONG)
+async def wait_and_tidy_up(job: RunningJob[Work]) -> Done:
+    """Wait at a gate, and need a while to end when interrupted."""
+    try:
+        return await _wait(job)
+    finally:
+        await asyncio.sleep(TIDY_SECONDS)
 
 
 @handler(kind="faults.exit", service="poison", payload=Work, idempotent=True)

@@ -1,0 +1,29 @@
+"""Jobs taken from an executor while it runs them, and claimed by the same one again."""
+
+import pytest
+
+from jobs.models import Job
+from jobs.services.operate import reset_to_pending
+from jobs.states import JobState
+from tests.faults.clusters import cluster
+from tests.faults.ledger import Ledger
+from tests.faults.records import crashes, statuses, submit_work, wait_until_drained
+from tests.support.processes import wait_for
+
+COUNT = 20
+
+
+@pytest.mark.usefixtures("transactional_db")
+@pytest.mark.parametrize("kind", ["wait_in_thread", "wait_and_tidy_up"])
+def test_a_running_job_that_is_reset_runs_again_in_the_same_executor(kind: str, ledger: Ledger):
+    with cluster(ledger, executors=1):
+        submit_work(COUNT, kind, gate="gate")
+        for starts in (1, 2, 3):
+            wait_for(lambda starts=starts: len(ledger.entries("begin")) == starts * COUNT, what=f"start {starts}")
+            if starts < 3:
+                reset_to_pending(list(Job.objects.values_list("pk", flat=True)), actor="user:1", reason="again")
+        ledger.open_gate("gate")
+        wait_until_drained(seconds=20)
+    assert statuses() == {JobState.COMPLETED: COUNT}
+    assert set(Job.objects.values_list("retry_count", "crash_count")) == {(0, 0)}
+    assert crashes() == []
