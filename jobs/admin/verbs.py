@@ -79,7 +79,9 @@ def on_selected(verb: Verb) -> Any:
     """The action on the rows chosen in the list."""
 
     def selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
-        return ask_or_act(model_admin, request, verb, queryset, goes_back_to=request.get_full_path())
+        # Also with `select_across`, by which Django means every row of the table.
+        rows = queryset.filter(pk__in=request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))
+        return ask_or_act(model_admin, request, verb, rows, goes_back_to=request.get_full_path())
 
     selected.__name__ = f"{verb.name}_selected"
     selected.short_description = f"{verb.label}…"  # type: ignore[attr-defined]

@@ -204,6 +204,14 @@ def test_the_report_says_what_moved_and_what_was_left_alone():
     assert "1 cancelled, 1 left alone." in response.content.decode()
 
 
+def test_an_action_takes_the_chosen_rows_only_even_when_all_of_the_table_are_asked_for():
+    chosen, other = make_job(), make_job()
+    form = {"action": "cancel_selected", "_selected_action": [str(chosen.pk)], "select_across": "1"}
+    signed_in("operator").post("/admin/jobs/job/", {**form, "confirmed": "yes", "reason": "x"})
+    states = {job.pk: job.status for job in Job.objects.all()}
+    assert states == {chosen.pk: JobState.CANCELLED, other.pk: JobState.QUEUED}
+
+
 def test_requeueing_all_that_match_counts_first_and_runs_in_the_background():
     make_dead_letters(3, fingerprint="a" * 32)
     make_dead_letters(2, fingerprint="b" * 32)
