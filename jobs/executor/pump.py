@@ -79,6 +79,7 @@ class Executor:
         self._connected = False
         self._leases_lost = 0
         self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "sweep", "progress"), 0.0)
+        self._renewed_at = float("-inf")
         self._stopping = threading.Event()
         self._stop_at = float("inf")
         self._interrupted = False
@@ -169,8 +170,13 @@ class Executor:
     def _cycle(self) -> None:
         now = time.monotonic()
         if now >= self._next["renew"]:
+            if now - self._renewed_at > self.settings.lease_seconds - self.settings.renew_seconds:
+                # The database was away, or this machine stood still: leases may have lapsed although their executors
+                # live. Taking their jobs and killing them before they could renew would turn an outage into crashes.
+                self._next["sweep"] = now + self.settings.lease_seconds
             self._next["renew"] = now + self.settings.renew_seconds
             self._renew()
+            self._renewed_at = now
         if now >= self._next["tick"]:
             self._next["tick"] = now + TICK_SECONDS
             self._policies = finish.retry_policies()
