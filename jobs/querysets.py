@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -42,3 +43,8 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
 
     def ids(self) -> list[UUID]:
         return list(self.values_list("pk", flat=True))
+
+
+def first_id_at(moment: datetime) -> UUID:
+    """The least UUIDv7 of a millisecond, clipped to what its 48 bits hold: a bound for ids made since, or before."""
+    return UUID(int=min(2**48 - 1, max(0, int(moment.timestamp() * 1000))) << 80)

@@ -183,11 +183,6 @@ def as_uuid(text: str) -> UUID | None:
         return None
 
 
-def first_id_at(moment: datetime) -> UUID:
-    """The least UUIDv7 of a millisecond, clipped to what 48 bits hold."""
-    return UUID(int=min(2**48 - 1, max(0, int(moment.timestamp() * 1000))) << 80)
-
-
 def time_of(identifier: UUID) -> datetime:
     """When a UUIDv7 was made."""
     milliseconds = identifier.int >> 80

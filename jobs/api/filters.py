@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import django_filters
 from django.db.models import QuerySet
@@ -69,10 +68,10 @@ class TimeOrderedFilterSet(CreatedFilterSet):
     created_before = django_filters.IsoDateTimeFilter(field_name="created_at", method="until")
 
     def since(self, queryset: QuerySet[Any], name: str, moment: datetime) -> QuerySet[Any]:
-        return queryset.filter(created_at__gte=moment, pk__gte=_first_id_at(moment, -CLOCK_SLACK))
+        return queryset.filter(created_at__gte=moment, pk__gte=first_id_at(moment - CLOCK_SLACK))
 
     def until(self, queryset: QuerySet[Any], name: str, moment: datetime) -> QuerySet[Any]:
-        return queryset.filter(created_at__lt=moment, pk__lt=_first_id_at(moment, CLOCK_SLACK))
+        return queryset.filter(created_at__lt=moment, pk__lt=first_id_at(moment + CLOCK_SLACK))
 
 
 class JobFilter(TimeOrderedFilterSet):
@@ -136,9 +135,3 @@ class OperationFilter(TimeOrderedFilterSet):
     class Meta:
         model = BulkOperation
         fields = ("action",)
-
-
-def _first_id_at(moment: datetime, shift: timedelta) -> UUID:
-    """The least UUIDv7 of a millisecond, clipped to what 48 bits hold."""
-    milliseconds = (moment.timestamp() + shift.total_seconds()) * 1000
-    return UUID(int=min(2**48 - 1, max(0, int(milliseconds))) << 80)

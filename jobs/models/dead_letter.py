@@ -61,6 +61,9 @@ class DeadLetter(models.Model):
                 condition=models.Q(resolution=None),
             ),
             models.Index(fields=["-created_at"], name="jobs_deadletter_created_idx"),
+            models.Index(
+                fields=["batch_id", "id"], name="jobs_deadletter_batch_idx", condition=models.Q(resolution=None)
+            ),
         ]
 
     def __str__(self) -> str:

@@ -231,7 +231,9 @@ def _resolve(
 
 
 def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
-    batches = Batch.objects.in_bulk({letter.batch_id for letter in prepared if letter.batch_id})
+    # Locked until the commit: upkeep must not close a batch between these inserts and their counts being seen.
+    wanted = {letter.batch_id for letter in prepared if letter.batch_id}
+    batches = {batch.pk: batch for batch in Batch.objects.select_for_update().filter(pk__in=wanted).order_by("pk")}
     for (project_id, batch_id), jobs in _by_batch(prepared):
         batch = batches.get(batch_id) if batch_id else None
         insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch)

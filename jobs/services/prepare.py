@@ -92,16 +92,31 @@ class PreparedJob:
     delay_seconds: float | None = None
 
 
-def prepare_job(spec: JobSpec, **extra: Any) -> PreparedJob:
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What jobs are held against besides their handler's schema; read once for a whole batch."""
+
+    retry_policies: frozenset[str]
+    max_payload_bytes: int
+
+    @classmethod
+    def current(cls) -> Rules:
+        names = RetryPolicy.objects.values_list("name", flat=True)
+        return cls(frozenset(names), settings.QUEUEOPS.max_job_mb * 1024 * 1024)
+
+
+def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> PreparedJob:
     """
-    Validate one job against its handler's schema.
+    Validate one job against its handler's schema and the rules.
 
     Args:
+        rules: Of the moment, where not given.
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:
         UnknownKind, InvalidJob, PayloadTooLarge
     """
+    rules = rules or Rules.current()
     handler = find_handler(spec.kind)
     try:
         text = pydantic_core.to_json(spec.payload, inf_nan_mode="constants")
@@ -112,7 +127,7 @@ def prepare_job(spec: JobSpec, **extra: Any) -> PreparedJob:
         ) from None
     except (ValueError, RecursionError) as error:
         raise InvalidJob("The payload cannot be stored as JSON.", fields={"payload": [str(error)]}) from None
-    limit = settings.QUEUEOPS.max_job_mb * 1024 * 1024
+    limit = rules.max_payload_bytes
     if len(text) > limit:
         raise PayloadTooLarge(
             f"The payload has {len(text):,} bytes; at most {limit:,} fit. Put large content elsewhere and send a "
@@ -122,7 +137,7 @@ def prepare_job(spec: JobSpec, **extra: Any) -> PreparedJob:
         )
     if NUL_ESCAPE.search(text):
         raise InvalidJob("The payload holds a NUL character.", fields={"payload": ["\\u0000 cannot be stored"]})
-    if spec.retry_policy is not None and spec.retry_policy not in _policy_names():
+    if spec.retry_policy is not None and spec.retry_policy not in rules.retry_policies:
         raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
     cost = handler.estimated_cost(payload) if spec.cost is None else spec.cost
     return PreparedJob(new_id(), handler, spec, text.decode(), handler.service_of(payload), cost, **extra)
@@ -152,7 +167,3 @@ def _field_errors(error: ValidationError, prefix: str = "") -> dict[str, list[st
         path = ".".join([prefix, *map(str, item["loc"])] if prefix else map(str, item["loc"]))
         found.setdefault(path, []).append(item["msg"])
     return found
-
-
-def _policy_names() -> set[str]:
-    return set(RetryPolicy.objects.values_list("name", flat=True))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pydantic_core
@@ -16,7 +18,9 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
 
-from .prepare import JobSpec, PreparedJob, parse_spec, prepare_job
+from .prepare import JobSpec, PreparedJob, Rules, parse_spec, prepare_job
+
+T = TypeVar("T")
 
 CHUNK = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
 CHUNK_BYTES = 8_000_000  # of payloads, likewise; PostgreSQL takes no parameter of 1 GB
@@ -132,7 +136,7 @@ def submit_batch(
         room = _refuse_when_full(project_id, 0)
         batch = Batch.objects.create(project_id=project_id, name=name, submitted_by=actor)
         accepted = duplicates = 0
-        for prepared in intake.chunks(lines):
+        for prepared in _one_ahead(intake.chunks(lines)):
             if intake.error_count and not partial:
                 continue  # only counts the errors from here on
             if accepted + len(prepared) > room:
@@ -199,11 +203,22 @@ def _delay(job: PreparedJob) -> float | None:
     return job.spec.delay_seconds if job.delay_seconds is None else job.delay_seconds
 
 
+def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
+    """Make each chunk in another thread while the one before it is being inserted."""
+    with ThreadPoolExecutor(1, thread_name_prefix="intake") as maker:
+        coming = maker.submit(next, chunks, None)
+        while (chunk := coming.result()) is not None:
+            coming = maker.submit(next, chunks, None)
+            yield chunk
+
+
 class _Intake:
-    """Validates the lines of a batch and keeps their errors."""
+    """Validates the lines of a batch and keeps their errors. `chunks` and `refuse` may run in different threads."""
 
     def __init__(self, start_interval_seconds: float) -> None:
         self.start_interval_seconds = start_interval_seconds
+        self.rules = Rules.current()
+        self._lock = Lock()
         self.seen = 0
         self.error_count = 0
         self.errors: list[LineError] = []
@@ -233,15 +248,17 @@ class _Intake:
             delay = None
             if self.start_interval_seconds and spec.scheduled_at is None:
                 delay = (spec.delay_seconds or 0.0) + (number - 1) * self.start_interval_seconds
-            return prepare_job(spec, delay_seconds=delay)
+            return prepare_job(spec, rules=self.rules, delay_seconds=delay)
         except QueueOpsError as error:
             self.refuse(number, error)
             return None
 
     def refuse(self, number: int, error: QueueOpsError) -> None:
-        self.error_count += 1
-        if len(self.errors) < MAX_LISTED_ERRORS:
-            self.errors.append(LineError(number, error.code, error.message, error.fields))
+        with self._lock:
+            self.error_count += 1
+            if len(self.errors) < MAX_LISTED_ERRORS:
+                self.errors.append(LineError(number, error.code, error.message, error.fields))
+                self.errors.sort(key=lambda listed: listed.line)
 
 
 def _is_blank(line: bytes | str | Mapping[str, Any]) -> bool:
