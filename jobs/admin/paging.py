@@ -23,6 +23,8 @@ from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.utils import parse_datetime_str
 from unfold.views import ChangeList
 
+from jobs.querysets import first_id_at
+
 WINDOW = 50_000
 MOST_WINDOWS = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.5  # after which no further window is begun: from a cold disk one may take that long

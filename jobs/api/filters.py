@@ -11,6 +11,7 @@ from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.request import Request
 
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Resolution
+from jobs.querysets import first_id_at
 from jobs.states import EventType, JobState, Priority
 
 from .errors import InvalidQuery
