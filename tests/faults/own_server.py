@@ -1,0 +1,27 @@
+"""A PostgreSQL server that a test may bring down, with Django pointed at it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.core.management import call_command
+from django.db import connection
+
+from queueops.core.embedded import DATABASE_NAME, SUPERUSER, EmbeddedServer
+from tests.support.embedded import throw_away_data_dir
+
+
+@contextmanager
+def own_server() -> Iterator[EmbeddedServer]:
+    """Run a migrated server; for the length of the block every connection of this process goes to it."""
+    with throw_away_data_dir() as data_dir, EmbeddedServer(data_dir).use() as server:
+        connection.close()
+        before = dict(connection.settings_dict)
+        connection.settings_dict.update(
+            NAME=DATABASE_NAME, USER=SUPERUSER, PASSWORD="", HOST=str(server.socket_dir), PORT=""
+        )
+        try:
+            call_command("migrate", verbosity=0)
+            yield server
+        finally:
+            connection.close()
+            connection.settings_dict.update(before)

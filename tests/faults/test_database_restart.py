@@ -1,0 +1,157 @@
+"""R3: PostgreSQL is stopped without a farewell while producers submit and executors work."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from typing import Any
+from uuid import UUID
+
+import psutil
+import pytest
+from django.db import OperationalError, connection
+
+from jobs.models import DeadLetter, Job
+from jobs.states import JobState
+from queueops.core.embedded import EmbeddedServer
+from queueops.tenancy.models import ProducerKey
+from tests.factories import make_project
+from tests.faults.clusters import Cluster, cluster, is_running
+from tests.faults.ledger import Ledger
+from tests.faults.own_server import own_server
+from tests.faults.records import PROJECT, crashes, submit_work, wait_until_drained
+from tests.support.processes import free_port, manage, wait_for
+
+LEASE_SECONDS = 3.0
+PRODUCERS = 3
+
+
+class Producers:
+    """Threads that submit job after job by HTTP; `acknowledged`: the ids that they were told."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.acknowledged: list[UUID] = []
+        self.refused = 0
+        self._url = f"{url}/api/v1/jobs/"
+        self._key = key
+        self._over = threading.Event()
+
+    def submit(self) -> UUID | None:
+        """Submit one job; its id, or None without an acknowledgement."""
+        body = json.dumps({"kind": "faults.write_once", "payload": {"seconds": 0.05}}).encode()
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self._url, data=body, headers=headers)  # noqa: S310 - our own server
+        try:
+            with urllib.request.urlopen(request, timeout=15) as answer:  # noqa: S310
+                job_id = UUID(json.load(answer)["id"])
+        except (OSError, HTTPException):
+            self.refused += 1
+            return None
+        self.acknowledged.append(job_id)
+        return job_id
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._work) for _ in range(PRODUCERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join()
+
+    def _work(self) -> None:
+        while not self._over.wait(0.02):
+            self.submit()
+
+
+@pytest.fixture
+def server(django_db_blocker: Any) -> Iterator[EmbeddedServer]:
+    with django_db_blocker.unblock(), own_server() as running:
+        yield running
+
+
+def _reconnected() -> bool:
+    """Whether this process's own connection works again."""
+    connection.close()
+    try:
+        connection.ensure_connection()
+    except OperationalError:
+        return False
+    return True
+
+
+def _restart(server: EmbeddedServer, *, down_seconds: float = 0.0) -> None:
+    server.stop("immediate")
+    time.sleep(down_seconds)  # the length of the outage
+    server.ensure_running()
+    wait_for(_reconnected, what="the server's return")
+
+
+def _processes(running: Cluster) -> set[psutil.Process]:
+    return {psutil.Process(executor.pid) for executor in running.executors()} | {running.sentinel}
+
+
+@pytest.mark.parametrize("restarts", [pytest.param(2, id="short"), pytest.param(5, id="long", marks=pytest.mark.soak)])
+def test_immediate_restarts_under_load_lose_no_acknowledged_submit_and_end_no_process(
+    restarts: int, server: EmbeddedServer, ledger: Ledger, figures
+):
+    _, key = ProducerKey.issue(make_project(PROJECT), name="producer")
+    port = free_port()
+    web_settings = {"QUEUEOPS_PORT": str(port), "QUEUEOPS_EXTRA_APPS": "tests.faults.app"}
+    steady_after = []
+    with (
+        cluster(ledger, lease_seconds=LEASE_SECONDS) as running,
+        manage("web", environ={**web_settings, "FAULTS_DIR": str(ledger.directory)}) as web,
+    ):
+        producers = Producers(f"http://127.0.0.1:{port}", key)
+        wait_for(producers.submit, seconds=60, what="the web process")
+        before = _processes(running)
+        with producers.at_work():
+            for _ in range(restarts):
+                seen = len(producers.acknowledged)
+                wait_for(lambda seen=seen: len(producers.acknowledged) >= seen + 50, seconds=60, what="load")
+                _restart(server)
+                begun = time.monotonic()
+                first = wait_for(producers.submit, what="an acknowledged submit after the restart")
+                wait_for(lambda first=first: first in ledger.by_job(), what="the work after the restart")
+                steady_after.append(time.monotonic() - begun)
+        wait_until_drained()
+        assert web.runs
+        assert _processes(running) == before, "an executor ended"
+    stored = dict(Job.objects.values_list("pk", "status"))
+    assert set(producers.acknowledged) <= stored.keys(), "an acknowledged submit was lost"
+    assert set(stored.values()) == {JobState.COMPLETED}
+    assert {len(entries) for entries in ledger.by_job().values()} == {1}, "a restart repeated an effect"
+    assert len(ledger.by_job()) == len(stored)
+    figures(
+        f"{restarts} restarts, {len(producers.acknowledged)} acknowledged submits, 0 lost, 0 repeated, "
+        f"{producers.refused} refused meanwhile; working again after {max(steady_after):.1f} s at most"
+    )
+    if restarts >= 5:
+        assert max(steady_after) <= LEASE_SECONDS + 2
+
+
+def test_an_outage_longer_than_the_lease_ends_no_process_and_costs_running_jobs_nothing(
+    server: EmbeddedServer, ledger: Ledger
+):
+    with cluster(ledger, lease_seconds=LEASE_SECONDS) as running:
+        before = _processes(running)
+        submit_work(20, "wait_once", gate="gate")
+        wait_for(lambda: len(ledger.entries("begin")) == 20, what="the start of every job")
+        _restart(server, down_seconds=2 * LEASE_SECONDS)
+        submit_work(20, "write")
+        wait_for(lambda: Job.objects.filter(kind="faults.write", status=JobState.COMPLETED).count() == 20, what="work")
+        ledger.open_gate("gate")
+        wait_until_drained()
+        assert _processes(running) == before, "an executor was taken for dead"
+        assert all(is_running(executor.pid) for executor in running.executors())
+    assert not DeadLetter.objects.exists()
+    assert crashes() == []
+    assert len(ledger.entries("begin")) == 20
