@@ -79,7 +79,8 @@ def crashes() -> list[Crash]:
                      ORDER BY claim.id DESC LIMIT 1)
               FROM jobs_jobevent AS event JOIN jobs_job AS job ON job.id = event.job_id -- the log outlives a test
              WHERE event.to_status IN ('retried', 'failed')
-               AND (event.message = 'its executor stopped renewing the lease' OR event.message LIKE 'its process died%%')
+               AND (event.message = 'its executor stopped renewing the lease'
+                    OR event.message LIKE 'its process died%%')
             """
         )
         found = [Crash(*row) for row in cursor.fetchall()]

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.client import HTTPException
 from typing import Any
 from uuid import UUID
@@ -66,6 +67,11 @@ class Producers:
             for thread in threads:
                 thread.join()
 
+    def wait_for_more(self, count: int) -> None:
+        """Wait until so many more submits are acknowledged."""
+        enough = len(self.acknowledged) + count
+        wait_for(lambda: len(self.acknowledged) >= enough, seconds=60, what=f"{count} acknowledged submits")
+
     def _work(self) -> None:
         while not self._over.wait(0.02):
             self.submit()
@@ -94,6 +100,10 @@ def _restart(server: EmbeddedServer, *, down_seconds: float = 0.0) -> None:
     wait_for(_reconnected, what="the server's return")
 
 
+def _is_done(ledger: Ledger, job_id: UUID | None) -> bool:
+    return job_id in ledger.by_job()
+
+
 def _processes(running: Cluster) -> set[psutil.Process]:
     return {psutil.Process(executor.pid) for executor in running.executors()} | {running.sentinel}
 
@@ -115,12 +125,11 @@ def test_immediate_restarts_under_load_lose_no_acknowledged_submit_and_end_no_pr
         before = _processes(running)
         with producers.at_work():
             for _ in range(restarts):
-                seen = len(producers.acknowledged)
-                wait_for(lambda seen=seen: len(producers.acknowledged) >= seen + 50, seconds=60, what="load")
+                producers.wait_for_more(50)
                 _restart(server)
                 begun = time.monotonic()
                 first = wait_for(producers.submit, what="an acknowledged submit after the restart")
-                wait_for(lambda first=first: first in ledger.by_job(), what="the work after the restart")
+                wait_for(partial(_is_done, ledger, first), what="the work after the restart")
                 steady_after.append(time.monotonic() - begun)
         wait_until_drained()
         assert web.runs

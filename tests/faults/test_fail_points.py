@@ -51,6 +51,5 @@ def test_a_process_killed_at_any_point_of_a_job_has_exactly_the_documented_outco
     letters = DeadLetter.objects.all()
     assert {letter.error_code for letter in letters} == {"outcome_unknown"}
     assert len(letters) == (len(EFFECTS) - 1) * times
-    figures(
-        f"{len(KINDS) * len(EFFECTS) * times} jobs, a kill each, at 5 points, {len(crashes())} crashes charged, {len(letters)} outcomes unknown"
-    )
+    jobs = len(KINDS) * len(EFFECTS) * times
+    figures(f"{jobs} jobs, a kill each at 5 points: {len(crashes())} crashes charged, {len(letters)} outcomes unknown")

@@ -41,7 +41,7 @@ class Provider:
         provider = self
 
         class Answer(BaseHTTPRequestHandler):
-            def do_PUT(self) -> None:  # noqa: N802 - the base class's name
+            def do_PUT(self) -> None:
                 self.send_response(provider._status(self.path))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -109,7 +109,8 @@ def test_a_failing_service_is_asked_by_one_probe_at_a_time_and_recovers_by_itsel
         provider.works, provider.answer_seconds = True, 0.0
         _check_recovery(provider)
     figures(
-        f"{COUNT} jobs, {provider.calls - COUNT} failed calls, {spent} attempts spent, 0 dead letters, probes one by one"
+        f"{COUNT} jobs, {provider.calls - COUNT} failed calls, "
+        f"{spent} attempts spent, no dead letter, one probe at a time"
     )
 
 

@@ -19,7 +19,7 @@ def test_a_running_job_that_is_reset_runs_again_in_the_same_executor(kind: str, 
     with cluster(ledger, executors=1):
         submit_work(COUNT, kind, gate="gate")
         for starts in (1, 2, 3):
-            wait_for(lambda starts=starts: len(ledger.entries("begin")) == starts * COUNT, what=f"start {starts}")
+            _wait_for_starts(ledger, starts * COUNT)
             if starts < 3:
                 reset_to_pending(list(Job.objects.values_list("pk", flat=True)), actor="user:1", reason="again")
         ledger.open_gate("gate")
@@ -27,3 +27,7 @@ def test_a_running_job_that_is_reset_runs_again_in_the_same_executor(kind: str, 
     assert statuses() == {JobState.COMPLETED: COUNT}
     assert set(Job.objects.values_list("retry_count", "crash_count")) == {(0, 0)}
     assert crashes() == []
+
+
+def _wait_for_starts(ledger: Ledger, count: int) -> None:
+    wait_for(lambda: len(ledger.entries("begin")) == count, what=f"start {count}")

@@ -29,13 +29,17 @@ def test_after_every_idle_worker_was_killed_tasks_still_run_and_sigterm_stops_cl
                 kill(victim)
             running.wait_until_ready()
             async_task("jobs.cluster.keep_partitions")
-            wait_for(lambda: Success.objects.count() >= done, what=f"the task after killing both workers, round {done}")
+            _wait_for_tasks(done)
             submit_work(1, "write")
             wait_until_drained()
         pids = [executor.pid for executor in running.executors()]
         assert running.stop() == 0
         assert not any(is_running(pid) for pid in pids)
         assert not Executor.objects.filter(pid__in=pids).exists(), "a drained executor left its row"
+
+
+def _wait_for_tasks(count: int) -> None:
+    wait_for(lambda: Success.objects.count() >= count, what=f"task {count}, after the idle workers were killed")
 
 
 def test_sigterm_lets_running_jobs_end_gives_back_the_rest_and_loses_nothing(ledger: Ledger):

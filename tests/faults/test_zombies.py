@@ -10,14 +10,12 @@ from jobs.models import Job
 from jobs.states import JobState
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
-from tests.faults.records import counted, crashes, refused_writes, statuses, submit_work, wait_until_drained
+from tests.faults.records import crashes, refused_writes, statuses, submit_work, wait_until_drained
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 
 ENDINGS = ("succeed", "retry", "fail")
-FROZEN = {"executors": 1, "faults_host": "frozen"}
-HEALTHY = {"executors": 1, "faults_host": "healthy"}
 
 
 def _wait_until_claimed_by(ledger: Ledger, pid: int, count: int) -> None:
@@ -40,7 +38,9 @@ def _wait_until_tried(writes: int) -> None:
     "writes", [pytest.param(201, id="short"), pytest.param(3_000, id="long", marks=pytest.mark.soak)]
 )
 def test_a_zombies_writes_change_nothing_and_each_is_logged(writes: int, ledger: Ledger, figures):
-    with cluster(ledger, **FROZEN, executor_slots=writes, faults_stop_after_ends=writes) as frozen:
+    with cluster(
+        ledger, executors=1, faults_host="frozen", executor_slots=writes, faults_stop_after_ends=writes
+    ) as frozen:
         [zombie] = frozen.general()
         for ending in ENDINGS:
             submit_work(writes // len(ENDINGS), "wait", gate="gate-", ending=ending)
@@ -50,7 +50,7 @@ def test_a_zombies_writes_change_nothing_and_each_is_logged(writes: int, ledger:
         wait_for(lambda: psutil.Process(zombie.pid).status() == psutil.STATUS_STOPPED, what="the zombie's stop")
         os.killpg(frozen.process.pid, signal.SIGSTOP)  # all of its machine, or its own watch would kill it
 
-        with cluster(ledger, **HEALTHY, executor_slots=writes) as healthy:
+        with cluster(ledger, executors=1, faults_host="healthy", executor_slots=writes) as healthy:
             [heir] = healthy.general()
             _wait_until_claimed_by(ledger, heir.pid, writes)
             # The jobs run again: id and status of each are what the zombie expects, only the token is not.
@@ -64,7 +64,7 @@ def test_a_zombies_writes_change_nothing_and_each_is_logged(writes: int, ledger:
             assert frozen.output.count("lease lost") == writes
     refused = refused_writes()
     assert len(refused) == writes
-    assert {event.job_id: event.data["fencing_token"] for event in refused} == stale_tokens
+    assert {event.job_id: (event.data or {})["fencing_token"] for event in refused} == stale_tokens
     assert statuses() == {JobState.COMPLETED: writes // 3, JobState.FAILED: 2 * writes // 3}
     assert {crash.executor for crash in crashes()} == {zombie.pk}
     figures(f"{writes} stale writes tried, {len(refused)} refused and logged, 0 accepted")
@@ -73,8 +73,8 @@ def test_a_zombies_writes_change_nothing_and_each_is_logged(writes: int, ledger:
 def test_a_slow_handler_whose_executor_does_not_renew_is_taken_over_and_its_end_refused(ledger: Ledger):
     count = 20
     with (
-        cluster(ledger, **FROZEN, executor_slots=count, faults_no_renewal="yes") as mute,
-        cluster(ledger, **HEALTHY, executor_slots=count) as healthy,
+        cluster(ledger, executors=1, faults_host="frozen", executor_slots=count, faults_no_renewal="yes") as mute,
+        cluster(ledger, executors=1, faults_host="healthy", executor_slots=count) as healthy,
     ):
         [heir] = healthy.general()
         os.kill(heir.pid, signal.SIGSTOP)

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -75,7 +75,7 @@ def _end_around_the_acknowledgement() -> None:
         flushed = record_outcomes(outcomes, *args, **kwargs)
         for job in [outcome.job for outcome in outcomes]:
             end_here("before_ack", _point(job), job.id)  # written, not committed
-            transaction.on_commit(lambda job=job: end_here("after_ack", _point(job), job.id))
+            transaction.on_commit(partial(end_here, "after_ack", _point(job), job.id))
         return flushed
 
     finish.record_outcomes = wrapped
@@ -100,7 +100,7 @@ def _use_stuck_seconds(seconds: float) -> None:
     def settings(**values: Any) -> ExecutorSettings:
         return ExecutorSettings(**values, stuck_seconds=seconds)
 
-    cluster.ExecutorSettings = settings  # type: ignore[assignment, misc]
+    cluster.ExecutorSettings = settings  # type: ignore[assignment, attr-defined]
 
 
 def _lose_the_answer_of(what: str) -> None:
