@@ -1,0 +1,243 @@
+"""The plans of the hot statements with 100,000 jobs: what they read stays bounded, whatever waits behind it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from psycopg import sql
+
+from jobs.executor import pump
+from jobs.models import Job, JobEvent, new_id
+from jobs.services import upkeep
+from jobs.services.snapshots import batch_counts, project_counts
+from jobs.states import TRANSITIONS
+from queueops.core.sql import load_sql
+
+pytestmark = pytest.mark.django_db
+
+JOBS = 100_000
+PROJECTS = 40
+BATCH = UUID(int=7)
+BIG_TABLES = re.compile(r"jobs_job$|jobs_jobevent")
+EXECUTOR_SETTINGS = re.findall(r"SET [a-z_]+ = [a-z_]+", inspect.getsource(pump.Executor))
+
+# Of every 20 jobs 12 are ready, and one or two each of the others.
+SEED = """
+INSERT INTO tenancy_project (id, name) SELECT 'p' || i, 'p' || i FROM generate_series(1, {projects}) AS i;
+INSERT INTO jobs_batch (id, project_id, name, total, submitted_by) VALUES ('{batch}', 'p1', '', 1, 'key:test');
+ALTER TABLE jobs_job DISABLE TRIGGER USER;
+INSERT INTO jobs_job (id, project_id, batch_id, kind, service, call_type, priority, status, payload, effect_key,
+                      eligible_since, scheduled_at, lease_expires_at, finished_at, expires_at, held, crash_count,
+                      fencing_token)
+SELECT gen_random_uuid(), 'p' || 1 + i % {projects}, CASE WHEN i % 40 = 0 THEN uuid '{batch}' END,
+       'http.request', 'http', 'write', (ARRAY['urgent', 'normal', 'low'])[1 + i % 3], state, '{{}}', i,
+       now() - i * interval '1 second',
+       CASE WHEN state = 'retried' OR i % 20 = 13 THEN now() + (i - 2000) * interval '1 second' END,
+       CASE WHEN state = 'in_progress' THEN now() + (i - 500) * interval '1 second' END,
+       CASE WHEN state IN ('completed', 'failed') THEN now() - i * interval '1 minute' END,
+       CASE WHEN i % 20 IN (1, 2) THEN now() + (i - 500) * interval '1 second' END,
+       i % 20 = 12, CASE WHEN i % 20 = 11 THEN 2 ELSE 0 END, i
+  FROM generate_series(1, {jobs}) AS i,
+       LATERAL (SELECT CASE i % 20 WHEN 14 THEN 'rate_limited' WHEN 15 THEN 'retried' WHEN 16 THEN 'in_progress'
+                       WHEN 17 THEN 'completed' WHEN 18 THEN 'completed' WHEN 19 THEN 'failed'
+                       ELSE 'queued' END AS state) AS chosen;
+INSERT INTO jobs_jobevent (job_id, project_id, event_type, to_status)
+SELECT id, project_id, 'state_change', 'queued' FROM jobs_job LIMIT {jobs} / 4;
+SET CONSTRAINTS ALL IMMEDIATE;
+ALTER TABLE jobs_job ENABLE TRIGGER USER;
+"""
+
+
+@pytest.fixture(scope="module")
+def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The tables at depth, for this module."""
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        with transaction.atomic():
+            cursor.execute(SEED.format(jobs=JOBS, projects=PROJECTS, batch=BATCH))
+        cursor.execute("VACUUM ANALYZE jobs_job")
+        cursor.execute("ANALYZE jobs_jobevent")
+    try:
+        yield
+    finally:
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute("TRUNCATE tenancy_project, jobs_job, jobs_batch, jobs_jobcount, jobs_jobevent CASCADE")
+
+
+@pytest.fixture
+def as_executor(backlog: None) -> Iterator[None]:
+    """The session settings that the executor's pump makes."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        assert len(EXECUTOR_SETTINGS) == 3
+        for setting in EXECUTOR_SETTINGS:
+            cursor.execute(setting.replace("SET ", "SET LOCAL ", 1))
+        yield
+        transaction.set_rollback(True)
+
+
+def explain_file(name: str, **parameters: Any) -> dict[str, Any]:
+    """Plan and run a statement of jobs/sql as a prepared one, like the executor; its changes are undone."""
+    text = load_sql("jobs", name)
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
+    for number, parameter in enumerate(names, 1):
+        text = text.replace(f"%({parameter})s", f"${number}")
+    values = sql.SQL(", ").join(sql.Literal(parameters[parameter]) for parameter in names)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"PREPARE hot AS {text.replace('%%', '%')}")
+        call = sql.SQL("EXECUTE hot ({})").format(values) if names else sql.SQL("EXECUTE hot")
+        plan = _explain(call.as_string(connection.connection))
+        cursor.execute("DEALLOCATE hot")
+        transaction.set_rollback(True)
+    return plan
+
+
+def explain_reads(call: Callable[[], object]) -> list[dict[str, Any]]:
+    """The plans of the SELECTs that a service makes."""
+    with transaction.atomic():
+        with CaptureQueriesContext(connection) as made:
+            call()
+        transaction.set_rollback(True)
+    return [_explain(query["sql"]) for query in made.captured_queries if query["sql"].startswith("SELECT")]
+
+
+def _explain(statement: str) -> dict[str, Any]:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement)
+        [found] = cursor.fetchone()
+        transaction.set_rollback(True)
+    [plan] = json.loads(found) if isinstance(found, str) else found
+    return dict(plan["Plan"])
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def rows_read(node: dict[str, Any]) -> float:
+    removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return float((node["Actual Rows"] + removed) * node["Actual Loops"])
+
+
+def assert_bounded(plan: dict[str, Any], *, rows: int, blocks: int) -> None:
+    """
+    No sequential scan of the jobs or the log, and no node that reads, sorts or passes on more than `rows` rows.
+
+    Args:
+        blocks: Most 8 kB pages touched by the whole statement.
+    """
+    for node in nodes(plan):
+        name = f"{node['Node Type']} {node.get('Relation Name', '')} {node.get('Index Name', '')}"
+        if BIG_TABLES.match(node.get("Relation Name", "")):
+            assert "Seq Scan" not in node["Node Type"] or not rows_read(node), name  # the log's future days are empty
+        assert rows_read(node) <= rows, f"{name} read {rows_read(node):,.0f} rows"
+    touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    assert touched <= blocks, f"{touched} blocks"
+
+
+def some(state: str, number: int = 50, **conditions: Any) -> list[tuple[UUID, int]]:
+    return list(Job.objects.filter(status=state, **conditions).values_list("pk", "fencing_token")[:number])
+
+
+@pytest.mark.parametrize(("wanted", "rows"), [(1, 600), (50, 1200), (200, 2500)])
+def test_a_claim_reads_heads_and_not_the_backlog(as_executor, wanted, rows):
+    plan = explain_file(
+        "claim_jobs", wanted=wanted, starved=wanted // 10, executor=uuid4(), lease=30.0,
+        turn_projects=["p1", "p2"], turn_passes=[3.0, 4.0], turn_now=2.0,
+    )  # fmt: skip
+    assert_bounded(plan, rows=rows, blocks=6_000 + 60 * wanted)
+
+
+def test_a_claim_in_quarantine_reads_one_suspect(as_executor):
+    assert_bounded(explain_file("claim_suspect", executor=uuid4(), lease=30.0), rows=20, blocks=200)
+
+
+def test_a_promotion_reads_what_is_due_and_no_more_than_it_was_asked(as_executor):
+    assert_bounded(explain_file("promote_jobs", most=100), rows=250, blocks=12_000)
+
+
+@pytest.mark.parametrize("edge", ["start", "complete", "retry", "cancel", "release"])
+def test_a_transition_reads_the_jobs_it_was_given(as_executor, edge):
+    transition = TRANSITIONS[edge]
+    jobs = [job for source in sorted(transition.sources) for job in some(source.value)][:50]
+    assert jobs or edge == "start"  # nothing stays dispatched for long
+    ids, tokens = [job for job, _ in jobs], [token for _, token in jobs]
+    nothing = [None] * len(ids)
+    plan = explain_file(
+        "transition_jobs", target=transition.target.value, sources=[state.value for state in transition.sources],
+        needs_lease=transition.needs_lease, attempt=int(transition.consumes_attempt), crash=0, deferral=0,
+        ids=ids, tokens=tokens, delays=[1.0] * len(ids), codes=nothing, messages=nothing, results=nothing,
+        data=nothing, message="x",
+    )  # fmt: skip
+    assert_bounded(plan, rows=200, blocks=7_000)
+
+
+@pytest.mark.parametrize("name", ["renew_leases", "record_progress"])
+def test_what_an_executor_says_of_its_jobs_reads_those(as_executor, name):
+    jobs = some("in_progress")
+    figures = {"lease": 30.0, "percents": [1] * 50, "messages": ["x"] * 50}
+    plan = explain_file(name, ids=[job for job, _ in jobs], tokens=[token for _, token in jobs], **figures)
+    assert_bounded(plan, rows=200, blocks=5_000)
+
+
+def test_a_rescue_reads_lapsed_leases_alone(as_executor):
+    assert Job.objects.filter(status="in_progress").count() == JOBS / 20
+    for plan in explain_reads(lambda: _positive(upkeep.rescue_lapsed())):
+        assert_bounded(plan, rows=100, blocks=1_000)
+
+
+def test_expiry_reads_what_has_expired_alone(as_executor):
+    assert Job.objects.filter(expires_at__isnull=False).count() == JOBS / 10
+    for plan in explain_reads(lambda: _positive(upkeep.expire_waiting())):
+        assert_bounded(plan, rows=150, blocks=1_000)
+
+
+def _positive(number: int) -> None:
+    assert number > 0
+
+
+def test_taking_off_a_pause_reads_one_chunk_of_held_jobs(as_executor):
+    assert_bounded(explain_file("release_held_jobs", after=UUID(int=0), most=100), rows=300, blocks=8_000)
+
+
+def test_a_chunk_of_retention_reads_the_oldest_finished_jobs(backlog):
+    plan = explain_file("delete_finished_jobs", before="2099-01-01T00:00Z", most=100)
+    assert_bounded(plan, rows=400, blocks=8_000)
+
+
+def test_a_submission_reads_no_jobs(backlog):
+    given: dict[str, Any] = dict.fromkeys(
+        ("models", "user_ids", "retry_policies", "scheduled_ats", "delays", "expires_ats", "origins", "batch")
+    )
+    given |= {
+        "ids": [new_id()], "kinds": ["http.request"], "services": ["http"], "call_types": ["write"], "costs": [1],
+        "priorities": ["normal"], "payloads": "[{}]", "idempotency_keys": ["k"], "effect_keys": ["e"], "project": "p1",
+        "held": False, "submitted_by": "key:test",
+    }  # fmt: skip
+    assert_bounded(explain_file("insert_jobs", **given), rows=10, blocks=500)
+    assert_bounded(explain_file("read_room", project="p1"), rows=100, blocks=100)
+
+
+def test_a_list_of_jobs_reads_the_newest_until_its_page_is_full(backlog):
+    jobs = Job.objects.of_project("p1").defer("payload", "result").order_by("-id")
+    [plan] = explain_reads(lambda: list(jobs[:51]))
+    assert_bounded(plan, rows=3 * 51 * PROJECTS, blocks=3 * 51 * PROJECTS)
+
+
+def test_a_jobs_events_are_found_by_its_id(backlog):
+    [(job_id, _)] = some("completed", 1)
+    [plan] = explain_reads(lambda: list(JobEvent.objects.filter(job_id=job_id).order_by("-id")[:1]))
+    assert_bounded(plan, rows=20, blocks=200)
+
+
+def test_counts_are_not_counted(backlog):
+    for plan in explain_reads(lambda: (project_counts("p1"), batch_counts([BATCH]))):
+        assert not any(BIG_TABLES.match(node.get("Relation Name", "")) for node in nodes(plan))
