@@ -395,7 +395,7 @@ def test_random_histories_follow_the_model_and_the_log_folds_to_the_row():
     run_state_machine_as_test(
         Queue,
         settings=settings(
-            max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 
@@ -406,6 +406,6 @@ def test_long_random_histories_follow_the_model():
     run_state_machine_as_test(
         Queue,
         settings=settings(
-            max_examples=500, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=300, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
