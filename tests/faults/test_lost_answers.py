@@ -96,9 +96,11 @@ def test_an_executor_cut_off_between_commit_and_answer_repeats_and_loses_nothing
         wait_until_drained()
         assert ledger.was_asked(f"lost-{what}")
         assert "lost the database" in running.output
+        submit_work(1, "write_once")  # its executor has written again by then what it could not know was written
+        wait_until_drained()
         assert [executor.pid for executor in running.general()] == [before]
         assert "lease lost" not in running.output
-    assert statuses() == {JobState.COMPLETED: 50}
+    assert statuses() == {JobState.COMPLETED: 51}
     assert set(Job.objects.values_list("retry_count", "crash_count")) == {(0, 0)}
     assert {len(entries) for entries in ledger.by_job().values()} == {1}
     assert refused_writes() == []
