@@ -19,3 +19,5 @@ os.environ["QUEUEOPS_ALLOW_LOOPBACK_TARGETS"] = "on"
 from queueops.settings import *  # noqa: E402, F403 (after the environment is set)
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+# As the executors do for their session: compiling a hot statement takes seconds, and tests call it from any session.
+DATABASES["default"]["OPTIONS"]["options"] = "-c jit=off"  # noqa: F405
