@@ -103,9 +103,11 @@ def test_a_failing_service_is_asked_by_one_probe_at_a_time_and_recovers_by_itsel
         seen = provider.calls
         wait_for(lambda: provider.calls >= seen + 4, seconds=60, what="four probes")
         assert provider.most_at_once == 1
+        calls, breaker = provider.calls, ServiceBreaker.objects.get()
+        assert calls <= COUNT + spent + breaker.probes, "a probe was repeated instead of waiting its turn"
         assert _attempts_spent() == spent < THRESHOLD, "an outage spent attempts"
         assert not DeadLetter.objects.exists()
-        assert ServiceBreaker.objects.get().failures > failures
+        assert breaker.failures > failures
         provider.works, provider.answer_seconds = True, 0.0
         _check_recovery(provider)
     figures(
