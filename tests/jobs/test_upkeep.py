@@ -1,0 +1,293 @@
+"""House-keeping: partitions, retention, rescue, expiry, ended batches and their webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from aiohttp import web
+from asgiref.sync import sync_to_async
+from django.contrib.postgres.functions import TransactionNow as Now  # the clock of the hot SQL: stands still here
+from django.db import connection
+
+from jobs.handlers.registry import RunningJob, close_handlers, find_handler
+from jobs.handlers.webhook import Delivery
+from jobs.models import (
+    Batch,
+    DeadLetter,
+    IdempotencyRecord,
+    Job,
+    JobEvent,
+    RetryPolicy,
+    Webhook,
+    WebhookDelivery,
+)
+from jobs.services import upkeep
+from jobs.services.dead_letters import discard_dead_letters, requeue_dead_letters
+from jobs.states import RUNNING, TERMINAL, WAITING, JobState
+from jobs.transitions import Move, move_jobs
+from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project, move_along
+from tests.support.http_server import serving
+
+pytestmark = pytest.mark.django_db
+
+SECRET = "whsec_" + base64.b64encode(b"sixteen byte key").decode()
+LONG_AGO = timedelta(days=40)
+
+
+def partitions() -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'jobs_jobevent'::regclass")
+        return {name for (name,) in cursor.fetchall()}
+
+
+def drop(*names: str) -> None:
+    with connection.cursor() as cursor:
+        for name in names:
+            cursor.execute(f"DROP TABLE {name}")
+
+
+def test_the_log_has_a_partition_for_today_and_each_of_the_next_seven_days():
+    today = datetime.now(UTC).date()
+    names = [upkeep.partition_of(today + timedelta(days=ahead))[0] for ahead in range(8)]
+    upkeep.make_partitions()
+    assert set(names) <= partitions()
+    assert upkeep.make_partitions() == []
+    drop(names[3], names[5])
+    assert upkeep.make_partitions() == [names[3], names[5]]
+    job = make_job()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT tableoid::regclass::text FROM jobs_jobevent WHERE job_id = %s", [job.pk])
+        assert cursor.fetchone() == (names[0],)
+
+
+def test_a_day_without_a_partition_loses_no_event():
+    drop(*(partitions() - {"jobs_jobevent_default"}))
+    job = make_job()
+    assert JobEvent.objects.filter(job_id=job.pk).count() == 1
+
+
+def old_partition(days: int) -> str:
+    day = datetime.now(UTC).date() - timedelta(days=days)
+    name, first, last = upkeep.partition_of(day)
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {name} PARTITION OF jobs_jobevent FOR VALUES FROM ('{first}') TO ('{last}')")
+    return name
+
+
+def ended(job: Job) -> Job:
+    """As if it had come and ended long ago."""
+    Job.objects.filter(pk=job.pk).update(created_at=Now() - LONG_AGO, finished_at=Now() - LONG_AGO)
+    return job
+
+
+def test_a_day_of_the_log_goes_when_it_is_past_and_its_jobs_are_gone():
+    very_old, old, recent = old_partition(60), old_partition(35), old_partition(10)
+    waiting = make_job()
+    Job.objects.filter(pk=waiting.pk).update(created_at=Now() - timedelta(days=35))
+    assert upkeep.apply_retention(days=30)["partitions"] == 1
+    assert partitions() & {very_old, old, recent} == {old, recent}
+    move_jobs("cancel", [Move(waiting.pk)])
+    Job.objects.filter(pk=waiting.pk).update(finished_at=Now() - timedelta(days=31))
+    assert upkeep.apply_retention(days=30)["partitions"] == 1
+    assert partitions() & {very_old, old, recent} == {recent}
+
+
+def test_retention_deletes_what_ended_before_and_nothing_else(monkeypatch):
+    monkeypatch.setattr(upkeep, "RETENTION_CHUNK", 4)
+    old = [ended(job) for state in (JobState.COMPLETED, JobState.CANCELLED) for job in make_jobs(5, state=state)]
+    kept = [make_job(state=state) for state in sorted(WAITING | RUNNING | TERMINAL)]
+    assert upkeep.apply_retention(days=30)["jobs"] == len(old) == 10
+    assert set(Job.objects.values_list("pk", flat=True)) == {job.pk for job in kept}
+
+
+def test_retention_does_a_bounded_part_a_call_and_then_goes_on(monkeypatch):
+    monkeypatch.setattr(upkeep, "RETENTION_CHUNK", 2)
+    monkeypatch.setattr(upkeep, "RETENTION_AT_ONCE", 4)
+    for job in make_jobs(7, state=JobState.COMPLETED):
+        ended(job)
+    assert [upkeep.apply_retention(days=30)["jobs"] for _ in range(3)] == [4, 3, 0]
+
+
+def test_retention_keeps_what_an_open_dead_letter_or_a_requeue_still_needs():
+    still_open, discarded, requeued = (make_dead_letter() for _ in range(3))
+    discard_dead_letters([discarded.pk], actor="user:1", reason="x")
+    new = Job.objects.get(pk=requeue_dead_letters([requeued.pk], actor="user:1").moved[requeued.pk])
+    for letter in (still_open, discarded, requeued):
+        ended(letter.job)
+    assert upkeep.apply_retention(days=30)["jobs"] == 1
+    assert set(DeadLetter.objects.all()) == {still_open, requeued}
+    move_jobs("cancel", [Move(new.pk)])
+    ended(new)
+    assert upkeep.apply_retention(days=30)["jobs"] == 1
+    assert upkeep.apply_retention(days=30)["jobs"] == 1
+    assert set(DeadLetter.objects.all()) == {still_open}
+
+
+def test_stored_answers_are_kept_for_a_week():
+    project = make_project()
+    for key, days in (("old", 8), ("new", 6)):
+        record = IdempotencyRecord.objects.create(project=project, key=key, request_digest="x")
+        IdempotencyRecord.objects.filter(pk=record.pk).update(created_at=Now() - timedelta(days=days))
+    assert upkeep.apply_retention(days=30)["answers"] == 1
+    assert IdempotencyRecord.objects.get().key == "new"
+
+
+def lapse(job: Job) -> Job:
+    Job.objects.filter(pk=job.pk).update(lease_expires_at=Now() - timedelta(seconds=1))
+    return job
+
+
+WRITE = '{"method": "POST", "url": "http://127.0.0.1:9/"}'
+
+
+@pytest.mark.parametrize(
+    ("state", "payload", "crashes", "fate"),
+    [
+        (JobState.IN_PROGRESS, None, 0, "retried"),
+        (JobState.IN_PROGRESS, None, 1, "retried"),
+        (JobState.IN_PROGRESS, None, 2, "poison"),
+        (JobState.IN_PROGRESS, WRITE, 0, "outcome_unknown"),
+        (JobState.DISPATCHED, WRITE, 0, "retried"),
+        (JobState.DISPATCHED, WRITE, 2, "poison"),
+    ],
+)
+def test_a_lapsed_lease_costs_a_crash_and_no_attempt_and_what_may_not_be_repeated_is_buried(
+    state, payload, crashes, fate
+):
+    fields = {"payload": payload} if payload else {}
+    job = lapse(make_job(state=state, crash_count=crashes, **fields))
+    owned = make_job(state=state)
+    assert upkeep.rescue_lapsed() == 1
+    row = Job.objects.get(pk=job.pk)
+    assert (row.crash_count, row.retry_count) == (crashes + 1, 0)
+    if fate == "retried":
+        assert (row.status, row.scheduled_at is not None) == (JobState.RETRIED, True)
+        assert not DeadLetter.objects.exists()
+    else:
+        assert row.status == JobState.FAILED
+        assert DeadLetter.objects.get(job=job.pk).error_code == fate
+    assert Job.objects.get(pk=owned.pk).status == state
+
+
+def test_a_lapsed_job_whose_kind_nobody_knows_any_more_is_buried():
+    lapse(make_job(state=JobState.IN_PROGRESS, kind="gone.kind"))
+    upkeep.rescue_lapsed()
+    assert DeadLetter.objects.get().error_code == "outcome_unknown"
+
+
+@pytest.mark.parametrize("state", sorted(WAITING))
+def test_a_job_that_waits_beyond_its_producers_limit_is_buried(state):
+    expired, patient, endless = make_jobs(3, state=state)
+    Job.objects.filter(pk=expired.pk).update(expires_at=Now() - timedelta(seconds=1))
+    Job.objects.filter(pk=patient.pk).update(expires_at=Now() + timedelta(hours=1))
+    assert upkeep.expire_waiting() == 1
+    assert Job.objects.get(pk=expired.pk).status == JobState.FAILED
+    assert DeadLetter.objects.get().error_code == "expired"
+    assert set(Job.objects.filter(pk__in=[patient.pk, endless.pk]).values_list("status", flat=True)) == {state}
+
+
+def test_a_running_job_does_not_expire():
+    job = make_job(state=JobState.IN_PROGRESS)
+    Job.objects.filter(pk=job.pk).update(expires_at=Now() - timedelta(seconds=1))
+    assert upkeep.expire_waiting() == 0
+
+
+def test_a_batch_is_closed_when_its_last_job_has_ended_and_its_project_is_told_once():
+    batch = make_batch()
+    webhook = Webhook.objects.create(project=batch.project, url="http://127.0.0.1:9/", secret=SECRET)
+    Webhook.objects.create(project=batch.project, url="http://127.0.0.1:9/", secret=SECRET, enabled=False)
+    Webhook.objects.create(project=make_project("globex"), url="http://127.0.0.1:9/", secret=SECRET)
+    last = make_job(batch=batch, state=JobState.IN_PROGRESS)
+    make_job(batch=batch, state=JobState.CANCELLED)
+    upkeep.finish_batches()
+    assert Batch.objects.get(pk=batch.pk).finished_at is None
+    move_along("complete", [last.pk])
+    upkeep.finish_batches()
+    finished_at = Batch.objects.get(pk=batch.pk).finished_at
+    assert finished_at is not None
+    upkeep.finish_batches()
+    assert Batch.objects.get(pk=batch.pk).finished_at == finished_at
+    delivery = WebhookDelivery.objects.get()
+    assert (delivery.webhook, delivery.batch) == (webhook, batch)
+    assert (delivery.job.kind, delivery.job.effect_key) == ("queueops.webhook", str(delivery.pk))
+
+
+def test_a_batch_that_a_requeue_opened_again_is_closed_again_and_not_announced_twice():
+    batch = make_batch()
+    Webhook.objects.create(project=batch.project, url="http://127.0.0.1:9/", secret=SECRET)
+    letter = make_dead_letter(batch=batch)
+    upkeep.finish_batches()
+    new = requeue_dead_letters([letter.pk], actor="user:1").moved[letter.pk]
+    assert Batch.objects.get(pk=batch.pk).finished_at is None
+    upkeep.finish_batches()
+    assert Batch.objects.get(pk=batch.pk).finished_at is None
+    move_jobs("cancel", [Move(new)])
+    upkeep.finish_batches()
+    assert Batch.objects.get(pk=batch.pk).finished_at is not None
+    assert WebhookDelivery.objects.count() == 1
+
+
+def test_the_rate_of_a_batch_is_sampled_while_it_runs():
+    batch = make_batch()
+    jobs = make_jobs(20, batch=batch, state=JobState.IN_PROGRESS)
+    upkeep.finish_batches()
+    move_along("complete", [job.pk for job in jobs[:10]])
+    Batch.objects.filter(pk=batch.pk).update(sampled_at=Now() - timedelta(seconds=5))
+    upkeep.finish_batches()
+    batch.refresh_from_db()
+    assert batch.rate_per_second == pytest.approx(2, rel=0.2)
+    assert batch.sampled_finished == 10
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_webhook_gets_a_message_signed_as_standard_webhooks_say():
+    batch = make_batch(name="prices")
+    make_job(batch=batch, state=JobState.COMPLETED)
+    received: list[tuple[dict[str, str], bytes]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        received.append((dict(request.headers), await request.read()))
+        return web.Response()
+
+    async def deliver() -> None:
+        async with serving(answer) as url:
+            await sync_to_async(Webhook.objects.create)(project=batch.project, url=f"{url}/hook", secret=SECRET)
+            await sync_to_async(upkeep.finish_batches)()
+            delivery = await WebhookDelivery.objects.aget()
+            handler = find_handler("queueops.webhook")
+            job = RunningJob(
+                id=uuid4(), payload=Delivery(delivery_id=delivery.pk), project="acme", user_id=None,
+                effect_key=str(delivery.pk), attempt=1, report=lambda percent, message: None,
+            )  # fmt: skip
+            await handler.function(job)  # type: ignore[misc]  # it is asynchronous
+            await close_handlers()
+
+    asyncio.run(deliver())
+    [(headers, body)] = received
+    headers = {name.lower(): value for name, value in headers.items()}
+    # https://www.standardwebhooks.com: HMAC-SHA256 over id.timestamp.body with the decoded secret.
+    signed = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
+    digest = hmac.new(b"sixteen byte key", signed, hashlib.sha256).digest()
+    assert headers["webhook-signature"].split(" ") == ["v1," + base64.b64encode(digest).decode()]
+    assert headers["webhook-id"] == str(WebhookDelivery.objects.get().pk)
+    assert abs(int(headers["webhook-timestamp"]) - datetime.now(UTC).timestamp()) < 300
+    message = json.loads(body)
+    assert message["type"] == "batch.finished"
+    assert message["data"]["batch"] == str(batch.pk)
+    assert message["data"]["counts"]["completed"] == 1
+
+
+def test_a_new_database_gets_its_rules_and_an_edited_one_keeps_them():
+    RetryPolicy.objects.filter(name="moderate").update(max_retries=9)
+    upkeep.prepare_database()
+    assert RetryPolicy.objects.get(name="moderate").max_retries == 9
+    RetryPolicy.objects.all().delete()
+    upkeep.prepare_database()
+    assert RetryPolicy.objects.get(name="moderate").max_retries == 5
