@@ -299,7 +299,7 @@ class Executor:
     def _hear(self, channel: str) -> None:
         if channel == Channel.CANCEL:
             self._next["renew"] = 0.0  # renewing tells which jobs are not ours any more
-        else:
+        elif self._role != ExecutorRow.Role.QUARANTINE:  # a submitted job is no suspect
             self._hint = True
 
     def _wait(self) -> None:

@@ -39,9 +39,7 @@ def record_answers(succeeded: Collection[str], failed: Mapping[str, tuple[int, s
         The services of `failed` whose breaker is open now.
     """
     if succeeded:
-        ServiceBreaker.objects.filter(service__in=sorted(succeeded), failures__gt=0).update(
-            failures=0, opened_at=None, probe_job_id=None, next_probe_at=None, probes=0, updated_at=Now()
-        )
+        run_sql("jobs", "close_breakers", {"services": sorted(succeeded)})
     is_open = set()
     for service in sorted(failed.keys() - set(succeeded)):
         count, error = failed[service]
