@@ -17,7 +17,7 @@ from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from jobs.services.prepare import NUL_ESCAPE
+from jobs.services.prepare import ENVELOPE_BYTES, NUL_ESCAPE
 from queueops.core.body_cap import too_large
 
 from .errors import IncompleteBody, InvalidInput, InvalidQuery, MalformedJSON, TooDeep
@@ -26,7 +26,6 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 MAX_DOCUMENT_BYTES = 32_000_000  # parsed, a document takes about ten times its size
-ENVELOPE_BYTES = 100_000  # what surrounds the largest payload: keys, names, form fields
 SPOOL_BYTES = 1_000_000
 READ_BYTES = 262_144
 
@@ -197,7 +196,7 @@ def _lines(stream: Any) -> Iterator[bytes]:
 
     The service refuses that beginning for its length, so the error names the line and memory stays bounded.
     """
-    limit = max_job_bytes()
+    limit = max_job_bytes() + 1  # one more than the service takes
     try:
         while line := stream.readline(limit):
             yield line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -13,12 +14,14 @@ from django.conf import settings
 from pydantic import (
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from jobs.handlers.registry import Handler, find_handler
 from jobs.models import RetryPolicy, new_id
@@ -26,6 +29,7 @@ from jobs.states import Priority
 from queueops.core.errors import QueueOpsError
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
+ENVELOPE_BYTES = 100_000  # what surrounds the largest payload: keys, names, form fields
 
 # PostgreSQL's jsonb holds any Unicode text but NUL. An even number of backslashes before it is literal text.
 NUL_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -47,6 +51,21 @@ class PayloadTooLarge(QueueOpsError):
     detail_fields = ("given_bytes", "limit_bytes")
 
 
+def _written_out(value: Any) -> Any:
+    # A number would be taken for the seconds since 1970.
+    if isinstance(value, datetime) or (isinstance(value, str) and value[4:5] == "-"):
+        return value
+    raise PydanticCustomError("time_format", "Write a date, a time and its offset, such as 2026-03-02T09:00:00Z")
+
+
+# PostgreSQL stores later and earlier times than Python can read: one such row breaks every list it is in.
+Moment = Annotated[
+    AwareDatetime,
+    BeforeValidator(_written_out),
+    Field(ge=datetime(1970, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC)),
+]
+
+
 class JobSpec(BaseModel):
     """What a producer asks for."""
 
@@ -59,11 +78,11 @@ class JobSpec(BaseModel):
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(
         default=None, description="Unique in the project: a second job with it is not created."
     )
-    scheduled_at: AwareDatetime | None = Field(default=None, description="Not before this time.")
+    scheduled_at: Moment | None = Field(default=None, description="Not before this time.")
     delay_seconds: float | None = Field(
         default=None, ge=0, le=MAX_DELAY_SECONDS, description="Not before this many seconds from now."
     )
-    expires_at: AwareDatetime | None = Field(default=None, description="Fails if it still waits at this time.")
+    expires_at: Moment | None = Field(default=None, description="Fails if it still waits at this time.")
     retry_policy: str | None = Field(default=None, description="Instead of the handler's own.", max_length=40)
     cost: int | None = Field(default=None, ge=0, le=2_000_000_000, description="Estimated units or tokens.")
     model: str | None = Field(
@@ -73,7 +92,7 @@ class JobSpec(BaseModel):
     @model_validator(mode="after")
     def one_time(self) -> JobSpec:
         if self.scheduled_at is not None and self.delay_seconds is not None:
-            raise ValueError("give scheduled_at or delay_seconds, not both")
+            raise PydanticCustomError("one_time", "Give scheduled_at or delay_seconds, not both.")
         return self
 
 
@@ -98,6 +117,10 @@ class Rules:
 
     retry_policies: frozenset[str]
     max_payload_bytes: int
+
+    @property
+    def max_line_bytes(self) -> int:
+        return self.max_payload_bytes + ENVELOPE_BYTES
 
     @classmethod
     def current(cls) -> Rules:
@@ -157,7 +180,8 @@ def parse_spec(line: bytes | str | Mapping[str, Any]) -> JobSpec:
     except ValidationError as error:
         fields = _field_errors(error)
         if list(fields) == [""]:
-            raise InvalidJob(f"Not a JSON object: {fields[''][0]}") from None
+            broken = error.errors()[0]["type"] in ("json_invalid", "model_type")
+            raise InvalidJob(f"{'Not a JSON object: ' if broken else ''}{fields[''][0]}") from None
         raise InvalidJob("The job is not valid.", fields=fields) from None
 
 

@@ -18,7 +18,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
 
-from .prepare import JobSpec, PreparedJob, Rules, parse_spec, prepare_job
+from .prepare import JobSpec, PayloadTooLarge, PreparedJob, Rules, parse_spec, prepare_job
 
 T = TypeVar("T")
 
@@ -244,6 +244,7 @@ class _Intake:
 
     def _prepare(self, number: int, line: bytes | str | Mapping[str, Any]) -> PreparedJob | None:
         try:
+            self._refuse_long(line)
             spec = parse_spec(line)
             delay = None
             if self.start_interval_seconds and spec.scheduled_at is None:
@@ -252,6 +253,12 @@ class _Intake:
         except QueueOpsError as error:
             self.refuse(number, error)
             return None
+
+    def _refuse_long(self, line: bytes | str | Mapping[str, Any]) -> None:
+        limit = self.rules.max_line_bytes
+        if isinstance(line, (bytes, str)) and len(line) > limit:
+            # How much longer is not known: of such a line only the beginning is read.
+            raise PayloadTooLarge(f"The line has more than {limit:,} bytes.", limit_bytes=limit)
 
     def refuse(self, number: int, error: QueueOpsError) -> None:
         with self._lock:

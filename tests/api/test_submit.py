@@ -65,6 +65,29 @@ def test_fields_that_are_wrong_or_unknown_are_named(api: Api):
     assert set(error["fields"]) == {"payload.url"}
 
 
+@pytest.mark.parametrize("name", ["scheduled_at", "expires_at"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "9999-12-31T23:59:59-14:00",  # in UTC beyond what Python can read: no list with the job in it could be shown
+        "0001-01-01T00:00:00+14:00",
+        "2026-12-01T10:00:00",
+        "tomorrow",
+        "1764583200",
+        1764583200,
+        True,
+    ],
+)
+def test_a_time_that_is_not_written_out_or_out_of_range_is_refused(api: Api, name, moment):
+    assert set(error_of(api.post("/jobs/", {**SPEC, name: moment}), 422)["fields"]) == {name}
+    assert not Job.objects.exists()
+
+
+def test_a_time_and_a_delay_are_not_given_together(api: Api):
+    both = {**SPEC, "scheduled_at": "2026-12-01T10:00:00Z", "delay_seconds": 5}
+    assert error_of(api.post("/jobs/", both), 422)["message"] == "Give scheduled_at or delay_seconds, not both."
+
+
 def test_a_payload_beyond_the_limit_is_refused_and_so_is_a_body(api: Api):
     large = {"method": "POST", "url": "https://api.example.org/", "text": "x" * 2_100_000}
     assert error_of(api.post("/jobs/", {"kind": "http.request", "payload": large}), 413)["code"] == "payload_too_large"
@@ -133,7 +156,8 @@ def test_a_line_longer_than_any_job_is_refused_without_being_read_whole(api: Api
     long = json.dumps({"kind": "http.request", "payload": {"text": "x" * 7_000_000}})
     response = api.lines(f"{json.dumps(SPEC)}\n{long}\n{json.dumps(SPEC)}", "?partial=1")
     assert response.status_code == 201
-    assert (response.json()["accepted"], [line["line"] for line in response.json()["errors"]]) == (2, [2])
+    refused = [(line["line"], line["code"]) for line in response.json()["errors"]]
+    assert (response.json()["accepted"], refused) == (2, [(2, "payload_too_large")])
 
 
 @pytest.mark.parametrize(
