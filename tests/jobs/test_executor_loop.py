@@ -1,0 +1,374 @@
+"""An executor inside the test's process: the loop that runs handlers, and the pump that feeds it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from pydantic import BaseModel
+
+from jobs.executor.loop import CANCELLED, STOPPING, HandlerLoop
+from jobs.executor.pump import Executor, ExecutorSettings
+from jobs.handlers import registry
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.registry import Done, RunningJob, handler
+from jobs.models import DeadLetter, Job, JobEvent
+from jobs.models import Executor as ExecutorRow
+from jobs.services.claim import ClaimedJob
+from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
+from jobs.services.operate import cancel_jobs, reset_to_pending
+from jobs.services.prepare import JobSpec
+from jobs.services.submit import submit_job
+from jobs.states import WAITING, JobState
+from tests.factories import make_job, make_jobs, make_project
+from tests.support.processes import wait_for
+
+
+class Number(BaseModel):
+    n: int = 0
+
+
+class Stage:
+    """What the test's handlers wait for and tell."""
+
+    def __init__(self) -> None:
+        self.begun: list[UUID] = []
+        self.interrupted: list[UUID] = []
+        self.let_go = threading.Event()
+
+
+@pytest.fixture
+def stage(monkeypatch) -> Stage:
+    monkeypatch.setattr(registry, "_handlers", dict(registry._handlers))
+    told = Stage()
+    declare_quick_handlers()
+    declare_waiting_handlers(told)
+    return told
+
+
+def declare_quick_handlers() -> None:
+    @handler(kind="test.double", service="test", payload=Number, idempotent=True)
+    async def double(job: RunningJob[Number]) -> Done:
+        job.progress(10, "begun")
+        job.progress(90, "nearly")
+        return Done({"n": 2 * job.payload.n, "attempt": job.attempt})
+
+    @handler(kind="test.double_in_a_thread", service="test", payload=Number)
+    def double_in_a_thread(job: RunningJob[Number]) -> Done:
+        assert threading.current_thread().name.startswith("handler")
+        return Done({"n": 2 * job.payload.n})
+
+    @handler(kind="test.nothing", service="test", payload=Number)
+    def nothing(job: RunningJob[Number]) -> None: ...
+
+    @handler(kind="test.bad_result", service="test", payload=Number, idempotent=True)
+    async def bad_result(job: RunningJob[Number]) -> Done:
+        return Done({"socket": object()})
+
+    @handler(kind="test.raise", service="test", payload=Number, idempotent=True)
+    async def fail(job: RunningJob[Number]) -> Done:
+        raise ProviderError(503, "not now", code="http_503", outcome="answered", retry_after=9)
+
+    @handler(kind="test.bug", service="test", payload=Number)
+    def bug(job: RunningJob[Number]) -> Done:
+        raise LookupError("no such thing")
+
+
+def declare_waiting_handlers(told: Stage) -> None:
+    for kind, idempotent in (("test.wait", True), ("test.wait_once", False)):
+
+        @handler(kind=kind, service="test", payload=Number, idempotent=idempotent)
+        async def wait(job: RunningJob[Number]) -> Done:
+            told.begun.append(job.id)
+            try:
+                while not told.let_go.is_set():  # noqa: ASYNC110 (another thread sets it)
+                    await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                told.interrupted.append(job.id)
+                raise
+            return Done("went on")
+
+    @handler(kind="test.wait_in_a_thread", service="test", payload=Number)
+    def wait_in_a_thread(job: RunningJob[Number]) -> Done:
+        told.begun.append(job.id)
+        job.cancelled.wait(timeout=20)
+        told.interrupted.append(job.id)
+        job.raise_if_cancelled()
+        return Done()
+
+    for kind, function in (("test.slow", wait), ("test.slow_in_a_thread", wait_in_a_thread)):
+        handler(kind=kind, service="test", payload=Number, timeout=timedelta(seconds=0.1))(function)
+
+
+def claimed(kind: str, payload: str = '{"n": 4}') -> ClaimedJob:
+    return ClaimedJob(
+        id=uuid4(), token=7, project="acme", user_id=None, batch_id=None, kind=kind, payload=payload,
+        effect_key="e", retry_policy=None, retry_count=2, crash_count=0, window_used=0.0, weight=1.0,
+    )  # fmt: skip
+
+
+class Driven:
+    """A HandlerLoop, and what it has given so far."""
+
+    def __init__(self, loop: HandlerLoop) -> None:
+        self.loop = loop
+        self.outcomes: list[Outcome] = []
+        self.notes: list[Progress] = []
+
+    def collect(self) -> None:
+        outcomes, notes = self.loop.collect()
+        self.outcomes += outcomes
+        self.notes += notes
+
+    def run(self, *jobs: ClaimedJob) -> list[Outcome]:
+        """Begin these jobs and wait until all have ended."""
+        self.loop.carry_out(jobs)
+
+        def all_ended() -> bool:
+            self.collect()
+            return len(self.outcomes) == len(jobs)
+
+        wait_for(all_ended, what="the end of the jobs")
+        return self.outcomes
+
+
+@pytest.fixture
+def driven(stage: Stage) -> Iterator[Driven]:
+    loop = HandlerLoop(slots=4, wake=lambda: None)
+    loop.start()
+    yield Driven(loop)
+    loop.stop()
+
+
+def test_asynchronous_and_synchronous_handlers_are_carried_out(driven):
+    jobs = [claimed(kind) for kind in ("test.double", "test.double_in_a_thread", "test.nothing")]
+    results = {outcome.job.kind: outcome.result for outcome in driven.run(*jobs)}
+    assert results == {
+        "test.double": '{"n":8,"attempt":3}',
+        "test.double_in_a_thread": '{"n":8}',
+        "test.nothing": None,
+    }
+    assert all(isinstance(outcome, Succeeded) for outcome in driven.outcomes)
+    assert driven.loop.active == 0
+
+
+def test_only_the_latest_progress_of_a_job_is_kept_until_it_is_collected(driven):
+    [outcome] = driven.run(claimed("test.double"))
+    assert driven.notes == [Progress(outcome.job, 90, "nearly")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("test.raise", ("http_503", "answered", 503, 9)),
+        ("test.bug", ("handler_error", "unknown", None, None)),
+        ("test.bad_result", ("result_not_json", "unknown", None, None)),
+        ("test.unheard_of", ("unknown_kind", "not_sent", None, None)),
+    ],
+)
+def test_what_goes_wrong_in_a_handler_is_its_jobs_failure(driven, kind, expected):
+    [failed] = driven.run(claimed(kind))
+    assert isinstance(failed, Failed)
+    failure = failed.failure
+    assert (failure.code, failure.outcome, failure.status, failure.retry_after) == expected
+
+
+@pytest.mark.parametrize("payload", ['{"n": "many"}', "[]"])
+def test_a_stored_payload_that_does_not_fit_the_schema_any_more_is_refused_before_the_handler(driven, payload):
+    [failed] = driven.run(claimed("test.wait", payload))
+    assert isinstance(failed, Failed)
+    assert (failed.failure.code, failed.failure.outcome) == ("invalid_payload", "refused")
+
+
+@pytest.mark.parametrize("kind", ["test.slow", "test.slow_in_a_thread"])
+def test_a_handler_that_passes_its_time_limit_is_interrupted(driven, stage, kind):
+    job = claimed(kind)
+    [failed] = driven.run(job)
+    assert isinstance(failed, Failed)
+    assert failed.failure.code == "timeout"
+    wait_for(lambda: stage.interrupted == [job.id], what="the handler's end")
+    assert driven.loop.leaked == 0
+
+
+@pytest.mark.parametrize("kind", ["test.wait", "test.wait_in_a_thread"])
+def test_a_cancelled_jobs_handler_is_told_and_its_outcome_dropped(driven, stage, kind):
+    job = claimed(kind)
+    driven.loop.carry_out([job])
+    wait_for(lambda: stage.begun, what="the handler's beginning")
+    driven.loop.cancel([job], reason=CANCELLED)
+    wait_for(lambda: stage.interrupted == [job.id] and not driven.loop.active, what="the handler's end")
+    assert driven.loop.collect() == ([], [])
+
+
+def test_a_stop_gives_back_what_may_be_repeated_and_owns_up_to_the_rest(driven, stage):
+    jobs = [claimed("test.wait"), claimed("test.wait_once")]
+    driven.loop.carry_out(jobs)
+    wait_for(lambda: len(stage.begun) == 2, what="the handlers' beginning")
+    driven.loop.cancel(jobs, reason=STOPPING)
+    wait_for(lambda: not driven.loop.active, what="the handlers' end")
+    driven.collect()
+    repeatable, once = sorted(driven.outcomes, key=lambda outcome: outcome.job.kind)
+    assert isinstance(repeatable, GivenBack)
+    assert isinstance(once, Failed)
+    assert once.failure.code == "outcome_unknown"
+
+
+def test_what_could_not_be_written_is_collected_again_in_its_order(driven):
+    outcomes = driven.run(claimed("test.double"), claimed("test.nothing"))[:]
+    old, new = Progress(outcomes[0].job, 1, "old"), Progress(outcomes[1].job, 2, "kept")
+    driven.loop.put_back(outcomes, [old, new])
+    assert driven.loop.collect() == (outcomes, [old, new])
+
+
+# The whole executor on the database.
+
+
+@contextmanager
+def executing(slots: int = 4, *, grace: float = 5.0) -> Iterator[Executor]:
+    """A general executor, and before it the one that takes the quarantine seat."""
+    settings = ExecutorSettings(
+        slots=slots, lease_seconds=6, renew_seconds=2, sweep_seconds=1, poll_seconds=1, drain_grace_seconds=grace,
+        listen=True,
+    )  # fmt: skip
+    quarantine = Executor(settings, cluster_pid=os.getpid())
+    general = Executor(settings, cluster_pid=os.getpid())
+    quarantine.start()
+    try:
+        wait_for(lambda: ExecutorRow.objects.filter(pk=quarantine.id).exists(), what="the quarantine seat")
+        general.start()
+        wait_for(lambda: ExecutorRow.objects.filter(pk=general.id).exists(), what="the executor")
+        try:
+            yield general
+        finally:
+            general.stop()
+    finally:
+        quarantine.stop()
+
+
+def in_state(job_id: UUID, state: JobState) -> Callable[[], bool]:
+    return lambda: Job.objects.get(pk=job_id).status == state
+
+
+@pytest.mark.django_db(transaction=True)
+def test_submitted_jobs_are_carried_out_and_written_down(stage):
+    jobs = make_jobs(30, kind="test.double", payload='{"n": 21}')
+    thread, gone = make_job(kind="test.double_in_a_thread", payload="{}"), make_job(kind="test.gone", payload="{}")
+    with executing():
+        wait_for(lambda: not Job.objects.unfinished().exclude(pk=gone.pk).exists(), what="the end of the work")
+    assert set(Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("status", "result__n")) == {
+        ("completed", 42)
+    }
+    assert Job.objects.get(pk=thread.pk).result == {"n": 0}
+    assert Job.objects.get(pk=gone.pk).last_error_code == "unknown_kind"
+    assert not ExecutorRow.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_submitted_while_the_executor_sleeps_wakes_it(stage):
+    make_project()
+    with executing():
+        made = submit_job(JobSpec(kind="test.double", payload={"n": 1}), project_id="acme", actor="key:test")
+        wait_for(in_state(made.id, JobState.COMPLETED), what="the job's end")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_executor_claims_no_more_than_it_can_start_now(stage):
+    make_jobs(10, kind="test.wait", payload="{}")
+    with executing(slots=3):
+        wait_for(lambda: len(stage.begun) == 3, what="the first three")
+        assert Job.objects.filter(status=JobState.IN_PROGRESS).count() == 3
+        assert Job.objects.filter(status=JobState.QUEUED).count() == 7
+        stage.let_go.set()
+        wait_for(lambda: Job.objects.filter(status=JobState.COMPLETED).count() == 10, what="all")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("take_away", [cancel_jobs, reset_to_pending])
+def test_a_running_job_that_is_taken_away_is_interrupted_at_once(stage, take_away: Any):
+    job = make_job(kind="test.wait_once", payload="{}")
+    with executing() as executor:
+        wait_for(lambda: stage.begun, what="the handler's beginning")
+        executor._next["renew"] = float("inf")  # no renewal would notice by itself
+        take_away([job.pk], actor="user:1", reason="x")
+        wait_for(lambda: stage.interrupted == [job.pk], what="the handler's end")
+        stage.let_go.set()
+        final = JobState.CANCELLED if take_away is cancel_jobs else JobState.COMPLETED
+        wait_for(in_state(job.pk, final), what="the job's end")
+    assert not DeadLetter.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stop_lets_running_jobs_end_within_the_grace_period(stage):
+    job = make_job(kind="test.wait", payload="{}")
+    left = make_job(kind="test.wait", payload="{}", delay_seconds=3600)
+    with executing() as executor:
+        wait_for(lambda: stage.begun, what="the handler's beginning")
+        threading.Thread(target=lambda: executor._stopping.wait(timeout=20) and stage.let_go.set()).start()
+    assert Job.objects.get(pk=job.pk).result == "went on"
+    assert Job.objects.get(pk=left.pk).status == JobState.QUEUED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stop_hands_back_what_does_not_end_within_the_grace_period(stage):
+    repeatable, once = (make_job(kind=kind, payload="{}") for kind in ("test.wait", "test.wait_once"))
+    with executing(grace=0.1):
+        wait_for(lambda: len(stage.begun) == 2, what="the handlers' beginning")
+    row = Job.objects.get(pk=repeatable.pk)
+    assert (row.retry_count, row.crash_count) == (0, 0)
+    assert row.status in WAITING  # the other executor may have promoted it by now
+    event = JobEvent.objects.get(job_id=repeatable.pk, to_status="retried")
+    assert event.message == "its executor stops"
+    assert Job.objects.get(pk=once.pk).status == JobState.FAILED
+    assert DeadLetter.objects.get().error_code == "outcome_unknown"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_progress_is_seen_while_the_job_runs(stage):
+    job = make_job(kind="test.report", payload="{}")
+
+    @handler(kind="test.report", service="test", payload=Number)
+    async def report(running: RunningJob[Number]) -> Done:
+        for percent in range(51):
+            running.progress(percent, f"row {percent}")
+        while not stage.let_go.is_set():  # noqa: ASYNC110 (another thread sets it)
+            await asyncio.sleep(0.01)
+        return Done()
+
+    with executing():
+        wait_for(lambda: Job.objects.get(pk=job.pk).progress == 50, what="the progress")
+        stage.let_go.set()
+        wait_for(in_state(job.pk, JobState.COMPLETED), what="the job's end")
+    # Fifty-one reports, but written at most once a second.
+    assert JobEvent.objects.filter(job_id=job.pk, event_type="progress").count() <= 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_suspects_run_in_quarantine_alone(stage):
+    suspect = make_job(kind="test.double", payload="{}", crash_count=2)
+    with executing() as general:
+        wait_for(in_state(suspect.pk, JobState.COMPLETED), what="the suspect's end")
+        assert Job.objects.get(pk=suspect.pk).executor != general.id
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failed_attempt_is_carried_out_again_when_its_time_has_come(stage):
+    attempts: list[int] = []
+
+    @handler(kind="test.second_time", service="test", payload=Number, idempotent=True)
+    def second_time(job: RunningJob[Number]) -> Done:
+        attempts.append(job.attempt)
+        if job.attempt == 1:
+            raise ProviderError(429, "slow down", code="http_429", outcome="answered", retry_after=0.01)
+        return Done()
+
+    job = make_job(kind="test.second_time", payload="{}")
+    with executing():
+        wait_for(in_state(job.pk, JobState.COMPLETED), what="the second attempt")
+    assert attempts == [1, 2]
