@@ -22,6 +22,7 @@ from tests.faults.records import Crash, crashes, database_time, submit, wait_unt
 KINDS = {"write": 6, "write_in_thread": 2, "write_at_second_try": 1, "write_once": 1}
 LONGEST_WORK_SECONDS = 0.3
 CHUNK_SECONDS = 0.25
+STATEMENT_SECONDS = 0.5  # what a sweep itself may take on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def test_killing_random_executors_loses_nothing_and_repeats_only_what_the_killed
         f"median latency {calm * 1000:.0f} ms before, {rough * 1000:.0f} ms under the kills"
     )
     if form.seconds > 60:
-        assert max(rescues) <= timedelta(seconds=LEASE_SECONDS + 2 * SWEEP_SECONDS)
+        assert max(rescues) <= timedelta(seconds=LEASE_SECONDS + 2 * SWEEP_SECONDS + STATEMENT_SECONDS)
         assert rough <= 1.05 * calm
 
 

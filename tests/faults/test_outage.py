@@ -101,7 +101,7 @@ def test_a_failing_service_is_asked_by_one_probe_at_a_time_and_recovers_by_itsel
         provider.answer_seconds = 1.0  # longer than the pauses between the first probes
         provider.most_at_once = 0
         seen = provider.calls
-        wait_for(lambda: provider.calls >= seen + 4, seconds=60, what="four probes")
+        wait_for(lambda: provider.calls >= seen + 3, seconds=60, what="three probes")
         assert provider.most_at_once == 1
         calls, breaker = provider.calls, ServiceBreaker.objects.get()
         assert calls <= COUNT + spent + breaker.probes, "a probe was repeated instead of waiting its turn"

@@ -123,9 +123,10 @@ def memory_bomb(job: RunningJob[Work]) -> None:
 
 @handler(kind="faults.spin", service="poison", payload=Work, idempotent=True)
 async def spin(job: RunningJob[Work]) -> None:
-    """Block the event loop for ever."""
+    """Block the event loop for ever; with a gate only once."""
     ledger().write(job.id, "begin")
-    while True:
+    spins = not job.payload.gate or ledger().first_time(f"spin-{job.id}")
+    while spins:
         pass
 
 
