@@ -1,0 +1,147 @@
+"""Fixed window: quotas that a provider counts up to a reset, at a zone's midnight or every n seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from ratelimits.algorithms.admission import STATE_VERSION, State, require_sizes, stored
+from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
+
+# So many windows are remembered for a clock that goes back; before them nothing is granted.
+KEPT_WINDOWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWindow:
+    """
+    Between two resets the admitted cost is at most the capacity, by what the clock said at each grant.
+
+    Exactly one of `window_seconds` (windows aligned to 1970-01-01T00:00Z) and `zone` (windows are the
+    zone's days, of 23 or 25 hours where its clocks change). A call counts in every window that lies within
+    `guard_seconds` of it, for a provider whose clock differs or that a call reaches after the reset; a
+    denial then lasts until that long after the reset.
+
+    Args:
+        capacity: In the limit's unit, a window.
+        zone: IANA name, such as "America/Los_Angeles".
+        ceiling: See `Algorithm`.
+
+    Raises:
+        ZoneInfoNotFoundError: No such zone.
+    """
+
+    capacity: float
+    window_seconds: float | None = None
+    zone: str | None = None
+    guard_seconds: float = 0
+    ceiling: float | None = None
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+        require_amount("guard_seconds", self.guard_seconds, above_zero=False)
+        if (self.window_seconds is None) == (self.zone is None):
+            raise ValueError("a fixed window has either window_seconds or a zone")
+        if self.window_seconds is not None:
+            require_amount("window_seconds", self.window_seconds)
+            if self.guard_seconds * 2 >= self.window_seconds:
+                raise ValueError("guard_seconds: less than half a window, or a call would count in three")
+        if self.zone is not None:
+            ZoneInfo(self.zone)
+
+    def open(self, state: State, now: float) -> FixedMeter:
+        """Read a counter's state at `now`, seconds since 1970."""
+        return FixedMeter(self, state, microseconds(now))
+
+    def reset_after(self, time: int) -> int:
+        """Return the first reset after `time`, both in microseconds since 1970."""
+        if self.window_seconds is not None:
+            window = microseconds(self.window_seconds)
+            return (time // window + 1) * window
+        zone = ZoneInfo(self.zone or "UTC")
+        local = datetime.fromtimestamp(time // MICRO, zone)
+        # A midnight that the zone skips is read with the offset before it: the instant at which the day begins.
+        midnight = datetime(local.year, local.month, local.day, tzinfo=zone) + timedelta(days=1)
+        return int(midnight.timestamp()) * MICRO
+
+
+class FixedMeter:
+    """
+    State: `windows` as [reset, used] of the last used, `rule` that made them, `forgotten` the latest reset dropped.
+
+    Windows are told apart by their reset, so a clock that went back finds the counts it left.
+    """
+
+    __slots__ = ("_capacity", "_forgotten", "_guard", "_line", "_line_at", "_window", "_windows", "moved", "now")
+
+    def __init__(self, window: FixedWindow, state: State, now: int) -> None:
+        self.now, self.moved = now, False
+        self._window = window
+        self._capacity = cost_units(window.capacity)
+        self._guard = microseconds(window.guard_seconds)
+        self._windows: dict[int, int] = {}
+        self._forgotten = 0
+        self._line: dict[int, int] | None = None
+        if kept := stored(state, "fixed_window"):
+            self._forgotten = kept["forgotten"]
+            same_rule = kept["rule"] == self._rule()
+            for reset, used in kept["windows"]:
+                # After a change of rule an amount counts where its old window ends: never too short.
+                key = reset if same_rule else window.reset_after(reset - 1)
+                self._windows[key] = self._windows.get(key, 0) + used
+
+    def _rule(self) -> str | float | None:
+        return self._window.window_seconds if self._window.zone is None else self._window.zone
+
+    def _resets(self, time: int) -> tuple[int, ...]:
+        """Return the resets that end the windows a call at `time` counts in."""
+        if not self._guard:
+            return (self._window.reset_after(time),)
+        earlier, later = self._window.reset_after(time - self._guard), self._window.reset_after(time + self._guard)
+        return (earlier,) if earlier == later else (earlier, later)
+
+    def _used(self, windows: dict[int, int], reset: int) -> int:
+        return self._capacity if reset <= self._forgotten else windows.get(reset, 0)
+
+    def room_for(self, units: int) -> bool:
+        return not self._full(self._windows, self.now, units)
+
+    def _full(self, windows: dict[int, int], time: int, units: int) -> list[int]:
+        most = self._capacity - min(units, self._capacity)
+        return [reset for reset in self._resets(time) if self._used(windows, reset) > most]
+
+    def take(self, units: int) -> int:
+        self._book(self._windows, self.now, units)
+        return self.now
+
+    def _book(self, windows: dict[int, int], time: int, units: int) -> None:
+        for reset in self._resets(time) if units else ():
+            windows[reset] = windows.get(reset, 0) + units
+
+    def line_up(self, units: int) -> int:
+        if self._line is None:
+            self._line, self._line_at = dict(self._windows), self.now
+        while full := self._full(self._line, self._line_at, units):
+            self._line_at = full[-1] + self._guard
+        self._book(self._line, self._line_at, units)
+        return self._line_at
+
+    def give_back(self, units: int, granted_at: int) -> None:
+        for reset in self._resets(granted_at):
+            if reset in self._windows:
+                self._windows[reset] = max(0, self._windows[reset] - units)
+
+    def available(self) -> int:
+        return self._capacity - max(self._used(self._windows, reset) for reset in self._resets(self.now))
+
+    def state(self) -> State:
+        windows = sorted(self._windows.items())
+        dropped, kept = windows[:-KEPT_WINDOWS], windows[-KEPT_WINDOWS:]
+        return {
+            "v": STATE_VERSION,
+            "kind": "fixed_window",
+            "rule": self._rule(),
+            "windows": [list(window) for window in kept],
+            "forgotten": max([self._forgotten, *(reset for reset, _ in dropped)]),
+        }

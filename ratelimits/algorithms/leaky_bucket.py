@@ -1,0 +1,94 @@
+"""Leaky bucket: calls leave at a fixed pace, from a bounded queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ratelimits.algorithms.admission import STATE_VERSION, State, require_sizes, stored
+from ratelimits.algorithms.measures import cost_units, microseconds, require_amount, steady
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyBucket:
+    """
+    Calls leave at least 1/rate apart: after a call of cost c the next leaves c/rate later or more.
+
+    A granted call has its time to leave, at most (capacity - cost) / rate ahead; a call that finds the
+    queue full is told when it will have a place. What is refunded is not given back: a time to leave that
+    has been given out cannot be moved. Changed figures hold from the last call that was given its time.
+
+    Args:
+        capacity: Cost in the queue, the call about to leave included; 1 with costs of 1 is no queue.
+        rate: Cost a second.
+        ceiling: See `Algorithm`.
+    """
+
+    capacity: float
+    rate: float
+    ceiling: float | None = None
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+        require_amount("rate", self.rate)
+
+    def open(self, state: State, now: float) -> LeakyMeter:
+        """Read a counter's state at `now`, seconds since 1970."""
+        return LeakyMeter(self, state, microseconds(now))
+
+
+class LeakyMeter:
+    """State: `last`, when the last call leaves; `owed`, its cost, to be waited out; `at`, the last write."""
+
+    __slots__ = ("_capacity", "_last", "_line", "_owed", "_per_den", "_per_num", "moved", "now")
+
+    def __init__(self, bucket: LeakyBucket, state: State, now: int) -> None:
+        self._capacity = cost_units(bucket.capacity)
+        self._per_num, self._per_den = bucket.rate.as_integer_ratio()
+        self._line: tuple[int, int, int] | None = None
+        self._last, self._owed = now, 0
+        self.moved = False
+        if kept := stored(state, "leaky_bucket"):
+            self._last, self._owed = kept["last"], kept["owed"]
+            now, self.moved = steady(kept["at"], now)
+            if self.moved:
+                self._last -= kept["at"] - now
+        self.now = now
+
+    def _free_at(self, last: int, owed: int) -> int:
+        """When the next call may leave: rounded up to the microsecond, or calls would creep together."""
+        return last + -(-owed * self._per_den // self._per_num)
+
+    def _longest_wait(self, units: int) -> int:
+        return (self._capacity - min(units, self._capacity)) * self._per_den // self._per_num
+
+    def room_for(self, units: int) -> bool:
+        return self._free_at(self._last, self._owed) - self.now <= self._longest_wait(units)
+
+    def take(self, units: int) -> int:
+        leaves = max(self.now, self._free_at(self._last, self._owed))
+        if units:
+            self._last, self._owed = leaves, units
+        return leaves
+
+    def line_up(self, units: int) -> int:
+        last, owed, after = self._line or (self._last, self._owed, self.now)
+        free_at = self._free_at(last, owed)
+        enters = max(after, free_at - self._longest_wait(units))
+        self._line = (max(enters, free_at), units, enters) if units else (last, owed, enters)
+        return enters
+
+    def give_back(self, units: int, granted_at: int) -> None:
+        """Nothing: see LeakyBucket."""
+
+    def available(self) -> int:
+        waiting = max(0, self._free_at(self._last, self._owed) - self.now)
+        return self._capacity + -waiting * self._per_num // self._per_den
+
+    def state(self) -> State:
+        return {
+            "v": STATE_VERSION,
+            "kind": "leaky_bucket",
+            "at": self.now,
+            "last": self._last,
+            "owed": self._owed,
+        }

@@ -1,0 +1,126 @@
+"""Token bucket: a steady rate with bounded bursts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ratelimits.algorithms.admission import STATE_VERSION, State, require_sizes, stored
+from ratelimits.algorithms.measures import cost_units, microseconds, require_amount, steady
+
+# A burst of 3 % leaves 97 % of the quota to the rate: 9 + 4.85/s for 300 a minute.
+BURST_SHARE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBucket:
+    """
+    In any interval of t seconds the admitted cost is at most capacity + rate * t.
+
+    A provider's window therefore sees up to capacity + rate * window: 300 refilled at 5/s lets 600 through
+    in one minute. `safe_bucket` chooses figures that fit a quota. After figures are changed the bound
+    is the larger capacity and rate of an interval that spans the change: a raised rate counts at once, a
+    raised capacity fills at the rate (given at once, caps moved to and fro would mint tokens), and a lowered
+    capacity spills what is above it.
+
+    Args:
+        capacity: The largest burst, in the limit's unit; an unused counter is full.
+        rate: Per second.
+        ceiling: See `Algorithm`.
+    """
+
+    capacity: float
+    rate: float
+    ceiling: float | None = None
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+        require_amount("rate", self.rate)
+
+    def open(self, state: State, now: float) -> TokenMeter:
+        """Read a counter's state at `now`, seconds since 1970."""
+        return TokenMeter(self, state, microseconds(now))
+
+
+class TokenMeter:
+    """
+    State: `level`, tokens at the time `at`; below zero after a late charge.
+
+    A rate in units a second is the same number in millionths a microsecond. Refills are rounded down,
+    waits up, both from the last write and not from the last look, so that looking costs no tokens.
+    """
+
+    __slots__ = ("_at", "_capacity", "_level", "_line", "_per_den", "_per_num", "moved", "now")
+
+    def __init__(self, bucket: TokenBucket, state: State, now: int) -> None:
+        self._capacity = cost_units(bucket.capacity)
+        self._per_num, self._per_den = bucket.rate.as_integer_ratio()
+        self._line: tuple[int, int] | None = None
+        self.moved = False
+        kept = stored(state, "token_bucket")
+        if kept is None:
+            self._level, self._at = self._capacity, now
+        else:
+            now, self.moved = steady(kept["at"], now)
+            self._level, self._at = min(kept["level"], self._capacity), now if self.moved else kept["at"]
+        self.now = now
+
+    def _level_at(self, level: int, at: int, time: int) -> int:
+        return min(self._capacity, level + (time - at) * self._per_num // self._per_den)
+
+    def room_for(self, units: int) -> bool:
+        return self.available() >= min(units, self._capacity)
+
+    def take(self, units: int) -> int:
+        if units:
+            self._level, self._at = self.available() - units, self.now
+        return self.now
+
+    def line_up(self, units: int) -> int:
+        level, at = self._line or (self._level, self._at)
+        missing = min(units, self._capacity) - level
+        ready = max(self.now, at, at + -(-missing * self._per_den // self._per_num))
+        self._line = self._level_at(level, at, ready) - units, ready
+        return ready
+
+    def give_back(self, units: int, granted_at: int) -> None:
+        """
+        Return tokens up to the brim.
+
+        What ran over since `granted_at` is lost, which leaves what the smaller cost would have left.
+        """
+        self._level, self._at = min(self._capacity, self.available() + units), self.now
+
+    def available(self) -> int:
+        return self._level_at(self._level, self._at, self.now)
+
+    def state(self) -> State:
+        return {"v": STATE_VERSION, "kind": "token_bucket", "at": self._at, "level": self._level}
+
+
+def safe_bucket(
+    quota_per_minute: float, *, largest_cost: float = 1, slack_seconds: float = 0, ceiling: float | None = None
+) -> TokenBucket:
+    """
+    Return a bucket that keeps a provider's quota in every minute: capacity + 60 * rate <= quota.
+
+    300 a minute gives 9 + 4.85/s. Calls that leave in `60 + d` seconds may arrive in 60; whole calls
+    forgive a `d` below 1/rate (0.2 s here), a quota of thousands a minute wants `slack_seconds`.
+
+    Args:
+        largest_cost: The burst must at least hold one such call.
+        slack_seconds: How much sooner than it left after another a call may arrive after it.
+
+    Raises:
+        ValueError: Nothing would be left for the rate; such a limit takes a sliding window.
+    """
+    require_amount("quota_per_minute", quota_per_minute)
+    capacity = max(math.floor(quota_per_minute * BURST_SHARE), largest_cost)
+    if capacity >= quota_per_minute:
+        raise ValueError(f"a quota of {quota_per_minute:g} a minute has no room for a burst of {capacity:g} and a rate")
+    exact = (Fraction(quota_per_minute) - Fraction(capacity)) / (60 + Fraction(slack_seconds))
+    rate = float(exact)
+    while Fraction(rate) > exact:
+        rate = math.nextafter(rate, 0)
+    return TokenBucket(capacity=capacity, rate=rate, ceiling=ceiling)
