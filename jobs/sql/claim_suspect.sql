@@ -5,9 +5,8 @@
 -- clock   now(): the transaction's start
 -- returns as claim_jobs.sql does
 WITH candidate AS MATERIALIZED (
-    SELECT job.id, project.weight
+    SELECT job.id
       FROM jobs_job AS job
-      JOIN tenancy_project AS project ON project.id = job.project_id
      WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count >= 2
        AND (expires_at IS NULL OR expires_at > now())
        AND NOT EXISTS (SELECT FROM jobs_pauseswitch
@@ -26,7 +25,7 @@ WITH candidate AS MATERIALIZED (
            lease_expires_at = now() + %(lease)s::float8 * interval '1 second', updated_at = now()
       FROM candidate
      WHERE job.id = candidate.id
-    RETURNING job.*, candidate.weight
+    RETURNING job.*
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status, data)
     SELECT id, project_id, user_id, batch_id, 'state_change', 'queued', 'dispatched',
@@ -44,5 +43,6 @@ WITH candidate AS MATERIALIZED (
 )
 SELECT id, fencing_token, project_id, user_id, batch_id, kind, payload::text AS payload, effect_key, retry_policy_id,
        retry_count, crash_count,
-       coalesce(extract(epoch FROM now() - first_attempt_at), 0)::float8 - deferred_seconds AS window_used, weight
+       coalesce(extract(epoch FROM now() - first_attempt_at), 0)::float8 - deferred_seconds AS window_used,
+       (SELECT weight FROM tenancy_project WHERE id = project_id)
   FROM moved
