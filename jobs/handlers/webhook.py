@@ -12,6 +12,7 @@ from http import HTTPStatus
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.db import close_old_connections
 from pydantic import BaseModel
 
 from jobs.handlers.errors import ProviderError
@@ -63,7 +64,7 @@ class Message:
 )
 async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
     """Post the end of a batch to one webhook; signed, and repeated until it is accepted with a 2xx."""
-    message = await sync_to_async(compose, thread_sensitive=False)(job.payload.delivery_id)
+    message = await sync_to_async(_compose_in_thread, thread_sensitive=False)(job.payload.delivery_id)
     if message is None:
         return Done({"skipped": "the webhook was removed or disabled"})
     try:
@@ -92,6 +93,13 @@ async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
             outcome="answered",
         )
     return Done({"status": response.status})
+
+
+def _compose_in_thread(delivery_id: UUID) -> Message | None:
+    try:
+        return compose(delivery_id)
+    finally:
+        close_old_connections()  # or the thread would keep one, and fail with it for ever once the server has restarted
 
 
 def compose(delivery_id: UUID) -> Message | None:
