@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -94,6 +95,8 @@ class Queue(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET synchronous_commit = off")  # thousands of commits, none of them to be kept
         make_project(self.project)
 
     def teardown(self) -> None:
@@ -395,7 +398,7 @@ def test_random_histories_follow_the_model_and_the_log_folds_to_the_row():
     run_state_machine_as_test(
         Queue,
         settings=settings(
-            max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 
@@ -406,6 +409,6 @@ def test_long_random_histories_follow_the_model():
     run_state_machine_as_test(
         Queue,
         settings=settings(
-            max_examples=300, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

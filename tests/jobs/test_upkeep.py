@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from asgiref.sync import sync_to_async
 from django.contrib.postgres.functions import TransactionNow as Now  # the clock of the hot SQL: stands still here
-from django.db import connection
+from django.db import connection, connections
 
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler
 from jobs.handlers.webhook import Delivery
@@ -219,6 +219,14 @@ def test_a_batch_is_closed_when_its_last_job_has_ended_and_its_project_is_told_o
     assert (delivery.job.kind, delivery.job.effect_key) == ("queueops.webhook", str(delivery.pk))
 
 
+def test_a_second_keeper_that_saw_the_batch_open_does_not_close_it_again():
+    batch = make_batch()
+    make_job(batch=batch, state=JobState.COMPLETED)
+    Batch.objects.filter(pk=batch.pk).update(finished_at=(an_hour_ago := datetime.now(UTC) - timedelta(hours=1)))
+    upkeep._close_batch(batch.pk)
+    assert Batch.objects.get(pk=batch.pk).finished_at == an_hour_ago
+
+
 def test_a_batch_that_a_requeue_opened_again_is_closed_again_and_not_announced_twice():
     batch = make_batch()
     Webhook.objects.create(project=batch.project, url="http://127.0.0.1:9/", secret=SECRET)
@@ -268,6 +276,7 @@ def test_a_webhook_gets_a_message_signed_as_standard_webhooks_say():
             )  # fmt: skip
             await handler.function(job)  # type: ignore[misc]  # it is asynchronous
             await close_handlers()
+            await sync_to_async(connections.close_all)()
 
     asyncio.run(deliver())
     [(headers, body)] = received
