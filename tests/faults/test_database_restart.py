@@ -21,13 +21,12 @@ from jobs.states import JobState
 from queueops.core.embedded import EmbeddedServer
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
-from tests.faults.clusters import Cluster, cluster, is_running
+from tests.faults.clusters import LEASE_SECONDS, Cluster, cluster, is_running
 from tests.faults.ledger import Ledger
 from tests.faults.own_server import own_server
 from tests.faults.records import PROJECT, crashes, submit_work, wait_until_drained
 from tests.support.processes import free_port, manage, wait_for
 
-LEASE_SECONDS = 3.0
 PRODUCERS = 3
 
 
@@ -117,7 +116,7 @@ def test_immediate_restarts_under_load_lose_no_acknowledged_submit_and_end_no_pr
     web_settings = {"QUEUEOPS_PORT": str(port), "QUEUEOPS_EXTRA_APPS": "tests.faults.app"}
     steady_after = []
     with (
-        cluster(ledger, lease_seconds=LEASE_SECONDS) as running,
+        cluster(ledger) as running,
         manage("web", environ={**web_settings, "FAULTS_DIR": str(ledger.directory)}) as web,
     ):
         producers = Producers(f"http://127.0.0.1:{port}", key)
@@ -150,7 +149,7 @@ def test_immediate_restarts_under_load_lose_no_acknowledged_submit_and_end_no_pr
 def test_an_outage_longer_than_the_lease_ends_no_process_and_costs_running_jobs_nothing(
     server: EmbeddedServer, ledger: Ledger
 ):
-    with cluster(ledger, lease_seconds=LEASE_SECONDS) as running:
+    with cluster(ledger) as running:
         before = _processes(running)
         submit_work(20, "wait_once", gate="gate")
         wait_for(lambda: len(ledger.entries("begin")) == 20, what="the start of every job")

@@ -27,7 +27,7 @@ EFFECTS = {
 @pytest.mark.usefixtures("transactional_db")
 @pytest.mark.parametrize("times", [pytest.param(1, id="short"), pytest.param(20, id="long", marks=pytest.mark.soak)])
 def test_a_process_killed_at_any_point_of_a_job_has_exactly_the_documented_outcome(times: int, ledger: Ledger, figures):
-    with cluster(ledger, executors=4, executor_slots=1, lease_seconds=1, renew_seconds=0.4) as running:
+    with cluster(ledger, executors=4, executor_slots=1, lease_seconds=2, renew_seconds=0.5) as running:
         before_the_end = product(EFFECTS.keys() - {"after_ack"}, KINDS)
         batches = [(point, kind, submit_work(times, kind, point=point)) for point, kind in before_the_end]
         wait_until_drained(seconds=30 + 10 * times)

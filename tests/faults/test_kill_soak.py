@@ -15,7 +15,7 @@ from django.db.models import F
 
 from jobs.models import DeadLetter, Executor, Job
 from jobs.states import JobState
-from tests.faults.clusters import LEASE_SECONDS, SWEEP_SECONDS, Cluster, cluster, kill
+from tests.faults.clusters import Cluster, cluster, kill
 from tests.faults.ledger import Ledger
 from tests.faults.records import Crash, crashes, database_time, submit, wait_until_drained
 
@@ -27,19 +27,26 @@ STATEMENT_SECONDS = 0.5  # what a sweep itself may take on a busy machine
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How many jobs and kills, in how many seconds; at first, `calm_seconds` long, nobody is killed."""
+    """How many jobs and kills; times in seconds. At first, `calm_seconds` long, nobody is killed."""
 
     jobs: int
     kills: int
     pause: tuple[float, float]
     seconds: float
     calm_seconds: float
+    lease: float
+    renewal: float
+    sweep: float
 
 
+SHORT_PROFILE = {"lease": 6.0, "renewal": 2.0, "sweep": 1.0}
+SHORTER_PROFILE = {"lease": 3.0, "renewal": 0.9, "sweep": 0.5}
 FORMS = [
-    pytest.param(Form(jobs=1_500, kills=8, pause=(0.4, 0.8), seconds=6, calm_seconds=1), id="short"),
+    pytest.param(Form(jobs=1_500, kills=8, pause=(0.4, 0.8), seconds=6, calm_seconds=1, **SHORTER_PROFILE), id="short"),
     pytest.param(
-        Form(jobs=100_000, kills=90, pause=(10, 20), seconds=1_500, calm_seconds=120), id="long", marks=pytest.mark.soak
+        Form(jobs=100_000, kills=90, pause=(10, 20), seconds=1_500, calm_seconds=120, **SHORT_PROFILE),
+        id="long",
+        marks=pytest.mark.soak,
     ),
 ]
 
@@ -48,7 +55,8 @@ FORMS = [
 @pytest.mark.parametrize("form", FORMS)
 def test_killing_random_executors_loses_nothing_and_repeats_only_what_the_killed_ran(form, ledger: Ledger, figures):
     dice = random.Random(1)  # noqa: S311 - draws victims
-    with cluster(ledger, executors=4) as running:
+    leases: dict[str, Any] = {"lease_seconds": form.lease, "renew_seconds": form.renewal, "sweep_seconds": form.sweep}
+    with cluster(ledger, executors=4, **leases) as running:
         begun = database_time()
         calm_until = begun + timedelta(seconds=form.calm_seconds)
         kills = _feed_and_kill(form, running, dice)
@@ -68,7 +76,7 @@ def test_killing_random_executors_loses_nothing_and_repeats_only_what_the_killed
         f"median latency {calm * 1000:.0f} ms before, {rough * 1000:.0f} ms under the kills"
     )
     if form.seconds > 60:
-        assert max(rescues) <= timedelta(seconds=LEASE_SECONDS + 2 * SWEEP_SECONDS + STATEMENT_SECONDS)
+        assert max(rescues) <= timedelta(seconds=form.lease + 2 * form.sweep + STATEMENT_SECONDS)
         assert rough <= 1.05 * calm
 
 
