@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -45,6 +45,12 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
         return list(self.values_list("pk", flat=True))
 
 
-def first_id_at(moment: datetime) -> UUID:
-    """The least UUIDv7 of a millisecond, clipped to what its 48 bits hold: a bound for ids made since, or before."""
-    return UUID(int=min(2**48 - 1, max(0, int(moment.timestamp() * 1000))) << 80)
+def first_id_at(moment: datetime, *, moved_by: timedelta = timedelta(0)) -> UUID:
+    """
+    The least UUIDv7 of a millisecond, clipped to what its 48 bits hold: a bound for ids made since, or before.
+
+    Args:
+        moved_by: Added here, because beside the first or the last year a datetime cannot be moved.
+    """
+    seconds = moment.timestamp() + moved_by.total_seconds()
+    return UUID(int=min(2**48 - 1, max(0, int(seconds * 1000))) << 80)

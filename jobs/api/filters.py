@@ -69,10 +69,10 @@ class TimeOrderedFilterSet(CreatedFilterSet):
     created_before = django_filters.IsoDateTimeFilter(field_name="created_at", method="until")
 
     def since(self, queryset: QuerySet[Any], name: str, moment: datetime) -> QuerySet[Any]:
-        return queryset.filter(created_at__gte=moment, pk__gte=first_id_at(moment - CLOCK_SLACK))
+        return queryset.filter(created_at__gte=moment, pk__gte=first_id_at(moment, moved_by=-CLOCK_SLACK))
 
     def until(self, queryset: QuerySet[Any], name: str, moment: datetime) -> QuerySet[Any]:
-        return queryset.filter(created_at__lt=moment, pk__lt=first_id_at(moment + CLOCK_SLACK))
+        return queryset.filter(created_at__lt=moment, pk__lt=first_id_at(moment, moved_by=CLOCK_SLACK))
 
 
 class JobFilter(TimeOrderedFilterSet):

@@ -58,6 +58,8 @@ def test_jobs_are_found_by_what_describes_them(api: Api):
     now = timezone.now().isoformat().replace("+", "%2B")
     assert (found(f"created_before={now}"), found(f"created_after={now}")) == (both, [])
     assert found("created_before=1900-01-01T00:00:00Z") == []
+    assert found("created_after=0001-01-01T00:00:00%2B14:00") == both
+    assert found("created_before=9999-12-31T23:59:59-14:00") == both
 
 
 @pytest.mark.parametrize(
