@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 from jobs.services.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
@@ -92,7 +93,7 @@ class Selection(Input):
     @model_validator(mode="after")
     def one_of_both(self) -> Self:
         if (self.ids is None) == (self.filter is None):
-            raise ValueError("give either ids or filter")
+            raise PydanticCustomError("one_of_both", "Give either ids or filter.")
         return self
 
 

@@ -145,7 +145,9 @@ def parse_as(model: type[Model], raw: bytes) -> Model:
     try:
         return model.model_validate(parsed)
     except ValidationError as error:
-        raise InvalidInput(fields=_fields(error)) from None
+        fields = _fields(error)
+        whole = fields.pop("", None)  # what is wrong with fields together has no path
+        raise InvalidInput(whole[0] if whole else "", fields=fields) from None
 
 
 def parse_query_as(model: type[Model], given: Mapping[str, str]) -> Model:
