@@ -55,7 +55,7 @@ class BatchSnapshot:
     """
     Attributes:
         counts: Items by state; a requeued item counts once, as its latest job.
-        progress: Percent of the items that have ended.
+        progress: Percent of the items that have ended; 100 of none, as where every job was a duplicate.
         eta: None while the rate is unknown, when nothing moves, and once the batch has ended.
     """
 
@@ -91,7 +91,7 @@ def batch_snapshot(batch: Batch, counts: Counts | None = None) -> BatchSnapshot:
         batch=batch,
         counts=counts,
         finished=finished,
-        progress=round(100 * finished / everything, 1) if everything else 0.0,
+        progress=round(100 * finished / everything, 1) if everything else 100.0,
         eta=eta,
         recheck_after_seconds=None if finished == everything else _bounded_wait(eta),
     )

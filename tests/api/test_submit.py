@@ -194,3 +194,13 @@ def test_a_batch_beyond_the_limit_is_refused_whole(api: Api, settings):
     error = error_of(api.lines("\n".join([json.dumps(SPEC)] * 3)), 413)
     assert error["code"] == "too_many_jobs"
     assert not Job.objects.exists()
+
+
+def test_a_batch_of_duplicates_alone_has_nothing_left_to_do(api: Api):
+    line = json.dumps({**SPEC, "idempotency_key": "row-7"})
+    api.lines(line)
+    again = api.lines(line).json()
+    assert (again["accepted"], again["duplicates"]) == (0, 1)
+    shown = api.get(f"/batches/{again['id']}/")
+    assert shown.json()["progress"] == 100.0
+    assert "Retry-After" not in shown
