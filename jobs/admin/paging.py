@@ -19,6 +19,7 @@ from django.db import connection
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest
+from django.utils.functional import cached_property
 from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.utils import parse_datetime_str
 from unfold.views import ChangeList
@@ -93,10 +94,13 @@ class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no type
         self.newest_link = self.get_query_string(remove=[BEFORE])
         self.older_link = self.get_query_string({BEFORE: self.older_before}) if self.older_before else None
 
-    @property
+    @cached_property
     def about(self) -> int | None:
-        """The planner's estimate of the whole table, where nothing narrows the list."""
-        return None if self.query or self.has_active_filters else about_how_many(self.opts.db_table)
+        """The planner's estimate of the whole table, where nothing narrows the list and this page is not all of it."""
+        if self.query or self.has_active_filters or (self.is_first_page and self.older_link is None):
+            return None
+        # The estimate is old: a table that has grown since may show more on one page.
+        return max(about_how_many(self.opts.db_table), self.result_count)
 
     def _bounded(self, before: UUID | None) -> tuple[QuerySet[Any], UUID | None]:
         rows = self.queryset if before is None else self.queryset.filter(pk__lt=before)
@@ -130,9 +134,9 @@ class CreatedFilter(RangeDateTimeFilter):  # type: ignore[misc]  # unfold has no
     def id_bounds(self) -> dict[str, UUID]:
         bounds = {}
         if since := self._moment("from"):
-            bounds["pk__gte"] = first_id_at(since - CLOCK_SLACK)
+            bounds["pk__gte"] = first_id_at(since, moved_by=-CLOCK_SLACK)
         if until := self._moment("to"):
-            bounds["pk__lte"] = first_id_at(until + CLOCK_SLACK)
+            bounds["pk__lte"] = first_id_at(until, moved_by=CLOCK_SLACK)
         return bounds
 
     def _moment(self, end: str) -> datetime | None:

@@ -84,6 +84,18 @@ def test_pages_follow_each_other_by_id_and_miss_nothing():
     assert len(seen) == len(set(seen))
 
 
+def test_an_estimate_is_given_only_where_a_page_is_not_all_and_is_never_less_than_the_page(monkeypatch):
+    monkeypatch.setattr(paging, "about_how_many", lambda table: 4)  # as old as the last analyze
+    client = signed_in("superuser")
+    make_jobs(5)
+    assert "about" not in client.get(JOBS).content.decode().partition("qo-pages")[2].partition("</nav>")[0]
+    make_jobs(200)
+    page = client.get(JOBS)
+    shown = page.context["cl"].result_count
+    assert shown < 205
+    assert f"{shown} shown of about {shown}" in page.content.decode()
+
+
 def test_a_filter_without_an_index_reads_a_bounded_number_of_rows_and_offers_to_look_further(monkeypatch):
     monkeypatch.setattr(paging, "WINDOW", 10)
     monkeypatch.setattr(paging, "MOST_WINDOWS", 2)
