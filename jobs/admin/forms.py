@@ -140,6 +140,8 @@ class EditedRequeueForm(RequeueForm):
             edited = json.loads(self.cleaned_data["payload"])
         except ValueError as error:
             raise forms.ValidationError(f"Not JSON: {error}") from None
+        except RecursionError:
+            raise forms.ValidationError("It is nested too deep.") from None
         if not isinstance(edited, dict):
             raise forms.ValidationError("A payload is a JSON object.")
         whole: dict[str, Any] = unmasked(edited, self.rows[0].payload)

@@ -16,6 +16,7 @@ from jobs.aging import effective_priority
 from jobs.backoff import Policy, ceiling
 from jobs.models import AgingRule, RetryPolicy
 from jobs.services import audit
+from jobs.services.prepare import MAX_DELAY_SECONDS
 from jobs.services.snapshots import aging_rules
 from jobs.states import Priority
 
@@ -24,6 +25,8 @@ from .verbs import actor_of
 
 AGES_MINUTES = (0, 15, 30, 60, 120, 240, 480, 1440, 4320)
 MOST_DELAYS = 10
+# Of a retry policy. A longer delay ends after the last time that can be stored, and none of its jobs could be put back.
+LARGEST = {"multiplier": 1000, "max_delay_seconds": MAX_DELAY_SECONDS, "window_seconds": MAX_DELAY_SECONDS}
 
 
 class AuditedMixin:
@@ -51,6 +54,9 @@ class AuditedMixin:
 class RetryPolicyForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data
+        for name, limit in LARGEST.items():
+            if (value := given.get(name)) is not None and not value <= limit:
+                self.add_error(name, f"At most {limit:,}.")
         first, longest = given.get("initial_seconds"), given.get("max_delay_seconds")
         if first is not None and longest is not None and longest < first:
             raise ValidationError({"max_delay_seconds": "The longest delay cannot be shorter than the first."})

@@ -144,7 +144,7 @@ def test_an_edited_payload_that_the_kind_does_not_take_is_refused_with_the_field
     letter = make_dead_letter()
     address = reverse("admin:jobs_deadletter_change", args=[letter.pk]).replace("/change/", "/edit/")
     client = signed_in("operator")
-    for payload in ("no json", "[]", '{"method": "GET"}'):
+    for payload in ("no json", "[]", '{"method": "GET"}', '{"json": ' + "[" * 5000):
         response = client.post(address, {"confirmed": "yes", "payload": payload})
         assert response.status_code == 200
         assert "qo-error" in response.content.decode()
@@ -344,6 +344,9 @@ def test_a_retry_policys_longest_delay_is_not_shorter_than_its_first():
     assert client.post(address, form).status_code == 200
     assert client.post(address, {**form, "initial_seconds": "2"}).status_code == 302
     assert RetryPolicy.objects.get(pk="moderate").initial_seconds == 2
+    for name in ("multiplier", "max_delay_seconds", "window_seconds"):
+        refused = client.post(address, {**form, "initial_seconds": "2", name: "1e308"})
+        assert "At most" in refused.content.decode()
 
 
 def test_a_schedule_may_name_only_a_function_of_the_list():
