@@ -8,12 +8,15 @@ from typing import Any
 
 from aiohttp import web
 
+from sandbox import clock
 from sandbox.knobs import InvalidKnobs
 from sandbox.ledger import Call
 from sandbox.paging import boolean, integer, limit, refuse_unknown
 from sandbox.state import STATE, State
 
 _started = time.monotonic()
+
+_EXACT = ("provider", "project", "user", "model", "quota_kind", "cause")
 
 
 def add_routes(app: web.Application) -> None:
@@ -23,6 +26,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/_sandbox/ledger", read_ledger)
     app.router.add_delete("/_sandbox/ledger", clear_ledger)
     app.router.add_get("/_sandbox/effects", read_effects)
+    app.router.add_get("/_sandbox/usage", read_usage)
     app.router.add_post("/_sandbox/reset", reset)
 
 
@@ -49,7 +53,8 @@ async def turn_knobs(request: web.Request) -> web.Response:
 
 async def read_ledger(request: web.Request) -> web.Response:
     """Return calls in order of arrival, filtered, and the counters of all calls."""
-    refuse_unknown(request, ("after", "limit", "method", "path", "status", "accepted", "effect_key", "provider"))
+    names = ("method", "path", "status", "effect_key", *_EXACT)
+    refuse_unknown(request, ("after", "limit", "accepted", *names))
     accepted = boolean(request, "accepted")
     query = request.query
 
@@ -60,7 +65,7 @@ async def read_ledger(request: web.Request) -> web.Response:
             and ("path" not in query or call.path.startswith(query["path"]))
             and ("status" not in query or str(call.status).lower() == query["status"].lower())
             and ("effect_key" not in query or call.effect_key == query["effect_key"])
-            and ("provider" not in query or call.provider == query["provider"])
+            and all(name not in query or getattr(call, name) == query[name] for name in _EXACT)
         )
 
     ledger = request.app[STATE].ledger
@@ -69,9 +74,18 @@ async def read_ledger(request: web.Request) -> web.Response:
 
 
 async def clear_ledger(request: web.Request) -> web.Response:
-    """Forget calls, counters and effects; rows and knobs stay."""
+    """Forget calls, counters, effects and usage; rows, knobs and what is used up stay."""
     request.app[STATE].ledger.clear()
+    request.app[STATE].gate.quotas.clear_figures()
     return web.Response(status=204)
+
+
+async def read_usage(request: web.Request) -> web.Response:
+    """Report a service's quotas, per key and window: limit, used, calls rejected."""
+    refuse_unknown(request, ("service",))
+    if "service" not in request.query:
+        raise web.HTTPBadRequest(text="Name a service, such as service=google_sheets.")
+    return web.json_response(request.app[STATE].gate.quotas.report(request.query["service"], clock.now()))
 
 
 async def read_effects(request: web.Request) -> web.Response:
@@ -96,6 +110,7 @@ async def reset(request: web.Request) -> web.Response:
     state.gate.reset()
     state.ledger.clear()
     state.plain_sheets.clear()
+    state.workbook.clear()
     return web.Response(status=204)
 
 

@@ -1,18 +1,23 @@
-"""What every provider does to a call before and after its own work: outages, quotas, faults, delay."""
+"""What becomes of a call before and after the provider's own work: outages, quotas, faults, delay."""
 
 import math
 import random
 import time
-from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from fnmatch import fnmatchcase
 from typing import Any
 
+from sandbox import clock
 from sandbox.knobs import Knobs
+from sandbox.quotas import Charge, QuotaBook, Violation
+from sandbox.windows import SlidingWindow
 
 TOO_MANY_REQUESTS = 429
 UNAVAILABLE = 503
+
+_FAULTLESS = Knobs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,8 @@ class Fate:
     What becomes of one call.
 
     `status` None lets the provider do its work. With `answers_503_after` the work is done and the
-    answer hides it. `breaks_connection` gives no answer at all.
+    answer hides it. `breaks_connection` gives no answer at all. `violations` are the provider's
+    quotas without room; `dice` are the call's own, for what the provider draws later.
     """
 
     status: int | None = None
@@ -31,27 +37,14 @@ class Fate:
     breaks_connection: bool = False
     answers_503_after: bool = False
     latency_seconds: float = 0.0
+    violations: tuple[Violation, ...] = ()
+    dice: random.Random = field(default_factory=random.Random)
 
 
-class SlidingWindow:
-    """Counts the calls of the last seconds; times are of one monotonic clock."""
-
-    def __init__(self) -> None:
-        self._times: deque[float] = deque()
-
-    def clear(self) -> None:
-        self._times.clear()
-
-    def wait_seconds(self, *, calls: int, window_seconds: float, now: float) -> float:
-        """Return 0 when another call has room, else the seconds until one has."""
-        while self._times and self._times[0] <= now - window_seconds:
-            self._times.popleft()
-        if len(self._times) < calls:
-            return 0.0
-        return self._times[len(self._times) - calls] + window_seconds - now
-
-    def add(self, now: float) -> None:
-        self._times.append(now)
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    latency_seconds: float
+    dice: random.Random
 
 
 class Gate:
@@ -62,7 +55,8 @@ class Gate:
 
     def reset(self) -> None:
         self.knobs = Knobs()
-        self._window = SlidingWindow()
+        self.quotas = QuotaBook()
+        self._window: SlidingWindow | None = None
         self._calls_drawn = 0
         self._outage_ends = 0.0
 
@@ -78,55 +72,83 @@ class Gate:
             self._calls_drawn = 0
         if "outage" in changes:
             self._outage_ends = time.monotonic() + knobs.outage.seconds if knobs.outage else 0.0
-        if knobs.quota is None:
-            self._window.clear()
+        if (
+            knobs.quota is None
+            or self.knobs.quota is None
+            or knobs.quota.window_seconds != self.knobs.quota.window_seconds
+        ):
+            self._window = SlidingWindow(knobs.quota.window_seconds) if knobs.quota else None
         self.knobs = knobs
 
     def outage_seconds_left(self) -> float:
         return max(0.0, self._outage_ends - time.monotonic())
 
-    def decide(self, *, is_write: bool, row: str | None) -> Fate:
-        """Decide a call at its arrival. The n-th call after the seed is drawn the same every time."""
-        knobs = self.knobs
-        if self.outage_seconds_left() > 0 and knobs.outage:
-            breaks = knobs.outage.mode == "close"
-            return Fate(None if breaks else UNAVAILABLE, "outage", accepted=False, breaks_connection=breaks)
-        dice = random.Random(f"{knobs.seed}:{self._calls_drawn}")
-        self._calls_drawn += 1
-        latency = knobs.latency.draw(dice) / 1000 if knobs.latency else 0.0
-        error_draw, apply_draw = dice.random(), dice.random()
+    def outage(self, provider: str) -> Fate | None:
+        """Return the fate of every call to a provider that is out of service."""
+        outage = self.knobs.outage
+        if outage is None or not self.outage_seconds_left() or not self._is_faulty(provider):
+            return None
+        breaks = outage.mode == "close"
+        return Fate(None if breaks else UNAVAILABLE, "outage", accepted=False, breaks_connection=breaks)
 
-        wait = self._quota_wait()
+    def decide(
+        self,
+        provider: str,
+        *,
+        is_write: bool,
+        row: str | None,
+        charges: Sequence[Charge] = (),
+        rejected_calls_count: bool = False,
+    ) -> Fate:
+        """Decide a call at its arrival. The n-th call after the seed is drawn the same every time."""
+        faults = self.knobs if self._is_faulty(provider) else _FAULTLESS
+        dice = random.Random(f"{self.knobs.seed}:{self._calls_drawn}")
+        self._calls_drawn += 1
+        latency = faults.latency.draw(dice) / 1000 if faults.latency else 0.0
+        error_draw, apply_draw = dice.random(), dice.random()
+        draws = _Draws(latency, dice)
+
+        wait = self._quota_wait() if faults.quota else 0.0
         if wait > 0:
-            return self._turned_away("quota", wait, latency)
-        for rule in knobs.row_errors:
+            return self._turned_away("quota", wait, draws)
+        violations = self.quotas.charge(charges, clock.now(), rejected_calls_count=rejected_calls_count)
+        if violations:
+            wait = max(min(violation.wait_seconds, violation.charge.quota.rule.seconds) for violation in violations)
+            return self._turned_away("provider_quota", wait, draws, violations)
+        for rule in faults.row_errors:
             if row is not None and fnmatchcase(row, rule.pattern):
-                return Fate(rule.status, "row_errors", latency_seconds=latency)
-        for status, rate in sorted(knobs.error_rates.items()):
+                return Fate(rule.status, "row_errors", latency_seconds=latency, dice=dice)
+        for status, rate in sorted(faults.error_rates.items()):
             if error_draw < rate:
                 if status == TOO_MANY_REQUESTS:
-                    return self._turned_away("error_rates", knobs.retry_after_seconds, latency)
-                return Fate(status, "error_rates", latency_seconds=latency)
+                    return self._turned_away("error_rates", faults.retry_after_seconds, draws)
+                return Fate(status, "error_rates", latency_seconds=latency, dice=dice)
             error_draw -= rate
-        hides = is_write and apply_draw < knobs.apply_then_503_rate
-        return Fate(cause="apply_then_503_rate" if hides else None, answers_503_after=hides, latency_seconds=latency)
+        hides = is_write and apply_draw < faults.apply_then_503_rate
+        cause = "apply_then_503_rate" if hides else None
+        return Fate(cause=cause, answers_503_after=hides, latency_seconds=latency, dice=dice)
+
+    def _is_faulty(self, provider: str) -> bool:
+        return self.knobs.faulty_providers is None or provider in self.knobs.faulty_providers
 
     def _quota_wait(self) -> float:
-        quota, now = self.knobs.quota, time.monotonic()
-        if quota is None:
+        quota, now = self.knobs.quota, clock.now()
+        if quota is None or self._window is None:
             return 0.0
-        wait = self._window.wait_seconds(calls=quota.calls, window_seconds=quota.window_seconds, now=now)
+        wait = self._window.wait_seconds(1, capacity=quota.calls, now=now)
         if wait <= 0 or quota.rejected_calls_count:
-            self._window.add(now)
+            self._window.add(1, now)
         return wait
 
-    def _turned_away(self, cause: str, wait: float, latency: float) -> Fate:
+    def _turned_away(self, cause: str, wait: float, draws: "_Draws", violations: tuple[Violation, ...] = ()) -> Fate:
         return Fate(
             TOO_MANY_REQUESTS,
             cause,
             accepted=False,
             retry_after=self._retry_after(wait),
-            latency_seconds=latency,
+            latency_seconds=draws.latency_seconds,
+            violations=violations,
+            dice=draws.dice,
         )
 
     def _retry_after(self, wait: float) -> str | None:

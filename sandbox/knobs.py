@@ -4,13 +4,15 @@ import json
 import random
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
+
+from sandbox.knob_parts import ErrorStatus, Part, Rate, WindowSeconds
+from sandbox.provider_knobs import GeminiKnobs, GoogleSheetsKnobs, OpenAiKnobs
 
 Milliseconds = Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)]
-Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-ErrorStatus = Annotated[int, Field(ge=400, le=599)]
 
 MAX_LATENCY_MILLISECONDS = 60_000.0
+PROVIDER_SECTIONS = frozenset({"google_sheets", "gemini", "openai"})
 
 
 class InvalidKnobs(Exception):
@@ -21,11 +23,7 @@ class InvalidKnobs(Exception):
         self.mistakes = mistakes
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class FixedLatency(_Part):
+class FixedLatency(Part):
     mode: Literal["fixed"]
     milliseconds: Milliseconds
 
@@ -33,7 +31,7 @@ class FixedLatency(_Part):
         return self.milliseconds
 
 
-class UniformLatency(_Part):
+class UniformLatency(Part):
     mode: Literal["uniform"]
     low_milliseconds: Milliseconds
     high_milliseconds: Milliseconds
@@ -48,7 +46,7 @@ class UniformLatency(_Part):
         return dice.uniform(self.low_milliseconds, self.high_milliseconds)
 
 
-class LognormalLatency(_Part):
+class LognormalLatency(Part):
     """Most answers near the median, a few far slower: how real providers behave."""
 
     mode: Literal["lognormal"]
@@ -59,29 +57,29 @@ class LognormalLatency(_Part):
         return min(self.median_milliseconds * dice.lognormvariate(0, self.sigma), MAX_LATENCY_MILLISECONDS)
 
 
-class Quota(_Part):
+class Quota(Part):
     """At most `calls` in any `window_seconds`."""
 
     calls: Annotated[int, Field(ge=1, le=100_000)]
-    window_seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+    window_seconds: WindowSeconds
     rejected_calls_count: bool = False
 
 
-class RowError(_Part):
+class RowError(Part):
     """Rows whose name matches `pattern` (* and ? stand for anything) are answered with `status`."""
 
     pattern: Annotated[str, Field(min_length=1, max_length=200)]
     status: ErrorStatus = 400
 
 
-class Outage(_Part):
+class Outage(Part):
     """From the moment it is set; `close` breaks each connection without an answer."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
     mode: Literal["close", "503"] = "close"
 
 
-class Knobs(_Part):
+class Knobs(Part):
     """All knobs; the defaults make a provider without faults."""
 
     seed: int = 0
@@ -94,6 +92,10 @@ class Knobs(_Part):
     row_errors: Annotated[list[RowError], Field(max_length=100)] = Field(default_factory=list)
     apply_then_503_rate: Rate = 0.0
     outage: Outage | None = None
+    faulty_providers: list[Literal["plain", "google_sheets", "gemini", "openai"]] | None = None
+    google_sheets: GoogleSheetsKnobs = Field(default_factory=GoogleSheetsKnobs)
+    gemini: GeminiKnobs = Field(default_factory=GeminiKnobs)
+    openai: OpenAiKnobs = Field(default_factory=OpenAiKnobs)
 
     @model_validator(mode="after")
     def _rates_fit(self) -> Self:
@@ -103,14 +105,23 @@ class Knobs(_Part):
 
     def changed(self, changes: Any) -> "Knobs":
         """
-        Return these knobs with some replaced; a nested knob is replaced as a whole.
+        Return these knobs with some replaced.
+
+        A provider's knobs are replaced one by one, null returns them all to their defaults; any
+        other nested knob is replaced as a whole.
 
         Raises:
             InvalidKnobs: An unknown knob or a value out of range.
         """
         if not isinstance(changes, dict):
             raise InvalidKnobs(["Send a JSON object of knobs."])
-        merged = {**self.model_dump(mode="json"), **changes}
+        present = self.model_dump(mode="json")
+        merged = {**present, **changes}
+        for section in PROVIDER_SECTIONS & changes.keys():
+            if isinstance(changes[section], dict):
+                merged[section] = {**present[section], **changes[section]}
+            elif changes[section] is None:
+                del merged[section]
         try:
             return Knobs.model_validate_json(json.dumps(merged))
         except ValidationError as error:

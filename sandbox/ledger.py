@@ -1,11 +1,12 @@
 """Every call received and every effect applied, from the provider's side."""
 
 import itertools
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from sandbox import clock
 
 MAX_CALLS = 200_000
 MAX_EFFECT_NAMES = 1_000_000
@@ -16,9 +17,10 @@ class Call:
     """
     One call as received.
 
-    `accepted` is false when an outage, a quota or a drawn 429 turned it away. `status` is null
-    until it is answered, and stays so when the connection was broken instead. `cause` names the
-    knob that decided the answer.
+    `accepted` is false when an outage, a quota or a drawn 429 turned it away, or its caller or model
+    was refused before any quota. `status` is null until it is answered, and stays so when the
+    connection was broken instead. `cause` names the knob that decided the answer. `quota_kind` is
+    read, write or generate; `violated` names the provider's quotas that had no room.
     """
 
     seq: int
@@ -32,6 +34,12 @@ class Call:
     cause: str | None = None
     effects: int = 0
     latency_ms: float = 0.0
+    project: str | None = None
+    user: str | None = None
+    model: str | None = None
+    quota_kind: str | None = None
+    cost_tokens: int = 0
+    violated: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -67,7 +75,7 @@ class Ledger:
     def open_call(self, *, provider: str, method: str, path: str, effect_key: str | None) -> Call:
         """Note a call at its arrival, so that one whose caller dies is still seen."""
         self._received += 1
-        call = Call(self._received, time.time(), provider, method, path, effect_key)
+        call = Call(self._received, clock.now(), provider, method, path, effect_key)
         self._calls.append(call)
         self._open.add(id(call))
         return call

@@ -4,8 +4,12 @@ import json
 
 from aiohttp import web
 
+from sandbox.envelopes import ApiError, envelope
+from sandbox.gate import UNAVAILABLE, Fate
+from sandbox.knobs import Knobs
 from sandbox.paging import integer, limit, refuse_unknown
-from sandbox.sheets import SheetsFull
+from sandbox.plain_rows import SheetsFull
+from sandbox.provider import Arrival
 from sandbox.state import CALL, STATE
 
 MAX_NAME_CHARACTERS = 200
@@ -13,12 +17,32 @@ MAX_NAME_CHARACTERS = 200
 _INSUFFICIENT_STORAGE = 507
 
 
-def add_routes(app: web.Application) -> None:
-    app.router.add_put("/plain/sheets/{sheet}/rows/{row}", write_row)
-    app.router.add_get("/plain/sheets/{sheet}/rows/{row}", read_row)
-    app.router.add_get("/plain/sheets/{sheet}/rows", list_rows)
-    app.router.add_post("/plain/echo", echo)
-    app.router.add_route("*", "/plain/status/{code}", answer_status)
+READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Plain:
+    """Answers every path that is no other provider's; it knows no callers and no quotas of its own."""
+
+    name = "plain"
+
+    def add_routes(self, app: web.Application) -> None:
+        app.router.add_put("/plain/sheets/{sheet}/rows/{row}", write_row)
+        app.router.add_get("/plain/sheets/{sheet}/rows/{row}", read_row)
+        app.router.add_get("/plain/sheets/{sheet}/rows", list_rows)
+        app.router.add_post("/plain/echo", echo)
+        app.router.add_route("*", "/plain/status/{code}", answer_status)
+
+    async def arrive(self, request: web.Request, knobs: Knobs) -> Arrival:
+        return Arrival(is_write=request.method not in READ_METHODS, row=request.match_info.get("row"))
+
+    def refusal(self, request: web.Request, fate: Fate, knobs: Knobs) -> ApiError:
+        return self.error(fate.status or UNAVAILABLE, f"Refused by the sandbox ({fate.cause}).")
+
+    def error(self, status: int, message: str) -> ApiError:
+        return ApiError(status, envelope(status, message))
+
+    def finish(self, request: web.Request, response: web.StreamResponse, knobs: Knobs) -> None:
+        pass
 
 
 async def write_row(request: web.Request) -> web.Response:

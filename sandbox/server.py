@@ -8,22 +8,25 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from sandbox import control, plain
+from sandbox import clock, control
+from sandbox.envelopes import ApiError
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
-from sandbox.state import CALL, STATE, State
+from sandbox.gemini.provider import Gemini
+from sandbox.google_sheets.provider import GoogleSheets
+from sandbox.openai import OpenAi
+from sandbox.plain import Plain
+from sandbox.provider import Provider
+from sandbox.state import ARRIVAL, CALL, FATE, STATE, State
 
 MAX_BODY_BYTES = 2_500_000
 EFFECT_KEY_HEADER = "Idempotency-Key"
 
-READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-_STATUS_WORDS = {
-    400: "INVALID_ARGUMENT",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    429: "RESOURCE_EXHAUSTED",
-    500: "INTERNAL",
-    503: "UNAVAILABLE",
+_PLAIN = Plain()
+_PROVIDERS: dict[str, Provider] = {
+    "plain": _PLAIN,
+    "v4": GoogleSheets(),
+    "v1beta": Gemini(),
+    "v1": OpenAi(),
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -33,7 +36,8 @@ def make_app() -> web.Application:
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_as_json, _through_the_gate])
     app[STATE] = State()
     control.add_routes(app)
-    plain.add_routes(app)
+    for provider in _PROVIDERS.values():
+        provider.add_routes(app)
     return app
 
 
@@ -63,32 +67,32 @@ async def _as_json(request: web.Request, handler: Handler) -> web.StreamResponse
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return web.json_response(_envelope(error.status, error.text or error.reason), status=error.status)
+        refusal = _provider_of(request).error(error.status, error.text or error.reason)
+        return refusal.response()
 
 
 @web.middleware
 async def _through_the_gate(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.path.startswith("/_sandbox"):
         return await handler(request)
-    state = request.app[STATE]
+    state, provider = request.app[STATE], _provider_of(request)
     call = state.ledger.open_call(
-        provider=request.path.split("/", 2)[1],
+        provider=provider.name,
         method=request.method,
         path=request.path,
         effect_key=request.headers.get(EFFECT_KEY_HEADER),
     )
     request[CALL] = call
-    fate = state.gate.decide(is_write=request.method not in READ_METHODS, row=request.match_info.get("row"))
-    call.accepted, call.cause = fate.accepted, fate.cause
-    call.latency_ms = round(fate.latency_seconds * 1000, 3)
-    if fate.breaks_connection:
+    fate = state.gate.outage(provider.name)
+    if fate is not None and fate.breaks_connection:
+        call.accepted, call.cause = False, fate.cause
         state.ledger.close_call(call, None)
         if request.transport:
             request.transport.abort()
         return web.Response(status=UNAVAILABLE)
     status = None
     try:
-        response = await _carry_out(request, handler, fate, html_429=state.gate.knobs.html_429)
+        response = await _answer(request, handler, provider, fate)
         status = response.status
     except web.HTTPException as error:
         status = error.status
@@ -98,27 +102,66 @@ async def _through_the_gate(request: web.Request, handler: Handler) -> web.Strea
     return response
 
 
-async def _carry_out(request: web.Request, handler: Handler, fate: Fate, *, html_429: bool) -> web.StreamResponse:
-    if fate.latency_seconds:
-        await asyncio.sleep(fate.latency_seconds)
-    if fate.status is not None:
-        return _refusal(fate, html_429=html_429)
-    response = await handler(request)
-    if fate.answers_503_after and response.status < HTTPStatus.BAD_REQUEST:
-        return web.json_response(_envelope(UNAVAILABLE, "The service is unavailable."), status=UNAVAILABLE)
+async def _answer(
+    request: web.Request, handler: Handler, provider: Provider, outage: Fate | None
+) -> web.StreamResponse:
+    knobs = request.app[STATE].gate.knobs
+    response: web.StreamResponse
+    try:
+        fate = outage or await _decide(request, provider)
+        request[FATE] = fate
+        call = request[CALL]
+        call.accepted, call.cause = fate.accepted, fate.cause
+        call.latency_ms = round(fate.latency_seconds * 1000, 3)
+        call.violated = [violation.charge.quota.name for violation in fate.violations]
+        if fate.latency_seconds:
+            await asyncio.sleep(fate.latency_seconds)
+        if fate.status is not None:
+            response = _refuse(request, provider, fate)
+        else:
+            response = await handler(request)
+            if fate.answers_503_after and response.status < HTTPStatus.BAD_REQUEST:
+                raise provider.error(UNAVAILABLE, "The service is currently unavailable.")
+    except ApiError as error:
+        response = error.response()
+    if not response.prepared:
+        provider.finish(request, response, knobs)
     return response
 
 
-def _refusal(fate: Fate, *, html_429: bool) -> web.Response:
-    status = fate.status or UNAVAILABLE
-    headers = {"Retry-After": fate.retry_after} if fate.retry_after is not None else {}
-    if status == TOO_MANY_REQUESTS and html_429:
+async def _decide(request: web.Request, provider: Provider) -> Fate:
+    """Charge the call at the moment when all of it has arrived; that moment is the ledger's."""
+    state, call = request.app[STATE], request[CALL]
+    try:
+        arrival = await provider.arrive(request, state.gate.knobs)
+    except ApiError:
+        call.accepted, call.cause = False, "caller"
+        raise
+    request[ARRIVAL] = arrival
+    call.at = clock.now()
+    if arrival.caller is not None:
+        call.project, call.user = arrival.caller.project, arrival.caller.user
+    call.model, call.quota_kind, call.cost_tokens = arrival.model, arrival.quota_kind, arrival.cost_tokens
+    return state.gate.decide(
+        provider.name,
+        is_write=arrival.is_write,
+        row=arrival.row,
+        charges=arrival.charges,
+        rejected_calls_count=arrival.rejected_calls_count,
+    )
+
+
+def _refuse(request: web.Request, provider: Provider, fate: Fate) -> web.Response:
+    knobs = request.app[STATE].gate.knobs
+    if fate.status == TOO_MANY_REQUESTS and knobs.html_429:
         page = "<!DOCTYPE html><html><title>429</title><p>Too many requests, please slow down.</html>"
-        return web.Response(status=status, text=page, content_type="text/html", headers=headers)
-    message = f"Refused by the sandbox ({fate.cause})."
-    return web.json_response(_envelope(status, message), status=status, headers=headers)
+        response = web.Response(status=fate.status, text=page, content_type="text/html")
+    else:
+        response = provider.refusal(request, fate, knobs).response()
+    if fate.retry_after is not None:
+        response.headers["Retry-After"] = fate.retry_after
+    return response
 
 
-def _envelope(status: int, message: str) -> dict[str, object]:
-    words = _STATUS_WORDS.get(status) or "UNKNOWN"
-    return {"error": {"code": status, "message": message, "status": words}}
+def _provider_of(request: web.Request) -> Provider:
+    return _PROVIDERS.get(request.path.split("/", 2)[1], _PLAIN)

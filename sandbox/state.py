@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from sandbox.gate import Gate
+from sandbox.gate import Fate, Gate
+from sandbox.google_sheets.workbook import Workbook
 from sandbox.ledger import Call, Ledger
-from sandbox.sheets import Sheets
+from sandbox.plain_rows import Sheets
+from sandbox.provider import Arrival
 
 
 @dataclass(slots=True)
@@ -14,7 +16,10 @@ class State:
     gate: Gate = field(default_factory=Gate)
     ledger: Ledger = field(default_factory=Ledger)
     plain_sheets: Sheets = field(default_factory=Sheets)
+    workbook: Workbook = field(default_factory=Workbook)
 
 
 STATE = web.AppKey("state", State)
 CALL = web.RequestKey("call", Call)
+ARRIVAL = web.RequestKey("arrival", Arrival)
+FATE = web.RequestKey("fate", Fate)

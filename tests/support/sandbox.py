@@ -36,7 +36,10 @@ class Sandbox:
         return dict(self._ask("PATCH", "/_sandbox/knobs", knobs))
 
     def calls(self, **filters: Any) -> list[dict[str, Any]]:
-        """Return the ledger's calls; filters: method, path, status, accepted, effect_key, provider."""
+        """
+        Return the ledger's calls; filters: method, path, status, accepted, effect_key, provider,
+        project, user, model, quota_kind, cause.
+        """
         return self._pages("/_sandbox/ledger", "calls", filters)
 
     def counters(self) -> dict[str, Any]:
@@ -46,6 +49,10 @@ class Sandbox:
         """Return how often each "sheet/row" was written, or each effect key applied (`by="effect_key"`)."""
         found = self._pages("/_sandbox/effects", "effects", {"by": by, "min_count": min_count})
         return {effect["name"]: effect["count"] for effect in found}
+
+    def usage(self, service: str) -> list[dict[str, Any]]:
+        """Return limit, use and rejections of each key under each quota of google_sheets, gemini or openai."""
+        return list(self._ask("GET", f"/_sandbox/usage?{urlencode({'service': service})}")["quotas"])
 
     def reset(self) -> None:
         """Default knobs, no rows, an empty ledger."""

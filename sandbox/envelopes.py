@@ -1,0 +1,61 @@
+"""The error envelope of Google's APIs, which the plain API borrows."""
+
+from typing import Any
+
+from aiohttp import web
+
+STATUS_WORDS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    402: "RESOURCE_EXHAUSTED",  # prepaid credit is gone: only the code tells it from a quota
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+class ApiError(Exception):
+    """A provider's refusal, in its own words."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        super().__init__(status)
+        self.status, self.body = status, body
+
+    def response(self) -> web.Response:
+        return web.json_response(self.body, status=self.status)
+
+
+def envelope(status: int, message: str, details: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    error: dict[str, Any] = {"code": status, "message": message, "status": STATUS_WORDS.get(status, "UNKNOWN")}
+    if details:
+        error["details"] = details
+    return {"error": error}
+
+
+def google_error(status: int, message: str, details: list[dict[str, Any]] | None = None) -> ApiError:
+    return ApiError(status, envelope(status, message, details))
+
+
+def error_info(reason: str, service: str, **metadata: str) -> dict[str, Any]:
+    return {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": reason,
+        "domain": "googleapis.com",
+        "metadata": {"service": service, **metadata},
+    }
+
+
+def help_link(description: str, url: str) -> dict[str, Any]:
+    return {"@type": "type.googleapis.com/google.rpc.Help", "links": [{"description": description, "url": url}]}
+
+
+def compress(request: web.Request, response: web.StreamResponse) -> None:
+    """Google's APIs compress only for clients that say gzip twice, in Accept-Encoding and in User-Agent."""
+    if all("gzip" in request.headers.get(name, "") for name in ("Accept-Encoding", "User-Agent")):
+        response.enable_compression(web.ContentCoding.gzip)

@@ -1,0 +1,175 @@
+"""Gemini: generateContent and streamGenerateContent, with quotas per project and model."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import web
+
+from sandbox import streams
+from sandbox.envelopes import ApiError, compress, google_error
+from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
+from sandbox.gemini import errors
+from sandbox.knobs import Knobs
+from sandbox.llm import Generation, Omissions, count_tokens, is_bad_key, texts
+from sandbox.provider import Arrival, Caller, bearer_token, caller_of
+from sandbox.provider_knobs import GeminiKnobs
+from sandbox.quotas import Charge, Quota
+from sandbox.state import ARRIVAL, CALL, FATE, STATE
+from sandbox.windows import WindowRule
+
+NAME = "gemini"
+
+_DAY_SECONDS = 86_400
+_GENERATE = "/v1beta/models/{model:[^/:]+}:generateContent"
+_STREAM = "/v1beta/models/{model:[^/:]+}:streamGenerateContent"
+_COUNT = "/v1beta/models/{model:[^/:]+}:countTokens"
+
+
+class Gemini:
+    name = NAME
+
+    def add_routes(self, app: web.Application) -> None:
+        app.router.add_post(_GENERATE, generate)
+        app.router.add_post(_STREAM, stream)
+        app.router.add_post(_COUNT, count)
+
+    async def arrive(self, request: web.Request, knobs: Knobs) -> Arrival:
+        key = request.headers.get("x-goog-api-key") or request.query.get("key") or bearer_token(request)
+        if not key:
+            raise google_error(403, errors.NO_KEY)
+        if is_bad_key(key, knobs.gemini):
+            raise errors.bad_key()
+        if knobs.gemini.credit_gone:
+            raise google_error(402, errors.MESSAGES[402])
+        model = request.match_info.get("model")
+        if model is None:
+            return Arrival(is_write=False)
+        if knobs.gemini.models is not None and model not in knobs.gemini.models:
+            raise errors.no_such_model(model)
+        caller, body = caller_of(key), await _body(request)
+        if request.path.endswith(":countTokens"):
+            return Arrival(is_write=False, caller=caller, model=model)
+        tokens = count_tokens("".join(texts(body)), factor=knobs.gemini.token_factor)
+        return Arrival(
+            is_write=True,
+            caller=caller,
+            quota_kind="generate",
+            model=model,
+            cost_tokens=tokens,
+            charges=_charges(caller, model, tokens, knobs.gemini),
+            rejected_calls_count=knobs.gemini.rejected_calls_count,
+        )
+
+    def refusal(self, request: web.Request, fate: Fate, knobs: Knobs) -> ApiError:
+        status, arrival = fate.status or UNAVAILABLE, request.get(ARRIVAL)
+        if status == TOO_MANY_REQUESTS and arrival is not None:
+            error = errors.too_many_requests(fate.violations, arrival.model or "", knobs.gemini, fate.dice)
+        else:
+            error = self.error(status, errors.MESSAGES.get(status, f"Refused by the sandbox ({fate.cause})."))
+        is_stream = request.path.endswith(":streamGenerateContent")
+        return ApiError(error.status, [error.body]) if is_stream and knobs.gemini.error_array else error
+
+    def error(self, status: int, message: str) -> ApiError:
+        return google_error(status, message)
+
+    def finish(self, request: web.Request, response: web.StreamResponse, knobs: Knobs) -> None:
+        compress(request, response)
+
+
+async def generate(request: web.Request) -> web.Response:
+    generation, omissions = await _generation(request)
+    return web.json_response(_answer(request, generation, generation.text, uuid4().hex, usage=not omissions.usage))
+
+
+async def stream(request: web.Request) -> web.StreamResponse:
+    """Send the answer in `stream_chunks` pieces, usage in the last; a cut stream ends before that one."""
+    generation, omissions = await _generation(request)
+    knobs, answer_id = request.app[STATE].gate.knobs.gemini, uuid4().hex
+    parts = generation.chunks(knobs.stream_chunks)
+    answers = [_answer(request, generation, part, answer_id, ended=False) for part in parts[:-1]]
+    if not omissions.end_of_stream:
+        answers.append(_answer(request, generation, parts[-1], answer_id, usage=not omissions.usage))
+    if request.query.get("alt") == "sse":
+        pieces, content_type = [f"data: {json.dumps(answer)}\r\n\r\n" for answer in answers], "text/event-stream"
+    else:
+        starts = ["[", *[",\r\n"] * (len(answers) - 1)]
+        pieces = [start + json.dumps(answer) for start, answer in zip(starts, answers, strict=False)]
+        pieces, content_type = [*pieces, "]" if answers else "[]"], "application/json"
+    return await streams.send(
+        request, pieces, content_type=content_type, pause_milliseconds=knobs.stream_chunk_milliseconds
+    )
+
+
+async def count(request: web.Request) -> web.Response:
+    """Count tokens without charging any, by the same rule as generateContent."""
+    factor = request.app[STATE].gate.knobs.gemini.token_factor
+    return web.json_response({"totalTokens": count_tokens("".join(texts(await _body(request))), factor=factor)})
+
+
+async def _generation(request: web.Request) -> tuple[Generation, Omissions]:
+    knobs, body = request.app[STATE].gate.knobs.gemini, await _body(request)
+    if not body.get("contents"):
+        raise google_error(400, "* GenerateContentRequest.contents: contents is not specified\n")
+    config = body.get("generationConfig")
+    max_tokens = config.get("maxOutputTokens") if isinstance(config, Mapping) else None
+    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
+        raise google_error(400, "max_output_tokens must be positive.")
+    request.app[STATE].ledger.note_effect(request[CALL])
+    generation = Generation.of("".join(texts(body)), knobs, max_tokens=max_tokens)
+    return generation, Omissions.draw(knobs, request[FATE].dice)
+
+
+def _answer(
+    request: web.Request,
+    generation: Generation,
+    text: str,
+    answer_id: str,
+    *,
+    ended: bool = True,
+    usage: bool = False,
+) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"parts": [{"text": text}], "role": "model"}, "index": 0}
+    if ended:
+        candidate["finishReason"] = "MAX_TOKENS" if generation.is_cut else "STOP"
+    answer: dict[str, Any] = {"candidates": [candidate]}
+    if usage:
+        answer["usageMetadata"] = {
+            "promptTokenCount": generation.prompt_tokens,
+            "candidatesTokenCount": generation.output_tokens,
+            "totalTokenCount": generation.prompt_tokens + generation.output_tokens,
+        }
+    return {**answer, "modelVersion": request.match_info["model"], "responseId": answer_id}
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.read())
+    except (ValueError, RecursionError):
+        raise google_error(400, "Invalid JSON payload received. Unexpected token.") from None
+    if not isinstance(body, dict):
+        raise google_error(400, 'Invalid JSON payload received. Unknown name "": Root element must be a message.')
+    return body
+
+
+def _charges(caller: Caller, model: str, tokens: int, knobs: GeminiKnobs) -> list[Charge]:
+    key = (("project", caller.project), ("model", model))
+    suffix = "-FreeTier" if knobs.tier == "free" else ""
+    tokens_name = (
+        "GenerateContentInputTokensPerModelPerMinute-FreeTier"
+        if knobs.tier == "free"
+        else "GenerateContentPaidTierInputTokensPerModelPerMinute"
+    )
+    minute = knobs.rule()
+    day = WindowRule("aligned", knobs.day_seconds or _DAY_SECONDS, None if knobs.day_seconds else knobs.reset_zone)
+    charges: list[Charge] = []
+    if knobs.requests_per_minute is not None:
+        name = f"GenerateRequestsPerMinutePerProjectPerModel{suffix}"
+        charges.append(Charge(Quota(NAME, name, "requests", knobs.requests_per_minute, minute), key))
+    if knobs.tokens_per_minute is not None:
+        charges.append(Charge(Quota(NAME, tokens_name, "tokens", knobs.tokens_per_minute, minute), key, tokens))
+    if knobs.requests_per_day is not None:
+        name = f"GenerateRequestsPerDayPerProjectPerModel{suffix}"
+        charges.append(Charge(Quota(NAME, name, "requests", knobs.requests_per_day, day), key))
+    return charges

@@ -1,0 +1,69 @@
+"""What the language model stand-ins share: counting tokens, making text, cutting it up."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from random import Random
+
+from sandbox.provider_knobs import LlmKnobs
+
+BYTES_PER_TOKEN = 4
+
+_FILLER = "The quick brown fox jumps over the lazy dog. "
+
+
+def count_tokens(text: str, *, factor: float = 1.0) -> int:
+    """Return bytes / 4, rounded up, times the factor, rounded up: what the caller estimates, and how wrong it is."""
+    return math.ceil(math.ceil(len(text.encode()) / BYTES_PER_TOKEN) * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One answer; the same prompt always gets the same one."""
+
+    text: str
+    prompt_tokens: int
+    output_tokens: int
+    is_cut: bool
+
+    @classmethod
+    def of(cls, prompt: str, knobs: LlmKnobs, *, max_tokens: int | None) -> "Generation":
+        """Make `knobs.output_tokens` of text, fewer when the caller allows fewer."""
+        tokens = knobs.output_tokens if max_tokens is None else min(max_tokens, knobs.output_tokens)
+        length = tokens * BYTES_PER_TOKEN
+        text = (_FILLER * (length // len(_FILLER) + 1))[:length]
+        return cls(text, count_tokens(prompt, factor=knobs.token_factor), tokens, tokens < knobs.output_tokens)
+
+    def chunks(self, count: int) -> list[str]:
+        size = max(1, math.ceil(len(self.text) / count))
+        return [self.text[start : start + size] for start in range(0, len(self.text), size)] or [""]
+
+
+@dataclass(frozen=True, slots=True)
+class Omissions:
+    """What an answer leaves out, drawn per call."""
+
+    usage: bool
+    end_of_stream: bool
+
+    @classmethod
+    def draw(cls, knobs: LlmKnobs, dice: Random) -> "Omissions":
+        return cls(dice.random() < knobs.missing_usage_rate, dice.random() < knobs.stream_cut_rate)
+
+
+def is_bad_key(token: str, knobs: LlmKnobs) -> bool:
+    return any(fnmatchcase(token, pattern) for pattern in knobs.bad_keys)
+
+
+def texts(value: object) -> Iterator[str]:
+    """Yield every `text` and `content` of a request, however deep."""
+    if isinstance(value, list):
+        for entry in value:
+            yield from texts(entry)
+    elif isinstance(value, dict):
+        for name, entry in value.items():
+            if name in {"text", "content"} and isinstance(entry, str):
+                yield entry
+            else:
+                yield from texts(entry)

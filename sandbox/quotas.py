@@ -1,0 +1,174 @@
+"""Quotas in force at the providers: who used how much in which window, and who was refused."""
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sandbox.windows import SlidingWindow, Window, WindowRule
+
+MAX_KEYS = 10_000
+MAX_SPANS = 1_440
+
+Unit = Literal["requests", "tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One quota of a service, under the name its errors use."""
+
+    service: str
+    name: str
+    unit: Unit
+    capacity: int
+    rule: WindowRule
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one call costs under one quota; `key` is whom it is counted for, such as project and user."""
+
+    quota: Quota
+    key: tuple[tuple[str, str], ...]
+    cost: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A quota without room. `wait_seconds` is infinite when the cost exceeds the whole quota."""
+
+    charge: Charge
+    used: int
+    wait_seconds: float
+
+
+@dataclass(slots=True)
+class _Span:
+    starts_at: float
+    ends_at: float
+    limit: int
+    used: int = 0
+    accepted_calls: int = 0
+    rejected_calls: int = 0
+
+
+@dataclass(slots=True)
+class _Figures:
+    """What was asked of one quota by one key; `peak` is the most accepted in any interval of its length."""
+
+    accepted_calls: int = 0
+    accepted_cost: int = 0
+    rejected_calls: int = 0
+    peak: int = 0
+    spans: deque[_Span] = field(default_factory=lambda: deque(maxlen=MAX_SPANS))
+
+
+class _Account:
+    """One key under one quota."""
+
+    def __init__(self, rule: WindowRule) -> None:
+        self.rule = rule
+        self.window: Window = rule.make()
+        # A day is too long to look for the fullest interval in; its own window is exact.
+        self._recent: Window = rule.make() if rule.zone else SlidingWindow(rule.seconds)
+        self.figures = _Figures()
+
+    def note(self, charge: Charge, now: float, *, accepted: bool, violated: bool) -> None:
+        figures = self.figures
+        starts_at, ends_at = self.rule.span(now)
+        if not figures.spans or figures.spans[-1].starts_at != starts_at:
+            figures.spans.append(_Span(starts_at, ends_at, charge.quota.capacity))
+        span = figures.spans[-1]
+        span.limit = charge.quota.capacity
+        if accepted:
+            self._recent.add(charge.cost, now)
+            figures.accepted_calls += 1
+            figures.accepted_cost += charge.cost
+            figures.peak = max(figures.peak, self._recent.used(now))
+            span.used += charge.cost
+            span.accepted_calls += 1
+        elif violated:
+            figures.rejected_calls += 1
+            span.rejected_calls += 1
+
+
+_Name = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+class QuotaBook:
+    """Every quota with every key that used it; beyond MAX_KEYS the one longest unused is forgotten."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._accounts: OrderedDict[_Name, _Account] = OrderedDict()
+        self._quotas: dict[tuple[str, str], Quota] = {}
+        self._keys_dropped = 0
+
+    def clear_figures(self) -> None:
+        """Forget what was reported; what is used up stays used up."""
+        for account in self._accounts.values():
+            account.figures = _Figures()
+
+    def charge(
+        self, charges: Sequence[Charge], now: float, *, rejected_calls_count: bool = False
+    ) -> tuple[Violation, ...]:
+        """
+        Charge a call under all its quotas, or under none when one has no room.
+
+        With `rejected_calls_count` a refused call is still charged under its quotas of requests.
+        """
+        accounts = [self._account(charge) for charge in charges]
+        violations = []
+        for charge, account in zip(charges, accounts, strict=True):
+            wait = account.window.wait_seconds(charge.cost, capacity=charge.quota.capacity, now=now)
+            if wait > 0:
+                violations.append(Violation(charge, account.window.used(now), wait))
+        full = {violation.charge.quota.name for violation in violations}
+        for charge, account in zip(charges, accounts, strict=True):
+            if not violations or (rejected_calls_count and charge.quota.unit == "requests"):
+                account.window.add(charge.cost, now)
+            account.note(charge, now, accepted=not violations, violated=charge.quota.name in full)
+        return tuple(violations)
+
+    def room(self, charge: Charge, now: float) -> tuple[int, float]:
+        """Return what is left of a quota, and the seconds until all of it is back."""
+        window, capacity = self._account(charge).window, charge.quota.capacity
+        return max(0, capacity - window.used(now)), window.wait_seconds(capacity, capacity=capacity, now=now)
+
+    def report(self, service: str, now: float) -> dict[str, Any]:
+        """Return the figures of each key under each quota of a service, by the quota's name."""
+        quotas = []
+        for (owner, name, key), account in sorted(self._accounts.items(), key=lambda item: item[0][:2]):
+            if owner != service:
+                continue
+            quota, figures = self._quotas[owner, name], account.figures
+            quotas.append(
+                {
+                    "quota": name,
+                    "unit": quota.unit,
+                    "key": dict(key),
+                    "limit": quota.capacity,
+                    "used_now": account.window.used(now),
+                    "accepted_calls": figures.accepted_calls,
+                    "accepted_cost": figures.accepted_cost,
+                    "rejected_calls": figures.rejected_calls,
+                    "peak": figures.peak,
+                    "windows": [{name: getattr(span, name) for name in _Span.__slots__} for span in figures.spans],
+                }
+            )
+        return {"service": service, "quotas": quotas, "keys_dropped": self._keys_dropped}
+
+    def _account(self, charge: Charge) -> _Account:
+        quota = charge.quota
+        name = (quota.service, quota.name, charge.key)
+        self._quotas[quota.service, quota.name] = quota
+        account = self._accounts.get(name)
+        if account is None or account.rule != quota.rule:
+            account = self._accounts[name] = _Account(quota.rule)
+        self._accounts.move_to_end(name)
+        if len(self._accounts) > MAX_KEYS:
+            self._accounts.popitem(last=False)
+            self._keys_dropped += 1
+        return account

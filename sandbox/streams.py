@@ -1,0 +1,29 @@
+"""Answers sent piece by piece."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from sandbox.state import FATE
+
+
+async def send(
+    request: web.Request,
+    pieces: Sequence[str],
+    *,
+    content_type: str,
+    pause_milliseconds: float,
+    headers: Mapping[str, str] | None = None,
+) -> web.StreamResponse:
+    """Send the pieces; a call whose answer is to be hidden by a 503 gets an unsent answer instead."""
+    if request[FATE].answers_503_after:
+        return web.Response()
+    response = web.StreamResponse(headers={**(headers or {}), "Content-Type": content_type})
+    await response.prepare(request)
+    for number, piece in enumerate(pieces):
+        if number and pause_milliseconds:
+            await asyncio.sleep(pause_milliseconds / 1000)
+        await response.write(piece.encode())
+    await response.write_eof()
+    return response

@@ -1,0 +1,153 @@
+"""How a provider counts what a caller used: four kinds of window over one clock."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from itertools import count
+from typing import Literal, Protocol
+from zoneinfo import ZoneInfo
+
+WindowMode = Literal["aligned", "sliding", "anchored"]
+
+
+class Window(Protocol):
+    """Times are seconds of one clock that never steps back; costs are whole numbers."""
+
+    def used(self, now: float) -> int:
+        """Return what counts against the quota at this moment."""
+
+    def add(self, cost: int, now: float) -> None: ...
+
+    def wait_seconds(self, cost: int, *, capacity: int, now: float) -> float:
+        """Return 0 when the cost fits, else the seconds until it does; infinite above the capacity."""
+
+
+class SlidingWindow:
+    """Counts the costs of the last `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._added: deque[tuple[float, int]] = deque()
+        self._used = 0
+
+    def used(self, now: float) -> int:
+        while self._added and self._added[0][0] <= now - self._seconds:
+            self._used -= self._added.popleft()[1]
+        return self._used
+
+    def add(self, cost: int, now: float) -> None:
+        self._added.append((now, cost))
+        self._used += cost
+
+    def wait_seconds(self, cost: int, *, capacity: int, now: float) -> float:
+        excess = self.used(now) + cost - capacity
+        if excess <= 0:
+            return 0.0
+        for at, earlier in self._added:
+            excess -= earlier
+            if excess <= 0:
+                return at + self._seconds - now
+        return math.inf
+
+
+class _Resetting:
+    """A window that ends all at once; a subclass says when the one that holds `now` does."""
+
+    def __init__(self) -> None:
+        self._used = 0
+        self._ends = -math.inf
+
+    def used(self, now: float) -> int:
+        if now >= self._ends:
+            self._used = 0
+        return self._used
+
+    def add(self, cost: int, now: float) -> None:
+        self.used(now)
+        if now >= self._ends:
+            self._ends = self._end_after(now)
+        self._used += cost
+
+    def wait_seconds(self, cost: int, *, capacity: int, now: float) -> float:
+        if self.used(now) + cost <= capacity:
+            return 0.0
+        return self._ends - now if cost <= capacity else math.inf
+
+    def _end_after(self, now: float) -> float:
+        raise NotImplementedError
+
+
+class AlignedWindow(_Resetting):
+    """Starts with every multiple of `seconds` of the clock, such as each full minute."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def _end_after(self, now: float) -> float:
+        return aligned_start(now, self._seconds) + self._seconds
+
+
+class AnchoredWindow(_Resetting):
+    """Starts with the first call after the last window ended."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def _end_after(self, now: float) -> float:
+        return now + self._seconds
+
+
+class DailyWindow(_Resetting):
+    """Starts at each midnight of a time zone."""
+
+    def __init__(self, zone: str) -> None:
+        super().__init__()
+        self._zone = ZoneInfo(zone)
+
+    def _end_after(self, now: float) -> float:
+        return midnight_after(now, self._zone)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRule:
+    """Which window a quota has; with a `zone` it is that zone's day."""
+
+    mode: WindowMode
+    seconds: float
+    zone: str | None = None
+
+    def make(self) -> Window:
+        if self.zone is not None:
+            return DailyWindow(self.zone)
+        kinds: dict[WindowMode, type[SlidingWindow | AlignedWindow | AnchoredWindow]] = {
+            "sliding": SlidingWindow,
+            "aligned": AlignedWindow,
+            "anchored": AnchoredWindow,
+        }
+        return kinds[self.mode](self.seconds)
+
+    def span(self, now: float) -> tuple[float, float]:
+        """Return start and end of the piece of time, aligned to the clock, under which `now` is reported."""
+        if self.zone is not None:
+            zone = ZoneInfo(self.zone)
+            day = datetime.fromtimestamp(now, zone).date()
+            return datetime.combine(day, time.min, zone).timestamp(), midnight_after(now, zone)
+        start = aligned_start(now, self.seconds)
+        return start, start + self.seconds
+
+
+def aligned_start(now: float, seconds: float) -> float:
+    return math.floor(now / seconds) * seconds
+
+
+def midnight_after(now: float, zone: ZoneInfo) -> float:
+    """Return the next midnight; where a clock change skips it, the first moment of that day."""
+    today = datetime.fromtimestamp(now, zone).date()
+    return next(
+        moment
+        for days in count(1)
+        if (moment := datetime.combine(today + timedelta(days=days), time.min, zone).timestamp()) > now
+    )
