@@ -16,7 +16,7 @@ from bench.harness.session import Session, run
 from jobs.services.claim import claim_jobs
 from jobs.services.finish import Succeeded, record_outcomes
 from jobs.services.pauses import pause_scope, resume_scope
-from jobs.turns import Turns
+from jobs.turns import ClassTurns
 
 SHALLOW = 10_000
 DEPTHS = (SHALLOW, 500_000, 2_000_000)
@@ -73,7 +73,7 @@ def _claim_milliseconds() -> list[float]:
         cursor.execute("SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
     connection.connection.prepare_threshold = 2
     taken: list[float] = []
-    executor, turns = uuid4(), Turns()
+    executor, turns = uuid4(), ClassTurns()
     for _ in range(CLAIMS):
         begun = time.monotonic()
         jobs = claim_jobs(executor, wanted=WANTED, lease_seconds=30, turns=turns)

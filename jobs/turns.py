@@ -15,27 +15,18 @@ from collections.abc import Mapping
 
 
 class Turns:
-    """Whose turn it is, for one claimer."""
+    """Whose turn it is in one class."""
 
-    def __init__(self, starved_share: float = 0.1) -> None:
-        """`starved_share`: the part of all claims kept for overdue jobs of lower classes."""
-        self.starved_share = starved_share
+    def __init__(self) -> None:
         self.passes: dict[str, float] = {}
         self.now = 0.0
-        self._claims = 0
-
-    def owed_to_starved(self, wanted: int) -> int:
-        """How many of the next `wanted` claims belong to overdue jobs of lower classes."""
-        return self._owed_until(self._claims + wanted) - self._owed_until(self._claims)
 
     def served(self, claims: Mapping[str, int], weights: Mapping[str, float]) -> None:
         """Account for one claim: how many jobs each project got, and the weights it was made with."""
-        total = sum(claims.values())
-        if not total:
-            return
-        self._claims += total
         last_start = self.now
         for project, count in claims.items():
+            if not count:
+                continue
             turn = 1 / weights.get(project, 1.0)
             end = max(self.passes.get(project, self.now), self.now) + count * turn
             self.passes[project] = end
@@ -45,6 +36,45 @@ class Turns:
         # needs no entry: it would start there anyway.
         self.now = last_start
         self.passes = {project: at for project, at in self.passes.items() if at > self.now}
+
+
+class ClassTurns:
+    """
+    Turns within each class, for one claimer, and the share of its claims that goes to overdue jobs of lower classes.
+
+    Each class has a virtual time of its own: with a common one, every urgent job of one project would wipe out what
+    the others are owed among the normal jobs.
+    """
+
+    def __init__(self, starved_share: float = 0.1) -> None:
+        """`starved_share`: the part of all claims kept for overdue jobs of lower classes."""
+        self.starved_share = starved_share
+        self.by_class: dict[int, Turns] = {}
+        self._claims = 0
+
+    def standing(self) -> list[tuple[int, str, float]]:
+        """Class, project and pass of every project that stands ahead of its class's virtual time."""
+        return [(tier, project, at) for tier, turns in self.by_class.items() for project, at in turns.passes.items()]
+
+    def nows(self) -> list[float]:
+        """The virtual time of each class, from class 1 on."""
+        return [self.by_class[tier].now if tier in self.by_class else 0.0 for tier in range(1, self._highest() + 1)]
+
+    def owed_to_starved(self, wanted: int) -> int:
+        """How many of the next `wanted` claims belong to overdue jobs of lower classes."""
+        return self._owed_until(self._claims + wanted) - self._owed_until(self._claims)
+
+    def served(self, claims: Mapping[tuple[int, str], int], weights: Mapping[str, float]) -> None:
+        """Account for one claim: how many jobs of each class each project got, and the weights it was made with."""
+        self._claims += sum(claims.values())
+        classes: dict[int, dict[str, int]] = {}
+        for (tier, project), count in claims.items():
+            classes.setdefault(tier, {})[project] = count
+        for tier, served in classes.items():
+            self.by_class.setdefault(tier, Turns()).served(served, weights)
+
+    def _highest(self) -> int:
+        return max(self.by_class, default=0)
 
     def _owed_until(self, claims: int) -> int:
         # Ten times 0.1 is one, also where a float falls short of it.

@@ -27,7 +27,7 @@ from jobs.backoff import TEMPLATES
 from jobs.models import Executor as ExecutorRow
 from jobs.services import breaker, claim, executors, finish, upkeep
 from jobs.services.claim import ClaimedJob
-from jobs.turns import Turns
+from jobs.turns import ClassTurns
 from queueops.core.notify import Channel
 
 from .loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
@@ -73,7 +73,7 @@ class Executor:
         self._slots = settings.slots
         self._role = ExecutorRow.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
-        self._turns = Turns(settings.starved_share)
+        self._turns = ClassTurns(settings.starved_share)
         self._policies = dict(TEMPLATES)
         self._hint = True  # there may be work
         self._connected = False

@@ -148,6 +148,7 @@ class Job(models.Model):
                 fields=["batch", "status"], name="jobs_job_batch_idx", condition=models.Q(batch__isnull=False)
             ),
             models.Index(fields=["origin"], name="jobs_job_origin_idx", condition=models.Q(origin__isnull=False)),
+            models.Index(fields=["project", "id"], name="jobs_job_project_idx"),  # the list of a small project
             models.Index(fields=["id"], name="jobs_job_held_idx", condition=models.Q(held=True)),
             models.Index(
                 fields=["finished_at"],

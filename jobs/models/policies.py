@@ -71,6 +71,10 @@ class AgingRule(models.Model):
                 | models.Q(first_after_seconds__isnull=False, first_score__isnull=False),
                 name="agingrule_first_step_is_whole",
             ),
+            # The claim divides by it.
+            models.CheckConstraint(
+                condition=models.Q(step_seconds=None) | models.Q(step_seconds__gt=0), name="agingrule_step_positive"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.transitions import Move, move_jobs
-from jobs.turns import Turns
+from jobs.turns import ClassTurns
 from queueops.core.sql import run_sql
 
 PROMOTE_AT_ONCE = 1000
@@ -20,6 +20,7 @@ class ClaimedJob(NamedTuple):
     What an executor needs to carry out a job and to prove that it owns it.
 
     `payload` is JSON text. `window_used`: seconds since the first attempt, less the time waited for limits.
+    `tier_class`: the class it was claimed in, counted from the lowest tier.
     """
 
     id: UUID
@@ -35,10 +36,11 @@ class ClaimedJob(NamedTuple):
     crash_count: int
     window_used: float
     weight: float
+    tier_class: int
 
 
 @transaction.atomic(savepoint=False)
-def claim_jobs(executor_id: UUID, *, wanted: int, lease_seconds: float, turns: Turns) -> list[ClaimedJob]:
+def claim_jobs(executor_id: UUID, *, wanted: int, lease_seconds: float, turns: ClassTurns) -> list[ClaimedJob]:
     """
     Claim and start up to `wanted` jobs, in the order the specification gives.
 
@@ -47,6 +49,7 @@ def claim_jobs(executor_id: UUID, *, wanted: int, lease_seconds: float, turns: T
     """
     if wanted < 1:
         return []
+    standing = turns.standing()
     rows = run_sql(
         "jobs",
         "claim_jobs",
@@ -55,13 +58,16 @@ def claim_jobs(executor_id: UUID, *, wanted: int, lease_seconds: float, turns: T
             "starved": turns.owed_to_starved(wanted),
             "executor": executor_id,
             "lease": lease_seconds,
-            "turn_projects": list(turns.passes),
-            "turn_passes": list(turns.passes.values()),
-            "turn_now": turns.now,
+            "turn_classes": [of_class for of_class, _, _ in standing],
+            "turn_projects": [project for _, project, _ in standing],
+            "turn_passes": [at for _, _, at in standing],
+            "turn_nows": turns.nows(),
         },
     )
     claimed = _start(rows)
-    turns.served(Counter(job.project for job in claimed), {job.project: job.weight for job in claimed})
+    turns.served(
+        Counter((job.tier_class, job.project) for job in claimed), {job.project: job.weight for job in claimed}
+    )
     return claimed
 
 

@@ -6,10 +6,11 @@
 --
 -- params  wanted: most jobs to claim; starved: how many of them go first to overdue jobs of lower classes;
 --         executor: who claims; lease: seconds;
---         turn_projects, turn_passes: where each project stands in this executor's turns; turn_now: where all others do
+--         turn_classes, turn_projects, turn_passes: where projects stand in this executor's turns, class by class;
+--         turn_nows: where all others do, an entry a class
 -- locks   the claimed rows, SKIP LOCKED: never waits; then the counters of this backend alone
 -- clock   now(): the transaction's start
--- returns one row a claimed job: what its handler needs, and the project's weight for the turns
+-- returns one row a claimed job: what its handler needs, and for the turns the project's weight and the class
 WITH RECURSIVE active AS (
     (SELECT project_id FROM jobs_job
       WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2
@@ -25,18 +26,16 @@ WITH RECURSIVE active AS (
     SELECT scope, key FROM jobs_pauseswitch
 ), competing AS MATERIALIZED (
     SELECT project.id, project.weight,
-           greatest(coalesce(turn.pass, %(turn_now)s::float8), %(turn_now)s::float8) AS pass,
            greatest(4, ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER ()))::int AS heads
       FROM active
       JOIN tenancy_project AS project ON project.id = active.project_id
-      LEFT JOIN unnest(%(turn_projects)s::text[], %(turn_passes)s::float8[]) AS turn (id, pass) ON turn.id = project.id
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = project.id))
 ), rule AS MATERIALIZED (
     SELECT own.*, next.base AS next_base, next.cap AS next_cap, next.first_after_seconds AS next_first_after_seconds,
            next.first_score AS next_first_score, next.step_seconds AS next_step_seconds
       FROM jobs_agingrule AS own LEFT JOIN jobs_agingrule AS next ON next.tier = own.promote_to
 ), head AS MATERIALIZED (
-    SELECT job.id, job.eligible_since, competing.id AS project_id, competing.pass, competing.weight,
+    SELECT job.id, job.eligible_since, competing.id AS project_id, competing.weight,
            job.age >= rule.first_after_seconds AS waited_long,
            CASE WHEN job.age >= rule.promote_after_seconds + rule.next_first_after_seconds
                 THEN least(rule.next_cap, rule.next_first_score + coalesce(floor(
@@ -61,19 +60,22 @@ WITH RECURSIVE active AS (
       FROM head
 ), turned AS (
     SELECT classed.*,
-           waited_long AND class < max(class) OVER () AS overdue,
+           waited_long AND classed.class < max(classed.class) OVER () AS overdue,
            -- Where the turn starts, not where it ends: see jobs/turns.py.
-           pass + (row_number() OVER (PARTITION BY class, project_id ORDER BY score DESC, eligible_since, id) - 1)
-                  / weight AS turn
+           greatest(coalesce(pass.at, 0), coalesce((%(turn_nows)s::float8[])[classed.class], 0))
+           + (row_number() OVER (PARTITION BY classed.class, project_id ORDER BY score DESC, eligible_since, id) - 1)
+              / weight AS turn
       FROM classed
+      LEFT JOIN unnest(%(turn_classes)s::int[], %(turn_projects)s::text[], %(turn_passes)s::float8[])
+                AS pass (class, project, at) ON pass.class = classed.class AND pass.project = classed.project_id
 ), placed AS (
     SELECT turned.*,
            overdue AND row_number() OVER (PARTITION BY overdue ORDER BY class DESC, turn, score DESC, eligible_since, id)
                        <= %(starved)s::int AS first
       FROM turned
 ), candidate AS MATERIALIZED (
-    SELECT job.id
-      FROM (SELECT id FROM placed
+    SELECT job.id, placed.class
+      FROM (SELECT id, class FROM placed
              ORDER BY first DESC, class DESC, turn, score DESC, eligible_since, id) AS placed
      CROSS JOIN LATERAL (
            SELECT id FROM jobs_job
@@ -114,5 +116,5 @@ WITH RECURSIVE active AS (
 SELECT moved.id, fencing_token, project_id, user_id, batch_id, kind, payload::text AS payload, effect_key,
        retry_policy_id, retry_count, crash_count,
        coalesce(extract(epoch FROM now() - first_attempt_at), 0)::float8 - deferred_seconds AS window_used,
-       competing.weight
-  FROM moved JOIN competing ON competing.id = moved.project_id
+       competing.weight, candidate.class
+  FROM moved JOIN competing ON competing.id = moved.project_id JOIN candidate ON candidate.id = moved.id

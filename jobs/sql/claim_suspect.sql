@@ -44,5 +44,5 @@ WITH candidate AS MATERIALIZED (
 SELECT id, fencing_token, project_id, user_id, batch_id, kind, payload::text AS payload, effect_key, retry_policy_id,
        retry_count, crash_count,
        coalesce(extract(epoch FROM now() - first_attempt_at), 0)::float8 - deferred_seconds AS window_used,
-       (SELECT weight FROM tenancy_project WHERE id = project_id)
+       (SELECT weight FROM tenancy_project WHERE id = project_id) AS weight, 0 AS class
   FROM moved

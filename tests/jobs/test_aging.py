@@ -15,7 +15,7 @@ from jobs.models import AgingRule
 from jobs.services.claim import claim_jobs
 from jobs.services.snapshots import aging_rules
 from jobs.states import Priority
-from jobs.turns import Turns
+from jobs.turns import ClassTurns
 from tests.factories import make_job
 
 URGENT, NORMAL, LOW = Priority.URGENT, Priority.NORMAL, Priority.LOW
@@ -163,7 +163,7 @@ def age_job(job_id: UUID, seconds: float) -> UUID:
 
 
 def claim_one() -> UUID:
-    [job] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=Turns(starved_share=0.0))
+    [job] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns(starved_share=0.0))
     return job.id
 
 

@@ -15,20 +15,21 @@ from jobs.models import Job, JobEvent, PauseSwitch, ServiceBreaker
 from jobs.services.claim import claim_jobs, claim_suspect, promote_due, renew_leases
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
-from jobs.turns import Turns
+from jobs.turns import ClassTurns
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs, make_project
 
 pytestmark = pytest.mark.django_db
 
 MINUTE, HOUR = 60, 3600
+URGENT_CLASS = 3  # counted from the lowest tier
 
 
-def claimed_ids(wanted: int = 50, *, turns: Turns | None = None) -> list[UUID]:
-    return [job.id for job in claim_jobs(uuid4(), wanted=wanted, lease_seconds=30, turns=turns or Turns(0.0))]
+def claimed_ids(wanted: int = 50, *, turns: ClassTurns | None = None) -> list[UUID]:
+    return [job.id for job in claim_jobs(uuid4(), wanted=wanted, lease_seconds=30, turns=turns or ClassTurns(0.0))]
 
 
-def one_by_one(turns: Turns | None = None, *, most: int = 100) -> Iterable[UUID]:
-    turns = turns or Turns(0.0)
+def one_by_one(turns: ClassTurns | None = None, *, most: int = 100) -> Iterable[UUID]:
+    turns = turns or ClassTurns(0.0)
     for _ in range(most):
         if not (got := claimed_ids(1, turns=turns)):
             return
@@ -88,7 +89,7 @@ def test_jobs_that_have_waited_beyond_their_threshold_get_one_claim_in_ten_under
     make_jobs(200, priority=Priority.URGENT)
     overdue = {job.pk for job in make_jobs(30, priority=Priority.LOW)}
     Job.objects.filter(pk__in=overdue).update(eligible_since=Now() - timedelta(hours=1))
-    turns, got = Turns(0.1), []
+    turns, got = ClassTurns(0.1), []
     for _ in range(100 // wanted):
         got += claimed_ids(wanted, turns=turns)
     assert len(got) == 100
@@ -98,13 +99,13 @@ def test_jobs_that_have_waited_beyond_their_threshold_get_one_claim_in_ten_under
 def test_a_job_that_is_not_overdue_has_no_share_beside_an_urgent_load():
     make_jobs(60, priority=Priority.URGENT)
     young = aged(30 * MINUTE - 1, priority=Priority.LOW)
-    assert young.pk not in claimed_ids(50, turns=Turns(0.1))
+    assert young.pk not in claimed_ids(50, turns=ClassTurns(0.1))
 
 
 @pytest.mark.parametrize("wanted", [1, 50])
 def test_a_flood_does_not_delay_another_projects_job_by_more_than_a_turn(wanted):
     make_jobs(200, project="flood")
-    turns = Turns()
+    turns = ClassTurns()
     for _ in range(100 // wanted):
         claimed_ids(wanted, turns=turns)
     late = make_job(project="single")
@@ -117,7 +118,7 @@ def test_projects_share_claims_by_their_weights(wanted):
     for project, weight in weights.items():
         make_project(project, weight=weight)
         make_jobs(70, project=project)
-    turns, shares = Turns(0.0), Counter[str]()
+    turns, shares = ClassTurns(0.0), Counter[str]()
     for _ in range(100 // wanted):
         shares += Counter(job.project for job in claim_jobs(uuid4(), wanted=wanted, lease_seconds=30, turns=turns))
     assert shares["light"] == pytest.approx(100 / 6, abs=1)
@@ -128,9 +129,21 @@ def test_projects_share_claims_by_their_weights(wanted):
 def test_turns_are_taken_within_a_class_and_never_before_a_higher_one():
     make_jobs(5, project="calm")
     urgent = {job.pk for job in make_jobs(20, project="flood", priority=Priority.URGENT)}
-    turns = Turns(0.0)
-    turns.served({"flood": 1000}, {})
+    turns = ClassTurns(0.0)
+    turns.served({(URGENT_CLASS, "flood"): 1000}, {})
     assert set(one_by_one(turns, most=20)) == urgent
+
+
+def test_urgent_jobs_of_one_project_cost_a_newcomer_none_of_its_turns_among_the_normal_jobs():
+    make_jobs(60, project="flood")
+    turns, got = ClassTurns(0.0), Counter[str]()
+    newcomers = make_jobs(30, project="newcomer")
+    assert newcomers
+    for number in range(60):
+        if number % 2:
+            make_job(project="hasty", priority=Priority.URGENT)
+        got += Counter(job.project for job in claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=turns))
+    assert got == {"hasty": 30, "flood": 15, "newcomer": 15}
 
 
 def test_the_work_of_one_project_fills_all_slots_when_nobody_else_has_any():
@@ -253,7 +266,7 @@ def test_a_claim_gives_what_the_handler_needs_and_logs_dispatch_and_start(crashe
     if crashes:
         [job] = claim_suspect(executor, lease_seconds=30)
     else:
-        [job] = claim_jobs(executor, wanted=5, lease_seconds=30, turns=Turns())
+        [job] = claim_jobs(executor, wanted=5, lease_seconds=30, turns=ClassTurns())
     row = Job.objects.get(pk=made.pk)
     assert (job.project, job.user_id, job.batch_id, job.kind) == ("acme", user, batch.pk, KIND)
     assert (job.retry_policy, job.retry_count, job.crash_count) == ("aggressive", 3, crashes)
@@ -276,7 +289,7 @@ def test_every_claim_has_a_token_that_no_earlier_claim_had():
     job = make_job()
     tokens = []
     for _ in range(3):
-        [claimed] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=Turns())
+        [claimed] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns())
         tokens.append(claimed.token)
         move_jobs("hand_back", [Move(job.pk, token=claimed.token, delay_seconds=0)])
         promote_due()
@@ -314,7 +327,7 @@ def test_promotion_is_bounded_and_takes_the_longest_due_first():
 def test_renewing_prolongs_own_leases_and_names_those_that_are_gone():
     executor = uuid4()
     make_jobs(4)
-    claimed = claim_jobs(executor, wanted=4, lease_seconds=5, turns=Turns())
+    claimed = claim_jobs(executor, wanted=4, lease_seconds=5, turns=ClassTurns())
     mine, cancelled_one, reclaimed, ended = claimed
     move_jobs("cancel", [Move(cancelled_one.id)])
     move_jobs("reset", [Move(reclaimed.id, delay_seconds=0)])

@@ -21,7 +21,7 @@ from jobs.services.submit import IdempotencyKeyReused, submit_job
 from jobs.services.upkeep import rescue_lapsed
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
-from jobs.turns import Turns
+from jobs.turns import ClassTurns
 from tests.factories import KIND, make_jobs, make_project
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
@@ -59,7 +59,7 @@ def test_eight_executors_claim_every_job_once(wanted):
     claims: list[ClaimedJob] = []
 
     def execute() -> None:
-        turns, executor = Turns(), uuid4()
+        turns, executor = ClassTurns(), uuid4()
         while got := claim_jobs(executor, wanted=wanted, lease_seconds=30, turns=turns):
             claims.extend(got)
 
@@ -74,10 +74,10 @@ def test_eight_executors_claim_every_job_once(wanted):
 def test_an_executor_finds_work_behind_the_heads_that_another_has_locked():
     make_jobs(40)
     with transaction.atomic():
-        first = claim_jobs(uuid4(), wanted=10, lease_seconds=30, turns=Turns())
+        first = claim_jobs(uuid4(), wanted=10, lease_seconds=30, turns=ClassTurns())
         behind: list[ClaimedJob] = []
         # The other claim neither waits for this transaction nor takes what it holds.
-        at_once(lambda: behind.extend(claim_jobs(uuid4(), wanted=10, lease_seconds=30, turns=Turns())))
+        at_once(lambda: behind.extend(claim_jobs(uuid4(), wanted=10, lease_seconds=30, turns=ClassTurns())))
     assert len(first) == len(behind) == 10
     assert not {job.id for job in first} & {job.id for job in behind}
 
@@ -106,7 +106,7 @@ def test_every_due_job_is_promoted_once():
 
 def started(count: int) -> list[ClaimedJob]:
     make_jobs(count)
-    return claim_jobs(uuid4(), wanted=count, lease_seconds=30, turns=Turns())
+    return claim_jobs(uuid4(), wanted=count, lease_seconds=30, turns=ClassTurns())
 
 
 def complete(jobs: Sequence[ClaimedJob], lost: set[UUID]) -> None:
@@ -150,7 +150,7 @@ def test_the_jobs_of_a_frozen_executor_go_to_another_and_its_late_writes_change_
     Job.objects.update(lease_expires_at=Now() - timedelta(seconds=1))
     assert rescue_lapsed() == 20
     promote_due()
-    fresh = claim_jobs(uuid4(), wanted=20, lease_seconds=30, turns=Turns())
+    fresh = claim_jobs(uuid4(), wanted=20, lease_seconds=30, turns=ClassTurns())
     lost_late, lost = set[UUID](), set[UUID]()
     at_once(lambda: complete(stale, lost_late), lambda: complete(fresh[::-1], lost))
     assert lost_late == {job.id for job in stale}
@@ -186,7 +186,7 @@ def test_claims_ends_and_operators_together_leave_nothing_twice_and_nothing_behi
     policies = retry_policies()
 
     def execute() -> None:
-        turns, executor = Turns(), uuid4()
+        turns, executor = ClassTurns(), uuid4()
         while got := claim_jobs(executor, wanted=5, lease_seconds=30, turns=turns):
             lost = record_outcomes([Succeeded(job, "http", None, 1.0) for job in got], policies=policies).lost
             ended.extend(job.id for job in got if job.id not in lost)

@@ -19,7 +19,7 @@ from jobs.services.operate import cancel_jobs, reset_to_pending
 from jobs.services.snapshots import batch_counts, project_counts
 from jobs.states import RUNNING, TRANSITIONS, WAITING, JobState
 from jobs.transitions import Move, move_jobs
-from jobs.turns import Turns
+from jobs.turns import ClassTurns
 from queueops.core.sql import run_sql
 from tests.factories import make_batch, make_job, make_jobs, make_project
 from tests.support.processes import wait_for
@@ -63,7 +63,7 @@ def act(random: Random, batches: list[Batch | None]) -> None:
             batch = random.choice([one for one in batches if one is None or one.project_id == project])
             make_jobs(random.randint(1, 4), project=project, batch=batch, delay_seconds=random.choice([None, 0, 60]))
         case 2 | 3:
-            jobs = claim_jobs(uuid4(), wanted=random.randint(1, 6), lease_seconds=30, turns=Turns())
+            jobs = claim_jobs(uuid4(), wanted=random.randint(1, 6), lease_seconds=30, turns=ClassTurns())
             record_outcomes([end_of(job, random) for job in jobs][1:], policies=STEADY)
         case 4:
             cancel_jobs(few[:1], actor="user:1", reason="x")

@@ -110,7 +110,7 @@ def declare_waiting_handlers(told: Stage) -> None:
 def claimed(kind: str, payload: str = '{"n": 4}') -> ClaimedJob:
     return ClaimedJob(
         id=uuid4(), token=7, project="acme", user_id=None, batch_id=None, kind=kind, payload=payload,
-        effect_key="e", retry_policy=None, retry_count=2, crash_count=0, window_used=0.0, weight=1.0,
+        effect_key="e", retry_policy=None, retry_count=2, crash_count=0, window_used=0.0, weight=1.0, tier_class=2,
     )  # fmt: skip
 
 

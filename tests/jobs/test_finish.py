@@ -20,7 +20,7 @@ from jobs.services.claim import ClaimedJob, claim_jobs, promote_due
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes, retry_policies
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
-from jobs.turns import Turns
+from jobs.turns import ClassTurns
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +39,7 @@ def started(**fields: Any) -> ClaimedJob:
 
 
 def claim() -> ClaimedJob:
-    [job] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=Turns())
+    [job] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns())
     return job
 
 
@@ -276,13 +276,13 @@ def test_one_flush_ends_jobs_of_many_claims_each_in_its_own_way():
 
 def test_an_outage_spends_no_attempts_parks_the_rest_and_is_probed():
     make_jobs(THRESHOLD + 3)
-    jobs = claim_jobs(uuid4(), wanted=THRESHOLD, lease_seconds=30, turns=Turns())
+    jobs = claim_jobs(uuid4(), wanted=THRESHOLD, lease_seconds=30, turns=ClassTurns())
     record_outcomes([failed(job, UNAVAILABLE) for job in jobs], policies=STEADY)
     assert set(Job.objects.filter(pk__in=[job.id for job in jobs]).values_list("status", "retry_count")) == {
         ("retried", 0)
     }
     assert ServiceBreaker.objects.get().opened_at is not None
-    assert claim_jobs(uuid4(), wanted=5, lease_seconds=30, turns=Turns()) == []
+    assert claim_jobs(uuid4(), wanted=5, lease_seconds=30, turns=ClassTurns()) == []
     tend_breakers()
     assert Job.objects.filter(status=JobState.RATE_LIMITED).count() == 3
     ServiceBreaker.objects.update(next_probe_at=Now())

@@ -151,7 +151,7 @@ def some(state: str, number: int = 50, **conditions: Any) -> list[tuple[UUID, in
 def test_a_claim_reads_heads_and_not_the_backlog(as_executor, wanted, rows):
     plan = explain_file(
         "claim_jobs", wanted=wanted, starved=wanted // 10, executor=uuid4(), lease=30.0,
-        turn_projects=["p1", "p2"], turn_passes=[3.0, 4.0], turn_now=2.0,
+        turn_classes=[2, 2], turn_projects=["p1", "p2"], turn_passes=[3.0, 4.0], turn_nows=[0.0, 2.0],
     )  # fmt: skip
     assert_bounded(plan, rows=rows, blocks=6_000 + 60 * wanted)
 

@@ -37,7 +37,7 @@ from jobs.services.snapshots import project_counts
 from jobs.services.submit import submit_job
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
-from jobs.turns import Turns
+from jobs.turns import ClassTurns
 from queueops.core.sql import run_sql
 from tests.factories import KIND, make_project
 
@@ -91,7 +91,7 @@ class Queue(RuleBasedStateMachine):
         self.jobs: dict[UUID, Known] = {}
         self.claims: list[ClaimedJob] = []
         self.counts: Counter[str] = Counter()
-        self.turns = Turns(0.0)
+        self.turns = ClassTurns(0.0)
 
     @initialize()
     def begin(self) -> None:

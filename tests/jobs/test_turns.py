@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.turns import Turns
+from jobs.turns import ClassTurns, Turns
 
 WEIGHTS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0, 10.0])
 NAMES = st.sampled_from("abcde")
@@ -122,11 +122,11 @@ def test_it_remembers_no_more_projects_than_had_a_turn_in_this_round(rounds, pro
 @pytest.mark.parametrize("wanted", [1, 3, 10, 50])
 @pytest.mark.parametrize("share", [0.1, 0.25, 1 / 3, 0.0, 1.0])
 def test_the_starved_get_their_share_of_claims_to_the_job(wanted, share):
-    turns, owed, claims = Turns(share), 0, 0
+    turns, owed, claims = ClassTurns(share), 0, 0
     for _ in range(100):
         owed += turns.owed_to_starved(wanted)
         claims += wanted
-        turns.served({"a": wanted}, {})
+        turns.served({(1, "a"): wanted}, {})
         assert owed == int(claims * share + 1e-9)
 
 
@@ -134,4 +134,16 @@ def test_a_claim_that_found_nothing_changes_no_turn():
     turns = Turns()
     turns.served({}, {})
     turns.served({"a": 0}, {})
-    assert (turns.passes, turns.now, turns.owed_to_starved(9)) == ({}, 0.0, 0)
+    assert (turns.passes, turns.now) == ({}, 0.0)
+    nobody = ClassTurns()
+    nobody.served({}, {})
+    assert (nobody.standing(), nobody.nows(), nobody.owed_to_starved(9)) == ([], [], 0)
+
+
+def test_what_one_class_gives_wipes_out_nothing_of_what_another_owes():
+    turns = ClassTurns()
+    turns.served({(2, "flood"): 10}, {})
+    for _ in range(50):
+        turns.served({(3, "busy"): 1}, {})
+    assert turns.standing() == [(2, "flood", 10.0), (3, "busy", 50.0)]
+    assert turns.nows() == [0.0, 9.0, 49.0]
