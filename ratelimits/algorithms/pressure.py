@@ -47,11 +47,12 @@ def pushed_back(pressure: Pressure, now: float, sent_at: float, rules: PressureR
     Return the pressure after a 429.
 
     A refusal of a call that was sent before the last decrease is no news: a burst of refusals, all of the
-    pace before, slows the limit once. The same object is returned then.
+    pace before, slows the limit once. The same object is returned then. (A decrease that lies in the future is a clock's
+    that has gone back; it tells nothing about when the call was sent.)
 
     Args:
         sent_at: When the refused call was dispatched, seconds since 1970.
     """
-    if pressure.changed_at is not None and sent_at <= pressure.changed_at:
+    if pressure.changed_at is not None and sent_at <= pressure.changed_at <= now:
         return pressure
     return Pressure(max(rules.lowest, pressure_at(pressure, now, rules) * rules.decrease), now)

@@ -16,10 +16,13 @@ class SpanMeter:
     and at most `hold + width`.
 
     State: `at` the time of the last write, `width` of a bucket, `first` the number of the oldest bucket
-    kept (bucket n covers [n * width, (n + 1) * width)), `costs` one amount a bucket from there on.
+    kept (bucket n covers [n * width, (n + 1) * width)), `costs` one amount a bucket from there on. After a
+    step back of the clock or an edit of the window, `blurred` is the time up to which a call's bucket cannot
+    be told from its time any more: refunds of calls granted by then are dropped.
     """
 
     __slots__ = (
+        "_blurred",
         "_capacity",
         "_costs",
         "_first",
@@ -38,7 +41,7 @@ class SpanMeter:
     def __init__(self, kind: str, state: State, now: int, *, capacity: int, width: int, hold: int) -> None:
         self._kind, self._capacity, self._width, self._hold = kind, capacity, width, hold
         self._costs: list[int] = []
-        self._first = 0
+        self._first = self._blurred = 0
         self.moved = False
         self._line: deque[tuple[int, int]] | None = None
         if kept := stored(state, kind):
@@ -48,11 +51,13 @@ class SpanMeter:
         self._used = sum(self._costs)
 
     def _read(self, kept: State, now: int) -> None:
-        first, costs = kept["first"], list(kept["costs"])
+        first, costs, self._blurred = kept["first"], list(kept["costs"]), kept["blurred"]
         if self.moved:
             first, costs = now // self._width, [sum(costs)]
+            self._blurred = max(self._blurred, kept["at"])
         elif kept["width"] != self._width:
             first, costs = _rewidened(first, costs, kept["width"], self._width)
+            self._blurred = max(self._blurred, kept["at"])
         gone = (now - self._hold) // self._width - first
         if gone > 0:
             first, costs = first + gone, costs[gone:]
@@ -96,7 +101,7 @@ class SpanMeter:
 
     def give_back(self, units: int, granted_at: int) -> None:
         place = granted_at // self._width - self._first
-        if 0 <= place < len(self._costs):
+        if granted_at > self._blurred and 0 <= place < len(self._costs):
             back = min(units, self._costs[place])
             self._costs[place] -= back
             self._used -= back
@@ -112,6 +117,7 @@ class SpanMeter:
             "width": self._width,
             "first": self._first,
             "costs": self._costs,
+            "blurred": self._blurred,
         }
 
     def _free_at(self, bucket: int) -> int:

@@ -12,6 +12,8 @@ from ratelimits.algorithms.measures import cost_units, microseconds, require_amo
 # A burst of 3 % leaves 97 % of the quota to the rate: 9 + 4.85/s for 300 a minute.
 BURST_SHARE = 0.03
 
+KEPT_BRIMS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
@@ -49,9 +51,12 @@ class TokenMeter:
 
     A rate in units a second is the same number in millionths a microsecond. Refills are rounded down,
     waits up, both from the last write and not from the last look, so that looking costs no tokens.
+
+    `brims` as [time, room]: how near the bucket was to running over just before calls were granted. A refund
+    is what the smaller cost would have left now: less where it would have run over since.
     """
 
-    __slots__ = ("_at", "_capacity", "_level", "_line", "_per_den", "_per_num", "moved", "now")
+    __slots__ = ("_at", "_brims", "_capacity", "_level", "_line", "_per_den", "_per_num", "moved", "now")
 
     def __init__(self, bucket: TokenBucket, state: State, now: int) -> None:
         self._capacity = cost_units(bucket.capacity)
@@ -60,10 +65,12 @@ class TokenMeter:
         self.moved = False
         kept = stored(state, "token_bucket")
         if kept is None:
-            self._level, self._at = self._capacity, now
+            self._level, self._at, self._brims = self._capacity, now, []
         else:
             now, self.moved = steady(kept["at"], now)
             self._level, self._at = min(kept["level"], self._capacity), now if self.moved else kept["at"]
+            # Times before a step back can't be told from times after it: nothing granted by then is given back.
+            self._brims = [[kept["at"] + 1, 0]] if self.moved else [list(brim) for brim in kept["brims"]]
         self.now = now
 
     def _level_at(self, level: int, at: int, time: int) -> int:
@@ -74,8 +81,20 @@ class TokenMeter:
 
     def take(self, units: int) -> int:
         if units:
-            self._level, self._at = self.available() - units, self.now
+            level = self.available()
+            self._note_brim(self._capacity - level)
+            self._level, self._at = level - units, self.now
         return self.now
+
+    def _note_brim(self, room: int) -> None:
+        if any(time >= self.now and least <= room for time, least in self._brims):
+            return
+        self._brims = [brim for brim in self._brims if brim[0] > self.now or brim[1] < room]
+        self._brims.append([self.now, room])
+        if len(self._brims) > KEPT_BRIMS:
+            self._brims.sort()
+            (_, room_before), (time, room_then), *later = self._brims
+            self._brims = [[time, min(room_before, room_then)], *later]
 
     def line_up(self, units: int) -> int:
         level, at = self._line or (self._level, self._at)
@@ -85,18 +104,19 @@ class TokenMeter:
         return ready
 
     def give_back(self, units: int, granted_at: int) -> None:
-        """
-        Return tokens up to the brim.
-
-        What ran over since `granted_at` is lost, which leaves what the smaller cost would have left.
-        """
-        self._level, self._at = min(self._capacity, self.available() + units), self.now
+        level = self.available()
+        since = [brim for brim in self._brims if brim[0] > granted_at]
+        back = min([units, self._capacity - level, *(room for _, room in since)])
+        if back > 0:
+            self._level, self._at = level + back, self.now
+            for brim in since:
+                brim[1] -= back
 
     def available(self) -> int:
         return self._level_at(self._level, self._at, self.now)
 
     def state(self) -> State:
-        return {"v": STATE_VERSION, "kind": "token_bucket", "at": self._at, "level": self._level}
+        return {"v": STATE_VERSION, "kind": "token_bucket", "at": self._at, "level": self._level, "brims": self._brims}
 
 
 def safe_bucket(

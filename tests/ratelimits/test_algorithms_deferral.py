@@ -1,0 +1,170 @@
+"""How long a denied call waits, what a provider's refusal does, and figures that fit a quota."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratelimits.algorithms.admission import State, admit
+from ratelimits.algorithms.deferral import LONGEST_SECONDS, deferral_delay
+from ratelimits.algorithms.measures import with_headroom
+from ratelimits.algorithms.pressure import Pressure, PressureRules, pressure_at, pushed_back
+from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket
+
+chances = st.floats(0, 1, exclude_max=True)
+deficits = st.floats(0, 100_000)
+fullnesses = st.floats(0, 1)
+
+
+@given(deficit=deficits, fullness=fullnesses, chance=chances)
+def test_a_deferral_never_wakes_a_job_before_its_tokens_exist_nor_after_five_minutes(deficit, fullness, chance):
+    delay = deferral_delay(deficit, fullness, chance)
+    assert min(deficit, LONGEST_SECONDS * 0.8) <= delay <= LONGEST_SECONDS
+    if deficit <= LONGEST_SECONDS:
+        assert delay >= deficit
+
+
+@given(deficit=deficits, fullness=fullnesses, chance=chances)
+def test_the_spread_stays_within_a_fifth_of_the_factored_deficit(deficit, fullness, chance):
+    middle = deficit * 3**fullness
+    assert deferral_delay(deficit, fullness, chance) <= middle * 1.2 * (1 + 1e-9)
+    if middle * 1.2 < LONGEST_SECONDS:
+        assert deferral_delay(deficit, fullness, chance) >= middle * 0.8 * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("deficit", "fullness", "chance", "delay"),
+    [
+        (10, 0.0, 0.0, 10),
+        (10, 0.0, 0.5, 11),
+        (10, 1.0, 0.0, 24),
+        (10, 1.0, 0.5, 30),
+        (10, 0.5, 0.5, 10 * 3**0.5),
+        (10, 7.0, 0.5, 30),
+        (-5, 1.0, 0.5, 0),
+        (290, 1.0, 0.5, 295),
+        (4000, 1.0, 0.0, 240),
+        (4000, 1.0, 0.5, 270),
+    ],
+)
+def test_delays_grow_from_one_to_three_times_the_deficit(deficit, fullness, chance, delay):
+    assert deferral_delay(deficit, fullness, chance) == pytest.approx(delay)
+
+
+@given(deficit=deficits, fullness=fullnesses, chance=chances)
+def test_up_to_a_hard_reset_the_delay_is_the_time_to_it(deficit, fullness, chance):
+    assert deferral_delay(deficit, fullness, chance, until_hard_reset=True) == deficit
+
+
+def test_jobs_deferred_together_do_not_wake_together():
+    delays = {deferral_delay(10, fullness, n / 100) for n in range(100) for fullness in [0.0]}
+    assert len(delays) == 100
+
+
+@pytest.mark.parametrize(
+    ("quota", "bucket"),
+    [
+        (300, TokenBucket(9, 4.85)),
+        (60, TokenBucket(1, 59 / 60)),
+        (30_000, TokenBucket(900, 485.0)),
+        (2, TokenBucket(1, 1 / 60)),
+    ],
+)
+def test_the_default_bucket_of_a_quota(quota, bucket):
+    assert safe_bucket(quota) == pytest.approx(bucket) if quota == 60 else safe_bucket(quota) == bucket
+
+
+@given(quota=st.floats(1.01, 1e7) | st.integers(2, 10**7), slack=st.floats(0, 5))
+def test_a_safe_bucket_keeps_the_quota_in_every_minute_to_the_last_bit(quota, slack):
+    bucket = safe_bucket(quota, slack_seconds=slack)
+    assert Fraction(bucket.capacity) + (60 + Fraction(slack)) * Fraction(bucket.rate) <= Fraction(quota)
+    assert bucket.capacity + 60 * bucket.rate >= quota * 60 / 66
+
+
+def test_a_safe_bucket_lets_no_more_than_the_quota_through_in_a_saturated_minute():
+    bucket, now = safe_bucket(300), 0.0
+    state: State = {}
+    sent: list[float] = []
+    while now < 180:
+        answer = admit(bucket, state, now, [1] * 20)
+        state = answer.state
+        sent += [now] * answer.granted
+        now = answer.retry_at or now
+    assert 298 <= max(sum(start <= t <= start + 60 for t in sent) for start in sent) <= 300
+    assert sum(60 <= t < 120 for t in sent) >= 0.96 * 300
+
+
+@pytest.mark.parametrize("quota", [1, 0.5, 0, -3, float("nan"), True])
+def test_a_quota_too_small_for_a_burst_and_a_rate_is_refused(quota):
+    with pytest.raises(ValueError, match=r"quota"):
+        safe_bucket(quota)
+
+
+def test_a_bucket_for_large_calls_holds_one():
+    assert safe_bucket(30_000, largest_cost=6_000) == TokenBucket(6_000, 400.0)
+
+
+@pytest.mark.parametrize(("percent", "left"), [(0, 300), (10, 270), (2.5, 292.5)])
+def test_headroom_is_kept_off_the_quota(percent, left):
+    assert with_headroom(300, percent) == left
+
+
+@pytest.mark.parametrize("percent", [-1, 100, float("nan")])
+def test_headroom_leaves_something(percent):
+    with pytest.raises(ValueError, match="headroom"):
+        with_headroom(300, percent)
+
+
+# Pressure
+
+
+def test_a_refusal_multiplies_and_time_adds():
+    slowed = pushed_back(Pressure(), now=1000, sent_at=999)
+    assert slowed == Pressure(0.7, 1000)
+    assert pressure_at(slowed, 1060) == pytest.approx(0.8)
+    assert pressure_at(slowed, 1180) == 1.0
+    again = pushed_back(slowed, now=1060, sent_at=1059)
+    assert again.factor == pytest.approx(0.56)
+
+
+def test_a_burst_of_refusals_slows_a_limit_once():
+    slowed = pushed_back(Pressure(), now=1000, sent_at=999)
+    for n in range(50):
+        assert pushed_back(slowed, now=1000 + n / 10, sent_at=999) is slowed
+
+
+@given(
+    events=st.lists(st.tuples(st.floats(-100, 200), st.floats(0, 100))),
+    rules=st.builds(
+        PressureRules,
+        decrease=st.floats(0.01, 0.99),
+        recovery_per_minute=st.floats(0.01, 2),
+        lowest=st.floats(0.01, 1),
+    ),
+)
+def test_pressure_stays_between_its_floor_and_one_whatever_comes(events, rules):
+    pressure, now = Pressure(), 1_000_000.0
+    for moves, age in events:
+        now += moves
+        before = pressure_at(pressure, now, rules)
+        pressure = pushed_back(pressure, now, now - age, rules)
+        after = pressure_at(pressure, now, rules)
+        assert rules.lowest <= after <= 1
+        assert after <= max(before, rules.lowest)
+        recovers_from = max(now, pressure.changed_at or now)
+        assert pressure_at(pressure, recovers_from + 60 / rules.recovery_per_minute, rules) == pytest.approx(1.0)
+
+
+def test_a_clock_gone_back_recovers_nothing():
+    assert pressure_at(Pressure(0.5, 1000), 400) == 0.5
+
+
+@pytest.mark.parametrize(
+    "rules", [{"decrease": 1}, {"decrease": 0}, {"recovery_per_minute": 0}, {"lowest": 0}, {"lowest": 2}]
+)
+def test_rules_that_could_stop_or_never_slow_are_refused(rules):
+    with pytest.raises(ValueError, match="pressure"):
+        PressureRules(**rules)
