@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from jobs.models import Job, ServiceBreaker
+from jobs.models import Job, PauseSwitch, ServiceBreaker
 from jobs.querysets import JobQuerySet
 from jobs.states import RUNNING, JobState
 from jobs.transitions import Move, move_jobs
@@ -25,6 +25,7 @@ THRESHOLD = 10
 AT_ONCE = 2000  # jobs parked or released in one statement
 FIRST_PROBE_SECONDS = 2.0
 LONGEST_PROBE_SECONDS = 60.0
+LAST_DOUBLING = 5  # 2 s doubled five times is past the longest; an outage of days would overflow
 
 
 def record_answers(succeeded: Collection[str], failed: Mapping[str, tuple[int, str]]) -> set[str]:
@@ -89,10 +90,12 @@ def _probe(service: str) -> None:
     )
     if breaker is None or Job.objects.filter(pk__in=[breaker.probe_job_id], status__in=RUNNING).exists():
         return  # a service that takes longer to fail than the pause lasts would get a second probe beside the first
-    parked = _parked_jobs(service)[:1].ids()
+    # Work that is paused would never be claimed, and the service never asked.
+    pauses = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT).values("key")
+    parked = _parked_jobs(service).exclude(project_id__in=pauses)[:1].ids()
     if not parked:
         return
-    pause = min(LONGEST_PROBE_SECONDS, FIRST_PROBE_SECONDS * 2**breaker.probes)
+    pause = min(LONGEST_PROBE_SECONDS, FIRST_PROBE_SECONDS * 2 ** min(breaker.probes, LAST_DOUBLING))
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE jobs_servicebreaker SET probe_job_id = %s, probes = probes + 1,"
