@@ -16,6 +16,7 @@ from . import showing
 from .executors import health_of
 
 MOST_PROJECTS = 50
+MOST_NAMED = 3  # in the one sentence; all of them are below it
 MOST_COUNTED = 10_000  # dead letters of a tile; beyond it says "more than"
 READY = {"status": JobState.QUEUED, "scheduled_at": None, "held": False, "crash_count__lt": 2}
 
@@ -110,10 +111,12 @@ def _verdict(
     if any(switch.scope == PauseSwitch.Scope.GLOBAL for switch in pauses):
         return {"tone": "warn", "text": "Everything is paused."}
     if silent:
-        return {
-            "tone": "bad",
-            "text": f"{', '.join(one.service for one in silent[:3])} does not answer; its work waits unharmed.",
-        }
+        named = ", ".join(one.service for one in silent[:MOST_NAMED])
+        return {"tone": "bad", "text": f"{named} does not answer; its work waits unharmed."}
+    if pauses:
+        named = ", ".join(str(switch) for switch in pauses[:MOST_NAMED])
+        more = " and more" if len(pauses) > MOST_NAMED else ""
+        return {"tone": "warn", "text": f"Paused: {named}{more}. Other work flows."}
     if dead:
         return {"tone": "warn", "text": "Work flows. Dead letters need a person."}
     return {

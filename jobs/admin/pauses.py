@@ -78,7 +78,11 @@ class PauseSwitchAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[m
             except QueueOpsError as error:
                 show_error(form, error)
             else:
-                messages.success(request, f"Paused; {held:,} jobs held. Running jobs go on.")
+                if not held and wanted["scope"] in pauses.HOLDING:
+                    # A service may be paused before its first job, so a misspelt one cannot be refused.
+                    messages.warning(request, "Paused, but no job of that name waits. Is it spelt right?")
+                else:
+                    messages.success(request, f"Paused; {held:,} jobs held. Running jobs go on.")
                 return HttpResponseRedirect(back)
         return ask(
             self,

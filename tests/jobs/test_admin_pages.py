@@ -12,7 +12,17 @@ from django.urls import reverse
 from jobs.admin.masking import MASK, masked, masked_text, pretty, unmasked
 from jobs.admin.showing import state_badge
 from jobs.admin.timeline import attempts_of, events_of, path_of
-from jobs.models import AgingRule, AuditEntry, BulkOperation, DeadLetter, Job, PauseSwitch, RetryPolicy, Webhook
+from jobs.models import (
+    AgingRule,
+    AuditEntry,
+    BulkOperation,
+    DeadLetter,
+    Executor,
+    Job,
+    PauseSwitch,
+    RetryPolicy,
+    Webhook,
+)
 from jobs.services import bulk
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey, digest_of
@@ -376,6 +386,9 @@ def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     assert "There is no project" in client.post(address, {"scope": "project", "key": "nowhere"}).content.decode()
     response = client.post(address, {"scope": "kind", "key": job.kind, "reason": "storm"}, follow=True)
     assert "1 jobs held" in response.content.decode()
+    misspelt = client.post(address, {"scope": "service", "key": "htpp"}, follow=True)
+    assert "Is it spelt right?" in misspelt.content.decode()
+    PauseSwitch.objects.filter(key="htpp").delete()
     switch = PauseSwitch.objects.get()
     resume = reverse("admin:jobs_pauseswitch_change", args=[switch.pk]).replace("/change/", "/resume/")
     assert client.post(resume, {"confirmed": "yes"}).status_code == 302
@@ -391,6 +404,10 @@ def test_the_front_page_says_what_needs_a_person():
     assert "No executor is alive" in page
     assert "acme" in page
     assert "qo-verdict" not in signed_in(None).get("/admin/").content.decode()
+    Executor.objects.create(host="h", pid=1, process_started_at=0, cluster_pid=1, slots=1)
+    assert "Work flows. Dead letters need a person." in signed_in("viewer").get("/admin/").content.decode()
+    PauseSwitch.objects.create(scope="service", key="sheets", paused_by="user:1")
+    assert "Paused: service sheets. Other work flows." in signed_in("viewer").get("/admin/").content.decode()
 
 
 @pytest.mark.parametrize("screen", PAGES)
