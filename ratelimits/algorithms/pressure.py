@@ -47,8 +47,8 @@ def pushed_back(pressure: Pressure, now: float, sent_at: float, rules: PressureR
     Return the pressure after a 429.
 
     A refusal of a call that was sent before the last decrease is no news: a burst of refusals, all of the
-    pace before, slows the limit once. The same object is returned then. (A decrease that lies in the future is a clock's
-    that has gone back; it tells nothing about when the call was sent.)
+    pace before, slows the limit once. The same object is returned then. A decrease that lies
+    in the future is a clock's that has gone back, and tells nothing about when the call was sent.
 
     Args:
         sent_at: When the refused call was dispatched, seconds since 1970.

@@ -61,7 +61,7 @@ class TokenMeter:
     def __init__(self, bucket: TokenBucket, state: State, now: int) -> None:
         self._capacity = cost_units(bucket.capacity)
         self._per_num, self._per_den = bucket.rate.as_integer_ratio()
-        self._line: tuple[int, int] | None = None
+        self._line: tuple[int, int, int] | None = None
         self.moved = False
         kept = stored(state, "token_bucket")
         if kept is None:
@@ -97,10 +97,10 @@ class TokenMeter:
             self._brims = [[time, min(room_before, room_then)], *later]
 
     def line_up(self, units: int) -> int:
-        level, at = self._line or (self._level, self._at)
+        level, at, ahead = self._line or (self._level, self._at, self.now)
         missing = min(units, self._capacity) - level
-        ready = max(self.now, at, at + -(-missing * self._per_den // self._per_num))
-        self._line = self._level_at(level, at, ready) - units, ready
+        ready = max(ahead, at + -(-missing * self._per_den // self._per_num))
+        self._line = (self._level_at(level, at, ready) - units, ready, ready) if units else (level, at, ready)
         return ready
 
     def give_back(self, units: int, granted_at: int) -> None:

@@ -90,6 +90,13 @@ def test_each_denied_call_of_a_token_bucket_has_a_time_of_its_own():
     assert [v.at for v in answer.verdicts] == [T, T, T + 0.25, T + 0.5, T + 0.75, T + 1]
 
 
+def test_a_call_of_no_cost_ahead_in_the_line_delays_nobody():
+    bucket = TokenBucket(1, rate=0.328125)
+    overdrawn = charge(bucket, {}, T, 2)
+    behind = admit(bucket, overdrawn, T, [0, 1]).verdicts[1].at
+    assert behind == admit(bucket, overdrawn, T, [1]).retry_at
+
+
 def test_a_queue_gives_each_call_its_time_to_leave_and_the_rest_a_time_to_enter():
     answer = admit(LeakyBucket(3, rate=2.0), {}, T, [1] * 5)
     assert [v.granted for v in answer.verdicts] == [True, True, True, False, False]
