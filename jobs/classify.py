@@ -12,6 +12,9 @@ from jobs.handlers.errors import Outcome, ProviderError
 from jobs.handlers.registry import UnknownKind
 
 MAX_MESSAGE = 2000
+MAX_CODE = 64
+MAX_STATUS = 1000
+MAX_RETRY_AFTER_SECONDS = 7 * 24 * 3600
 
 REMEDIES: dict[int, str] = {
     429: "A per-minute quota was exceeded. It backs off by itself; lower concurrency, batch more, or raise the quota.",
@@ -74,12 +77,12 @@ def failure_of(error: BaseException) -> Failure:
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, ProviderError):
         return Failure(
-            code=error.code,
+            code=clean(error.code)[:MAX_CODE],
             error_class=str(error.details.get("exception_class", name))[:200],
             message=clean(error.message),
             outcome=error.outcome,
-            status=error.status,
-            retry_after=error.retry_after,
+            status=error.status if error.status is None or 0 <= error.status < MAX_STATUS else None,
+            retry_after=_usable_delay(error.retry_after),
             details=error.details,
         )
     if isinstance(error, UnknownKind):
@@ -122,6 +125,13 @@ def fingerprint(kind: str, failure: Failure) -> str:
 def clean_json(text: str) -> str:
     """JSON text that jsonb takes: without NUL and without half of a surrogate pair."""
     return UNSTORABLE_ESCAPE.sub(r"\1\\ufffd", text)
+
+
+def _usable_delay(seconds: float | None) -> float | None:
+    """What a provider asked us to wait, if it is a time at all; at most a week."""
+    if seconds is None or not seconds >= 0:
+        return None
+    return min(seconds, MAX_RETRY_AFTER_SECONDS)
 
 
 def _is_server_error(status: int | None) -> bool:

@@ -187,7 +187,7 @@ class HandlerLoop:
             outcome = self._failed(run, Failure("invalid_payload", "ValidationError", clean(str(error)), "refused"))
         except pydantic_core.PydanticSerializationError as error:
             outcome = self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it becomes the job's failure
+        except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
             outcome = self._failed(run, failure_of(error))
         self._end(run, outcome)
 

@@ -78,7 +78,10 @@ class Job(models.Model):
     retry_count = models.PositiveSmallIntegerField(default=0, db_default=0)
     crash_count = models.PositiveSmallIntegerField(default=0, db_default=0)
     deferral_count = models.PositiveIntegerField(default=0, db_default=0)
-    deferred_seconds = models.FloatField(default=0, db_default=0)
+    deferred_seconds = models.FloatField(
+        default=0, db_default=0, help_text="Since the first attempt; not of its window."
+    )
+    deferred_since = models.DateTimeField(null=True)  # while rate_limited
     scheduled_at = models.DateTimeField(null=True, blank=True)
     eligible_since = models.DateTimeField()
     expires_at = models.DateTimeField(null=True, blank=True)

@@ -15,10 +15,9 @@ WITH candidate AS MATERIALIZED (
        SET status = 'queued', scheduled_at = NULL, updated_at = now(),
            -- As in transition_jobs.sql: the retry window stands still while a limit holds a job back.
            deferred_seconds = job.deferred_seconds
-               + CASE WHEN candidate.status = 'rate_limited' AND job.first_attempt_at IS NOT NULL
-                      THEN coalesce(extract(epoch FROM now() - (SELECT max(event.created_at) FROM jobs_jobevent AS event
-                               WHERE event.job_id = job.id AND event.to_status = 'rate_limited')), 0)
-                      ELSE 0 END
+               + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
+                      ELSE extract(epoch FROM now() - job.deferred_since) END,
+           deferred_since = NULL
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, candidate.status AS from_status

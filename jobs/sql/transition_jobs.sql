@@ -28,10 +28,9 @@ WITH given AS MATERIALIZED (
            deferral_count = job.deferral_count + %(deferral)s::int,
            -- The retry window stands still while a limit or an outage holds a job back, or a long one would bury it.
            deferred_seconds = job.deferred_seconds
-               + CASE WHEN candidate.from_status = 'rate_limited' AND job.first_attempt_at IS NOT NULL
-                      THEN coalesce(extract(epoch FROM now() - (SELECT max(event.created_at) FROM jobs_jobevent AS event
-                               WHERE event.job_id = job.id AND event.to_status = 'rate_limited')), 0)
-                      ELSE 0 END,
+               + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
+                      ELSE extract(epoch FROM now() - job.deferred_since) END,
+           deferred_since = CASE WHEN %(target)s::text = 'rate_limited' THEN now() END,
            scheduled_at = CASE WHEN candidate.delay IS NOT NULL THEN now() + candidate.delay * interval '1 second' END,
            lease_expires_at = CASE WHEN %(target)s::text = 'in_progress' THEN job.lease_expires_at END,
            started_at = CASE WHEN %(target)s::text = 'in_progress' THEN now() ELSE job.started_at END,

@@ -137,3 +137,13 @@ def test_failures_with_different_causes_have_different_fingerprints():
         fingerprint("k", replace(base, message="another")),
     ]
     assert len(set(others)) == len(others)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [(7, 7), (0, 0), (-1, None), (float("nan"), None), (float("inf"), 604800), (1e18, 604800), (None, None)],
+)
+def test_only_a_time_that_can_be_stored_is_waited_for(asked, kept):
+    error = ProviderError(429, "slow down", code="x" * 90, retry_after=asked, outcome="answered")
+    assert failure_of(error).retry_after == kept
+    assert failure_of(error).code == "x" * 64

@@ -76,6 +76,14 @@ def declare_quick_handlers() -> None:
     async def fail(job: RunningJob[Number]) -> Done:
         raise ProviderError(503, "not now", code="http_503", outcome="answered", retry_after=9)
 
+    @handler(kind="test.exit", service="test", payload=Number)
+    async def leave(job: RunningJob[Number]) -> Done:
+        raise SystemExit(3)
+
+    @handler(kind="test.exit_in_a_thread", service="test", payload=Number)
+    def leave_in_a_thread(job: RunningJob[Number]) -> Done:
+        raise KeyboardInterrupt
+
     @handler(kind="test.bug", service="test", payload=Number)
     def bug(job: RunningJob[Number]) -> Done:
         raise LookupError("no such thing")
@@ -169,6 +177,8 @@ def test_only_the_latest_progress_of_a_job_is_kept_until_it_is_collected(driven)
     [
         ("test.raise", ("http_503", "answered", 503, 9)),
         ("test.bug", ("handler_error", "unknown", None, None)),
+        ("test.exit", ("handler_error", "unknown", None, None)),
+        ("test.exit_in_a_thread", ("handler_error", "unknown", None, None)),
         ("test.bad_result", ("result_not_json", "unknown", None, None)),
         ("test.unheard_of", ("unknown_kind", "not_sent", None, None)),
     ],
