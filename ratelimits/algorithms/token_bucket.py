@@ -68,7 +68,7 @@ class TokenMeter:
             self._level, self._at, self._brims = self._capacity, now, []
         else:
             now, self.moved = steady(kept["at"], now)
-            self._level, self._at = min(kept["level"], self._capacity), now if self.moved else kept["at"]
+            self._level, self._at = kept["level"], now if self.moved else kept["at"]
             # Times before a step back can't be told from times after it: nothing granted by then is given back.
             self._brims = [[kept["at"] + 1, 0]] if self.moved else [list(brim) for brim in kept["brims"]]
         self.now = now

@@ -223,6 +223,27 @@ def test_a_clock_that_swings_earns_nothing(limit):
         state = answer.state
 
 
+@pytest.mark.parametrize("name", ["token", "leaky"])
+def test_grants_on_a_clock_that_swings_get_no_refill_twice(name):
+    limit = EACH[name]
+    state = admit(limit, {}, T, [4]).state
+    for swing in [-30, 0, -30, 0, -30, 0]:
+        answer = admit(limit, state, T + swing, [1])
+        assert answer.granted == 1
+        state = answer.state
+    assert gauge(limit, state, T).available <= 6
+    assert admit(limit, state, T, [7]).granted == 0
+
+
+@pytest.mark.parametrize("limit", [EACH["sliding"], EACH["concurrency"], EACH["token"]], ids=str)
+def test_a_refund_for_a_time_the_clock_has_since_gone_back_over_takes_from_nobody_else(limit):
+    before = admit(limit, {}, T, [5])
+    state = admit(limit, before.state, T - 100, [1]).state
+    state = admit(limit, state, T, [3]).state
+    used = gauge(limit, state, T).used
+    assert gauge(limit, refund(limit, state, T, 3, granted_at=before.booked_at), T).used == used
+
+
 @pytest.mark.parametrize("limit", [limit for name, limit in EACH.items() if name != "fixed"], ids=str)
 def test_a_clock_set_right_after_running_a_year_ahead_does_not_stop_a_limit(limit):
     year = 365 * 86_400
