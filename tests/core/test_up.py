@@ -121,6 +121,22 @@ def test_a_crashed_child_and_a_crashed_database_come_back(installation: dict[str
         assert process.stop() == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
+def test_its_children_end_when_it_is_killed(installation: dict[str, str]):
+    with up(installation) as process:
+        process.wait_for_output("password:", seconds=60)
+        wait_for(lambda: login_page_answers(installation), what="the web process")
+        children = psutil.Process(process.pid).children()
+        assert len(children) >= 2
+        process.process.kill()
+        process.process.wait(10)
+        _, left = psutil.wait_procs(children, timeout=30)
+        for child in left:
+            child.kill()
+        assert left == []
+    server_of(installation).stop()
+
+
 def test_a_dead_database_at_the_start_is_one_clear_message(installation: dict[str, str]):
     port = free_port()
     address = {"DATABASE_URL": f"postgresql://someone:hunter2@127.0.0.1:{port}/queueops"}
