@@ -17,7 +17,7 @@ from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from jobs.services.prepare import ENVELOPE_BYTES, NUL_ESCAPE
+from jobs.services.prepare import NUL_ESCAPE
 from queueops.core.body_cap import too_large
 
 from .errors import IncompleteBody, InvalidInput, InvalidQuery, MalformedJSON, TooDeep
@@ -94,7 +94,7 @@ def read_document(request: Request, *, limit_bytes: int | None = None) -> bytes:
 
 
 def max_job_bytes() -> int:
-    return settings.QUEUEOPS.max_job_mb * 1024 * 1024 + ENVELOPE_BYTES
+    return settings.QUEUEOPS.max_job_bytes
 
 
 def parse_json(raw: bytes) -> Any:

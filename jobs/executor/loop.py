@@ -276,7 +276,7 @@ def _stored_result(done: Done | None) -> str | None:
     if done is None or done.result is None:
         return None
     text = pydantic_core.to_json(done.result, inf_nan_mode="null")
-    limit = settings.QUEUEOPS.max_job_mb * 1024 * 1024
+    limit = settings.QUEUEOPS.max_payload_bytes
     if len(text) > limit:
         return json.dumps({"omitted": f"the result has {len(text)} bytes; at most {limit} are kept"})
     return clean_json(text.decode())

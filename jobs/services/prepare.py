@@ -29,7 +29,6 @@ from jobs.states import Priority
 from queueops.core.errors import QueueOpsError
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
-ENVELOPE_BYTES = 100_000  # what surrounds the largest payload: keys, names, form fields
 
 # PostgreSQL's jsonb holds any Unicode text but NUL. An even number of backslashes before it is literal text.
 NUL_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -117,15 +116,12 @@ class Rules:
 
     retry_policies: frozenset[str]
     max_payload_bytes: int
-
-    @property
-    def max_line_bytes(self) -> int:
-        return self.max_payload_bytes + ENVELOPE_BYTES
+    max_line_bytes: int
 
     @classmethod
     def current(cls) -> Rules:
         names = RetryPolicy.objects.values_list("name", flat=True)
-        return cls(frozenset(names), settings.QUEUEOPS.max_job_mb * 1024 * 1024)
+        return cls(frozenset(names), settings.QUEUEOPS.max_payload_bytes, settings.QUEUEOPS.max_job_bytes)
 
 
 def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> PreparedJob:

@@ -25,6 +25,10 @@ class BadConfiguration(QueueOpsError):
         super().__init__("QueueOps cannot start:\n" + "\n".join(f"  - {line}" for line in problems))
 
 
+MEGABYTE = 1_000_000
+ENVELOPE_BYTES = 100_000  # what surrounds the largest payload in a request: keys, names, form fields
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """
@@ -225,6 +229,15 @@ class Environment:
         parse.BOOLEAN,
         default=False,
     )
+
+    @property
+    def max_payload_bytes(self) -> int:
+        return self.max_job_mb * MEGABYTE
+
+    @property
+    def max_job_bytes(self) -> int:
+        """Of one job as it is sent: the payload and what surrounds it."""
+        return self.max_payload_bytes + ENVELOPE_BYTES
 
 
 def declared_settings() -> dict[str, tuple[Setting, Any]]:
