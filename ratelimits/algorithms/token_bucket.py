@@ -70,7 +70,9 @@ class TokenMeter:
             now, self.moved = steady(kept["at"], now)
             self._level, self._at = kept["level"], now if self.moved else kept["at"]
             # Times before a step back can't be told from times after it: nothing granted by then is given back.
-            self._brims = [[kept["at"] + 1, 0]] if self.moved else [list(brim) for brim in kept["brims"]]
+            self._brims = [list(brim) for brim in kept["brims"]]
+            if self.moved:
+                self._brims = [[max([kept["at"] + 1, *(time for time, _ in self._brims)]), 0]]
         self.now = now
 
     def _level_at(self, level: int, at: int, time: int) -> int:

@@ -244,6 +244,16 @@ def test_a_refund_for_a_time_the_clock_has_since_gone_back_over_takes_from_nobod
     assert gauge(limit, refund(limit, state, T, 3, granted_at=before.booked_at), T).used == used
 
 
+@pytest.mark.parametrize("limit", [EACH["sliding"], EACH["concurrency"], EACH["token"]], ids=str)
+def test_nor_after_the_clock_has_gone_back_twice(limit):
+    first = admit(limit, {}, T, [5])
+    state = admit(limit, first.state, T + 5, [5]).state
+    state = admit(limit, state, T - 60, []).state
+    state = admit(limit, state, T - 130, []).state
+    used = gauge(limit, state, T - 130).used
+    assert gauge(limit, refund(limit, state, T - 130, 5, granted_at=first.booked_at), T - 130).used == used
+
+
 @pytest.mark.parametrize("limit", [limit for name, limit in EACH.items() if name != "fixed"], ids=str)
 def test_a_clock_set_right_after_running_a_year_ahead_does_not_stop_a_limit(limit):
     year = 365 * 86_400
