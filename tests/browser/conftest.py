@@ -31,7 +31,7 @@ QUIET = (
 PASSWORD = "a password for the browser"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: as long as playwright runs, no test of this thread can run a loop
 def chromium() -> Iterator[Browser]:
     # Playwright's loop runs in this thread, so Django would take the tests' own queries for asynchronous ones.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
@@ -39,6 +39,7 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(QUIET))
         yield browser
         browser.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
 @pytest.fixture
