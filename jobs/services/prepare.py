@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -110,18 +111,17 @@ class PreparedJob:
     delay_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Rules:
-    """What jobs are held against besides their handler's schema; read once for a whole batch."""
+    """What jobs are held against besides their handler's schema; one object serves a whole batch."""
 
-    retry_policies: frozenset[str]
-    max_payload_bytes: int
-    max_line_bytes: int
+    def __init__(self) -> None:
+        self.max_payload_bytes: int = settings.QUEUEOPS.max_payload_bytes
+        self.max_line_bytes: int = settings.QUEUEOPS.max_job_bytes
 
-    @classmethod
-    def current(cls) -> Rules:
-        names = RetryPolicy.objects.values_list("name", flat=True)
-        return cls(frozenset(names), settings.QUEUEOPS.max_payload_bytes, settings.QUEUEOPS.max_job_bytes)
+    @cached_property
+    def retry_policies(self) -> frozenset[str]:
+        """Read when first asked for: most jobs name no policy, and a single job should not pay for the query."""
+        return frozenset(RetryPolicy.objects.values_list("name", flat=True))
 
 
 def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> PreparedJob:
@@ -135,7 +135,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     Raises:
         UnknownKind, InvalidJob, PayloadTooLarge
     """
-    rules = rules or Rules.current()
+    rules = rules or Rules()
     handler = find_handler(spec.kind)
     try:
         text = pydantic_core.to_json(spec.payload, inf_nan_mode="constants")

@@ -217,7 +217,8 @@ class _Intake:
 
     def __init__(self, start_interval_seconds: float) -> None:
         self.start_interval_seconds = start_interval_seconds
-        self.rules = Rules.current()
+        self.rules = Rules()
+        _ = self.rules.retry_policies  # here, or the thread that makes the chunks would open a connection for it
         self._lock = Lock()
         self.seen = 0
         self.error_count = 0
