@@ -9,20 +9,22 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
-from jobs.models import Job, JobEvent
+from jobs.models import Batch, Job, JobEvent
 from jobs.services.claim import ClaimedJob, claim_jobs, claim_suspect, promote_due
+from jobs.services.dead_letters import requeue_dead_letters
 from jobs.services.finish import Succeeded, record_outcomes, retry_policies
 from jobs.services.operate import cancel_jobs
 from jobs.services.prepare import JobSpec
 from jobs.services.submit import IdempotencyKeyReused, submit_job
-from jobs.services.upkeep import rescue_lapsed
+from jobs.services.upkeep import finish_batches, rescue_lapsed
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns
-from tests.factories import KIND, make_jobs, make_project
+from tests.factories import KIND, make_batch, make_dead_letter, make_jobs, make_project
+from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 
@@ -198,3 +200,26 @@ def test_claims_ends_and_operators_together_leave_nothing_twice_and_nothing_behi
     at_once(*[execute] * 4, cancel)
     assert sorted(ended) == sorted(Job.objects.values_list("pk", flat=True))
     assert ids_in(JobState.COMPLETED) | ids_in(JobState.CANCELLED) == set(ended)
+
+
+def test_a_batch_is_not_closed_while_a_requeue_is_adding_to_it():
+    letter = make_dead_letter(batch=make_batch())
+
+    def keep() -> None:
+        finish_batches()
+        connections.close_all()
+
+    keeper = threading.Thread(target=keep)
+    with transaction.atomic():
+        assert requeue_dead_letters([letter.pk], actor="user:1").moved
+        keeper.start()  # sees the batch ended: the new job is not committed yet
+        wait_for(lambda: somebody_waits_for_a_lock() or not keeper.is_alive(), what="the keeper at the batch")
+    keeper.join(timeout=20)
+    assert not keeper.is_alive()
+    assert Batch.objects.get().finished_at is None
+
+
+def somebody_waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+        return bool(cursor.fetchone()[0])
