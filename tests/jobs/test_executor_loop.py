@@ -84,6 +84,10 @@ def declare_quick_handlers() -> None:
     def leave_in_a_thread(job: RunningJob[Number]) -> Done:
         raise KeyboardInterrupt
 
+    @handler(kind="test.unstorable", service="test", payload=Number)
+    async def confuse(job: RunningJob[Number]) -> Done:
+        raise type("E" * 300, (Exception,), {})  # longer than its column
+
     @handler(kind="test.bug", service="test", payload=Number)
     def bug(job: RunningJob[Number]) -> Done:
         raise LookupError("no such thing")
@@ -278,6 +282,17 @@ def test_submitted_jobs_are_carried_out_and_written_down(stage):
     assert Job.objects.get(pk=thread.pk).result == {"n": 0}
     assert Job.objects.get(pk=gone.pk).last_error_code == "unknown_kind"
     assert not ExecutorRow.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_outcome_that_cannot_be_stored_fails_alone(stage):
+    jobs = make_jobs(10, kind="test.double", payload='{"n": 21}')
+    odd = make_job(kind="test.unstorable", payload="{}")
+    with executing(slots=20):
+        wait_for(lambda: not Job.objects.unfinished().exists(), what="the end of the work")
+    assert set(Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("status", flat=True)) == {"completed"}
+    assert DeadLetter.objects.get().job_id == odd.pk
+    assert DeadLetter.objects.get().error_code == "result_not_stored"
 
 
 @pytest.mark.django_db(transaction=True)

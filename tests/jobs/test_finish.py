@@ -15,7 +15,7 @@ from django.db.models import F
 
 from jobs.backoff import Policy
 from jobs.classify import REMEDIES, Failure
-from jobs.models import DeadLetter, Job, JobEvent, RetryPolicy, ServiceBreaker
+from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, ServiceBreaker
 from jobs.services.breaker import THRESHOLD, tend_breakers
 from jobs.services.claim import ClaimedJob, claim_jobs, promote_due
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes, retry_policies
@@ -295,3 +295,15 @@ def test_a_service_that_answers_now_and_then_keeps_its_breaker_closed():
         record_outcomes([Succeeded(started(), SERVICE, None, 1.0)], policies={})
     assert not ServiceBreaker.objects.filter(opened_at__isnull=False).exists()
     assert Job.objects.filter(retry_count=1).count() == THRESHOLD
+
+
+@pytest.mark.parametrize("probes", [0, 5000])
+def test_a_probe_passes_over_paused_projects_and_survives_an_outage_of_days(probes):
+    paused, other = make_job(project="paused"), make_job(project="other")
+    ServiceBreaker.objects.create(
+        service=SERVICE, failures=THRESHOLD, opened_at=Now(), next_probe_at=Now(), probes=probes
+    )
+    PauseSwitch.objects.create(scope="project", key="paused", paused_by="user:1")
+    tend_breakers()
+    assert dict(Job.objects.values_list("pk", "status")) == {paused.pk: "rate_limited", other.pk: "queued"}
+    assert ServiceBreaker.objects.get().probe_job_id == other.pk
