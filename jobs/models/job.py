@@ -17,6 +17,14 @@ from .policies import RetryPolicy
 
 WHOLE_PROJECT = uuid.UUID(int=0)  # the `batch_id` under which JobCount keeps a project's total
 
+# What a lane may release now. Its claims repeat these conditions word by word, or the index would not serve them.
+IN_LANE = models.Q(
+    models.Q(status="rate_limited") | models.Q(status="queued", scheduled_at=None),
+    lane__isnull=False,
+    held=False,
+    crash_count__lt=2,
+)
+
 
 def new_id() -> uuid.UUID:
     """A UUIDv7: unique without asking the database, and ordered by time, so new rows share index pages."""
@@ -67,6 +75,16 @@ class Job(models.Model):
     model = models.CharField(max_length=100, null=True, blank=True)  # null: the service has no models
     call_type = models.CharField(max_length=5, choices=CallType.choices)
     cost = models.PositiveIntegerField(default=1, db_default=1)
+    known_cost = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The part of the cost that is no guess, such as input tokens. Null: all of it."
+    )
+    credential = models.CharField(max_length=100, null=True, blank=True)  # null: the call shows none
+    lane = models.CharField(
+        max_length=500, null=True, help_text="See jobs/lanes.py. Null: its service has no limits and users no turns."
+    )
+    coalesce_key = models.CharField(
+        max_length=500, null=True, help_text="Waiting jobs of one key leave as one call. Null: it leaves alone."
+    )
     priority = models.CharField(max_length=10, choices=Priority.choices, default=Priority.NORMAL)
     status = models.CharField(max_length=12, choices=JobState.choices, default=JobState.QUEUED)
     held = models.BooleanField(default=False, db_default=False)
@@ -114,7 +132,17 @@ class Job(models.Model):
             models.Index(
                 fields=["project", "priority", "eligible_since", "id"],
                 name="jobs_job_ready_idx",
-                condition=models.Q(status="queued", scheduled_at=None, held=False, crash_count__lt=2),
+                condition=models.Q(status="queued", scheduled_at=None, held=False, crash_count__lt=2, lane=None),
+            ),
+            models.Index(
+                fields=["lane", "priority", "eligible_since", "id"],
+                name="jobs_job_in_lane_idx",
+                condition=IN_LANE,
+            ),
+            models.Index(
+                fields=["coalesce_key", "eligible_since", "id"],
+                name="jobs_job_coalesce_idx",
+                condition=models.Q(coalesce_key__isnull=False) & IN_LANE,
             ),
             models.Index(
                 fields=["eligible_since", "id"],
@@ -134,7 +162,9 @@ class Job(models.Model):
             models.Index(
                 fields=["scheduled_at"],
                 name="jobs_job_due_idx",
-                condition=models.Q(status__in=["queued", "rate_limited", "retried"], scheduled_at__isnull=False),
+                # A parked job's time is a forecast: its lane releases it, not the time.
+                condition=models.Q(status__in=["queued", "rate_limited", "retried"], scheduled_at__isnull=False)
+                & (~models.Q(status="rate_limited") | models.Q(lane=None)),
             ),
             models.Index(
                 fields=["lease_expires_at"],

@@ -10,6 +10,7 @@ class Channel(StrEnum):
 
     READY = "queueops_ready"  # a job may be claimable
     CANCEL = "queueops_cancel"  # a running job was cancelled or reset
+    LIMITS = "queueops_limits"  # a limit was changed
 
 
 def notify(channel: Channel) -> None:

@@ -99,3 +99,33 @@ class ProducerKey(models.Model):
         secret = KEY_PREFIX + secrets.token_urlsafe(32)
         key = cls.objects.create(project=project, prefix=secret[:KEY_PREFIX_LENGTH], digest=digest_of(secret), **fields)
         return key, secret
+
+
+class Credential(models.Model):
+    """
+    What a handler shows to a provider, encrypted at rest, and whom the provider then counts the call against.
+
+    Two projects that use one credential share its quotas, because its principals name the counters.
+    """
+
+    name = models.SlugField(max_length=100, unique=True, help_text="How payloads name it.")
+    service = models.CharField(max_length=64, help_text="The external API it opens: google-sheets, gemini.")
+    projects = models.ManyToManyField(Project, blank=True, help_text="Who may use it. Empty: nobody.")
+    quota_project = models.CharField(
+        max_length=100, blank=True, help_text="The provider's project that pays. Empty: the job's own project."
+    )
+    quota_user = models.CharField(
+        max_length=100, blank=True, help_text="The provider's user, such as a service account. Empty: the job's user."
+    )
+    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/credentials.py
+    base_url = models.URLField(
+        blank=True, help_text="Another address than the service's public one, such as a gateway or the sandbox."
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    rotated_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,85 @@
+"""What was granted: estimates that wait for their truth, and the tallies behind screens and simulations."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class Charge(models.Model):
+    """
+    What one running call holds and still has to settle: estimated tokens, places in flight.
+
+    Deleting the row is what makes settling happen once. `entries`: [counter id, units charged, of which known,
+    booked_at] each, where units are the limit's and `booked_at` is seconds since 1970.
+    """
+
+    holder = models.CharField(
+        primary_key=True, max_length=300, help_text="`job:<id>:<token>` or `api:<project>:<key>`."
+    )
+    entries = models.JSONField()
+    granted_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField(help_text="Reclaimed after this: its holder has crashed.")
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["expires_at"], name="charge_expires_idx")]
+
+    def __str__(self) -> str:
+        return self.holder
+
+
+class CallTally(models.Model):
+    """
+    Calls granted in one decision to one lane and kind, append-only, kept for a day.
+
+    The source of "who used it" and of simulations: `at` less `waited_seconds / calls` is when they asked.
+    """
+
+    at = models.DateTimeField(db_default=Now())
+    service = models.CharField(max_length=64)
+    call_type = models.CharField(max_length=5)
+    model = models.CharField(max_length=100, default="")
+    project = models.CharField(max_length=100, default="", help_text="As the provider sees it.")
+    user = models.CharField(max_length=100, default="", help_text="As the provider sees it.")
+    kind = models.CharField(max_length=100, default="")
+    calls = models.PositiveIntegerField()
+    tokens = models.FloatField(help_text="The sum of the calls' costs.")
+    waited_seconds = models.FloatField(default=0, help_text="Summed over the calls, from wanting to go to going.")
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["service", "at"], name="call_tally_service_idx")]
+        verbose_name_plural = "call tallies"
+
+    def __str__(self) -> str:
+        return f"{self.service} {self.at}"
+
+
+class CostEstimate(models.Model):
+    """What calls of one kind and model really cost lately, beyond what was known before the call."""
+
+    id = models.CharField(primary_key=True, max_length=250, help_text="`<kind>|<model>`")
+    samples = models.JSONField(default=list, help_text="The last actual costs of the unknown part, oldest first.")
+    p90 = models.FloatField(default=0, db_default=0)
+    updated_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class DecideAnswer(models.Model):
+    """The answer to one idempotency key of POST /api/v1/ratelimits/decide, kept for a day."""
+
+    pk = models.CompositePrimaryKey("project_id", "idempotency_key")
+    project_id = models.CharField(max_length=63)
+    idempotency_key = models.CharField(max_length=200)
+    digest = models.CharField(max_length=64, help_text="SHA-256 of what was asked.")
+    answer = models.JSONField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["created_at"], name="decide_answer_age_idx")]
+
+    def __str__(self) -> str:
+        return f"{self.project_id} {self.idempotency_key}"
