@@ -1,0 +1,38 @@
+"""What a call is taken to cost before anybody knows: arithmetic only, costs in a limit's unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+# One guess must leave room for the neighbours it is made beside.
+LARGEST_GUESS = 0.5
+
+
+def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
+    """
+    Return the cost to reserve: a guess adds only up to half the capacity, what is known is never cut.
+
+    The answer lies between the known cost and `cost`. A known cost above the capacity stays above it,
+    so that the call is rejected rather than let through too small.
+
+    Args:
+        cost: Known and guessed together.
+        known_cost: The part that is no guess; None: all of it.
+        capacity: Of the limit the call is held against.
+    """
+    if known_cost is None:
+        return cost
+    return max(known_cost, min(cost, capacity * LARGEST_GUESS))
+
+
+def p90(samples: Sequence[float]) -> float:
+    """
+    Return the smallest sample that at least 90 % of them do not exceed (nearest rank).
+
+    Raises:
+        ValueError: No samples.
+    """
+    if not samples:
+        raise ValueError("the p90 of no samples")
+    return sorted(samples)[math.ceil(len(samples) * 9 / 10) - 1]
