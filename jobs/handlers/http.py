@@ -12,10 +12,10 @@ from jobs.handlers.answers import json_of, secrets_in, storable, text_of
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.http_payload import HttpRequest, outbound_policy
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
-from jobs.handlers.retry_after import parse_retry_after
 from jobs.states import CallType
 from queueops.core.outbound import OutboundClient, OutboundFailed, OutboundResponse
 from queueops.core.outbound_policy import OutboundRefused
+from queueops.core.retry_after import parse_retry_after
 
 EXCERPT_CHARACTERS = 500
 

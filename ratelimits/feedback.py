@@ -1,0 +1,272 @@
+"""
+Reading a provider's refusal: which of its quotas was exceeded, and when to come back.
+
+A provider, or whoever answers in its place, may send anything. Nothing here raises, and every result is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from queueops.core.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
+from ratelimits.quota_names import CallKind, CountedUnit, QuotaName, Scope, read_quota_name
+
+MAX_BODY_BYTES = 1_000_000
+MAX_VIOLATIONS = 20
+MAX_NAME = 200
+MAX_CAP = 1e12
+
+_TOO_MANY_REQUESTS = 429
+_LONGEST_MINUTE_RESET = 60.0
+
+_GOOGLE_DURATION = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,9})?s")
+_NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
+_SPAN = re.compile(
+    r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m(?!s))?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s))?"
+)
+_GOOGLE_MESSAGE = re.compile(r"quota metric '([^']{1,200})'(?: and limit '([^']{1,200})')?")
+_GOOGLE_RETRY = re.compile(r"Please retry in ([0-9]{1,30}(?:\.[0-9]{1,9})?s)")
+_OPENAI_LIMIT = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:]{0,40}):(?: Limit:? ([0-9]{1,30}))?")
+_OPENAI_RETRY = re.compile(r"Please try again in ([0-9dhms.]{1,40}[smhd])")
+_OPENAI_CREDIT_GONE = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_UNITS: tuple[CountedUnit, ...] = ("requests", "tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """
+    One quota that had no room; empty: the provider does not say.
+
+    Attributes:
+        name: As the provider calls it.
+        stated_cap: Its size in `unit` a minute or, with `per_day`, a day; None where the size or its period is not
+            stated.
+    """
+
+    name: str = ""
+    scope: Scope = ""
+    unit: CountedUnit = ""
+    call_type: CallKind = ""
+    per_day: bool = False
+    model: str = ""
+    stated_cap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PushBack:
+    """
+    A refusal because of a quota.
+
+    Attributes:
+        violations: Empty where nobody knows which quota it was.
+        retry_after: Seconds, at most a day; short even where a day's quota is gone.
+    """
+
+    violations: tuple[Violation, ...] = ()
+    retry_after: float | None = None
+
+
+def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
+    """
+    Read a refusal of a Google API: Sheets, Gemini, others with the same envelope.
+
+    Returns:
+        None unless the status is 429: the words RESOURCE_EXHAUSTED also come with a 402, which no wait mends.
+    """
+    if status != _TOO_MANY_REQUESTS:
+        return None
+    error = _error_of(body)
+    message = _text(error.get("message"), most=10_000)
+    details = [detail for detail in _items(error.get("details")) if isinstance(detail, dict)]
+    found = list(dict.fromkeys(_google_violations(details, message)))[:MAX_VIOLATIONS]
+    hints = (_google_duration(detail.get("retryDelay")) for detail in details)
+    in_message = _GOOGLE_RETRY.search(message)
+    retry_after = (
+        _retry_after(headers)
+        or next((hint for hint in hints if hint is not None), None)
+        or (_google_duration(in_message[1]) if in_message else None)
+    )
+    return PushBack(tuple(found), retry_after)
+
+
+def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
+    """
+    Read a refusal of an OpenAI-compatible server from its message and its `x-ratelimit-*` headers.
+
+    The headers are believed where they make sense together: a limit above zero, no more left than that, a reset that
+    is a time. A header's limit states no period, so it is a cap only where all of it is back within a minute.
+
+    Returns:
+        None unless the status is 429, and for a 429 that says the credit is gone.
+    """
+    if status != _TOO_MANY_REQUESTS:
+        return None
+    error = _error_of(body)
+    if {_text(error.get("code")), _text(error.get("type"))} & _OPENAI_CREDIT_GONE:
+        return None
+    message = _text(error.get("message"), most=10_000)
+    gauges = {unit: gauge for unit in _UNITS if (gauge := _gauge(headers, unit)) is not None}
+    violation = _openai_violation(error, message, gauges)
+    in_message = _OPENAI_RETRY.search(message)
+    gauge = gauges.get(violation.unit) if violation else None
+    retry_after = (
+        _retry_after(headers)
+        or (_span(in_message[1]) if in_message else None)
+        or (gauge.reset_seconds if gauge else None)
+    )
+    return PushBack((violation,) if violation else (), retry_after)
+
+
+def _google_violations(details: list[dict[str, Any]], message: str) -> Iterator[Violation]:
+    said = _GOOGLE_MESSAGE.search(message)
+    metric, limit = (said[1], said[2] or "") if said else ("", "")
+    named = False
+    for detail in details:
+        for entry in _items(detail.get("violations"))[:MAX_VIOLATIONS]:
+            if isinstance(entry, dict) and (entry.get("quotaId") or entry.get("quotaMetric")):
+                named = True
+                dimensions = entry.get("quotaDimensions")
+                model = dimensions.get("model") if isinstance(dimensions, dict) else None
+                quota = (entry.get("quotaId"), entry.get("quotaMetric"))
+                yield _violation(quota, model=model, cap=entry.get("quotaValue"))
+        metadata = detail.get("metadata")
+        if isinstance(metadata, dict) and any(map(metadata.get, ("quota_limit", "quota_metric", "quota_unit"))):
+            named = True
+            sources = (
+                metadata.get("quota_limit"),
+                limit,
+                metadata.get("quota_metric"),
+                metric,
+                metadata.get("quota_unit"),
+            )
+            yield _violation(sources, model=None, cap=metadata.get("quota_limit_value"))
+    if said and not named:
+        yield _violation((limit, metric), model=None, cap=None)
+
+
+def _violation(sources: tuple[Any, ...], *, model: Any, cap: Any) -> Violation:
+    """Put together what all names of one quota say; the first that is a text is its name."""
+    names = [text for source in sources if (text := _text(source))]
+    read = QuotaName()
+    for name in names:
+        read = read.or_else(read_quota_name(name))
+    return Violation(
+        name=names[0] if names else "",
+        scope=read.scope,
+        unit=read.unit,
+        call_type=read.call_type,
+        per_day=read.period == "day",
+        model=_text(model),
+        stated_cap=_cap(cap) if read.period in {"minute", "day"} else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Gauge:
+    limit: float
+    remaining: float
+    reset_seconds: float | None
+
+
+def _openai_violation(error: dict[str, Any], message: str, gauges: Mapping[CountedUnit, _Gauge]) -> Violation | None:
+    said = _OPENAI_LIMIT.search(message)
+    kind = error.get("type")
+    spent: list[CountedUnit] = [unit for unit, gauge in gauges.items() if not gauge.remaining]
+    read = read_quota_name(said[1]) if said else QuotaName()
+    unit: CountedUnit = read.unit or ("tokens" if kind == "tokens" else "requests" if kind == "requests" else "")
+    if not unit and len(spent) == 1:
+        unit = spent[0]
+    if not unit:
+        return None
+    cap = _cap(said[2]) if said else None
+    gauge = gauges.get(unit)
+    if not said and gauge and gauge.reset_seconds is not None and gauge.reset_seconds <= _LONGEST_MINUTE_RESET:
+        cap = gauge.limit
+    name = _text(said[1]).strip() if said else unit
+    return Violation(name=name, scope="project", unit=unit, per_day=read.period == "day", stated_cap=cap)
+
+
+def _gauge(headers: Mapping[str, str], unit: str) -> _Gauge | None:
+    limit = _cap(_header(headers, f"x-ratelimit-limit-{unit}"))
+    remaining = _header(headers, f"x-ratelimit-remaining-{unit}").strip()
+    if limit is None or not _NUMBER.fullmatch(remaining) or float(remaining) > limit:
+        return None
+    return _Gauge(limit, float(remaining), _span(_header(headers, f"x-ratelimit-reset-{unit}")))
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    exact = _header(headers, "retry-after-ms").strip()
+    if _NUMBER.fullmatch(exact) and float(exact) > 0:
+        return min(float(exact) / 1000, MAX_RETRY_AFTER_SECONDS)
+    return parse_retry_after(_header(headers, "retry-after"), date=_header(headers, "date"))
+
+
+def _header(headers: Mapping[str, str], name: str) -> str:
+    for key, value in headers.items():
+        if key.lower() == name:
+            return value[:MAX_NAME]
+    return ""
+
+
+def _error_of(body: bytes) -> dict[str, Any]:
+    """
+    Return the body's error object, empty for what is none.
+
+    A stream's body is an array of envelopes; some servers put the error's fields at the top.
+    """
+    if len(body) > MAX_BODY_BYTES:
+        return {}
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    for envelope in _items(parsed) or [parsed]:
+        if isinstance(envelope, dict):
+            error = envelope.get("error", envelope)
+            return dict(error) if isinstance(error, dict) else {"message": error}
+    return {}
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any, *, most: int = MAX_NAME) -> str:
+    """Return a text that can be stored: bounded, without NUL and halves of surrogate pairs."""
+    if not isinstance(value, str):
+        return ""
+    return value[:most].replace("\0", "").encode(errors="replace").decode()
+
+
+def _cap(value: Any) -> float | None:
+    """Return a stated cap. Zero and -1 are what servers send that do not know theirs."""
+    text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    if len(text) > MAX_NAME or not _NUMBER.fullmatch(text):
+        return None
+    cap = float(text)
+    return cap if 0 < cap <= MAX_CAP else None
+
+
+def _google_duration(value: Any) -> float | None:
+    if not isinstance(value, str) or not _GOOGLE_DURATION.fullmatch(value):
+        return None
+    return _bounded(float(value[:-1]))
+
+
+def _span(value: str) -> float | None:
+    """Return the seconds of `1s`, `6m0s`, `12ms`, `1h0m0.5s`; None for anything else and for zero."""
+    match = _SPAN.fullmatch(value.strip())
+    if match is None:
+        return None
+    days, hours, minutes, last, last_unit = match.groups()
+    total = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60
+    return _bounded(total + float(last or 0) / (1000 if last_unit == "ms" else 1))
+
+
+def _bounded(seconds: float) -> float | None:
+    return min(seconds, MAX_RETRY_AFTER_SECONDS) if math.isfinite(seconds) and seconds > 0 else None
