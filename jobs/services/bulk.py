@@ -20,6 +20,7 @@ from jobs.handlers.registry import find_handler
 from jobs.models import Batch, BulkOperation
 from jobs.states import Priority
 from queueops.core.errors import QueueOpsError
+from queueops.core.reasons import clean_reason, required_reason
 
 from . import audit
 from .bulk_actions import ACTIONS, BulkAction
@@ -27,7 +28,6 @@ from .dead_letter_filter import DeadLetterFilter, parse_filter
 from .dead_letters import checked_spread
 from .errors import UnknownBatch, UnknownBulkOperation
 from .prepare import JobSpec, prepare_job
-from .results import clean_reason, required_reason
 
 BULK_CHUNK = 500
 STALLED_AFTER = timedelta(minutes=10)  # beyond the longest a task queue keeps a chunk waiting in good health

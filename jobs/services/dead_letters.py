@@ -14,12 +14,13 @@ from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, DeadLetter, Resolution, new_id
 from jobs.states import Priority
 from queueops.core.notify import Channel, notify
+from queueops.core.reasons import clean_reason, required_reason
 from queueops.core.sql import run_sql
 
 from . import audit
 from .errors import InvalidDelay
 from .prepare import MAX_DELAY_SECONDS, JobSpec, PreparedJob, prepare_job
-from .results import BulkResult, RequeueResult, clean_reason, distinct_ids, required_reason
+from .results import BulkResult, RequeueResult, distinct_ids
 from .submit import insert_prepared
 
 SLICE = 100  # dead letters in memory at once, as a payload may have megabytes

@@ -5,16 +5,6 @@ from __future__ import annotations
 from queueops.core.errors import QueueOpsError
 
 
-class ReasonRequired(QueueOpsError):
-    """Say why: what this ends cannot be taken back."""
-
-    code = "reason_required"
-    status = 422
-
-    def __init__(self) -> None:
-        super().__init__(fields={"reason": ["may not be empty"]})
-
-
 class InvalidDelay(QueueOpsError):
     """The delay is negative or too long."""
 

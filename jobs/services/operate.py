@@ -19,12 +19,13 @@ from jobs.models import Job
 from jobs.states import Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
+from queueops.core.reasons import clean_reason, required_reason
 from queueops.core.sql import run_sql
 
 from . import audit
 from .errors import InvalidDelay
 from .prepare import MAX_DELAY_SECONDS
-from .results import BulkResult, clean_reason, distinct_ids, required_reason
+from .results import BulkResult, distinct_ids
 
 
 @transaction.atomic

@@ -17,12 +17,12 @@ from django.db import transaction
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, PauseSwitch
 from queueops.core.notify import Channel, notify
+from queueops.core.reasons import clean_reason
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import Project
 
 from . import audit
 from .errors import UnknownPauseTarget
-from .results import clean_reason
 
 HOLD_CHUNK = 5000  # rows of one statement: its locks last some tens of milliseconds
 NO_ID = UUID(int=0)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from .errors import ReasonRequired
 from .submit import TooManyJobs
 
 MAX_BULK_JOBS = 10_000  # ids of one call: one transaction locks them all until it ends
@@ -57,21 +56,3 @@ def distinct_ids(ids: Iterable[UUID]) -> list[UUID]:
             limit=MAX_BULK_JOBS,
         )
     return distinct
-
-
-def clean_reason(reason: str | None) -> str:
-    """The reason as PostgreSQL can store it: its text holds no NUL."""
-    return (reason or "").replace("\0", "").strip()
-
-
-def required_reason(reason: str | None) -> str:
-    """
-    The reason, for what cannot be taken back.
-
-    Raises:
-        ReasonRequired: It is empty.
-    """
-    cleaned = clean_reason(reason)
-    if not cleaned:
-        raise ReasonRequired
-    return cleaned

@@ -122,10 +122,15 @@ class TokenMeter:
 
 
 def safe_bucket(
-    quota_per_minute: float, *, largest_cost: float = 1, slack_seconds: float = 0, ceiling: float | None = None
+    quota: float,
+    *,
+    window_seconds: float = 60,
+    largest_cost: float = 1,
+    slack_seconds: float = 0,
+    ceiling: float | None = None,
 ) -> TokenBucket:
     """
-    Return a bucket that keeps a provider's quota in every minute: capacity + 60 * rate <= quota.
+    Return a bucket that keeps a provider's quota in every window: capacity + window * rate <= quota.
 
     300 a minute gives 9 + 4.85/s. Calls that leave in `60 + d` seconds may arrive in 60; whole calls
     forgive a `d` below 1/rate (0.2 s here), a quota of thousands a minute wants `slack_seconds`.
@@ -137,11 +142,13 @@ def safe_bucket(
     Raises:
         ValueError: Nothing would be left for the rate; such a limit takes a sliding window.
     """
-    require_amount("quota_per_minute", quota_per_minute)
-    capacity = max(math.floor(quota_per_minute * BURST_SHARE), largest_cost)
-    if capacity >= quota_per_minute:
-        raise ValueError(f"a quota of {quota_per_minute:g} a minute has no room for a burst of {capacity:g} and a rate")
-    exact = (Fraction(quota_per_minute) - Fraction(capacity)) / (60 + Fraction(slack_seconds))
+    require_amount("quota", quota)
+    capacity = max(math.floor(quota * BURST_SHARE), largest_cost)
+    if capacity >= quota:
+        raise ValueError(
+            f"a quota of {quota:g} in {window_seconds:g} s has no room for a burst of {capacity:g} and a rate"
+        )
+    exact = (Fraction(quota) - Fraction(capacity)) / (Fraction(window_seconds) + Fraction(slack_seconds))
     rate = float(exact)
     while Fraction(rate) > exact:
         rate = math.nextafter(rate, 0)

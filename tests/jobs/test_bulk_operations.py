@@ -19,13 +19,13 @@ from jobs.services.dead_letters import requeue_dead_letters
 from jobs.services.errors import (
     InvalidDelay,
     InvalidFilter,
-    ReasonRequired,
     UnknownBatch,
     UnknownBulkOperation,
 )
 from jobs.services.prepare import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
+from queueops.core.reasons import ReasonRequired
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs
 from tests.support.processes import database_url, started, wait_for
 

@@ -14,11 +14,12 @@ from django.db.models.functions import Now
 from jobs.handlers.registry import find_handler
 from jobs.models import AuditEntry, Batch, DeadLetter, Job, JobEvent
 from jobs.services import dead_letters
-from jobs.services.errors import InvalidDelay, ReasonRequired
+from jobs.services.errors import InvalidDelay
 from jobs.services.prepare import InvalidJob
 from jobs.services.snapshots import batch_counts, project_counts
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
+from queueops.core.reasons import ReasonRequired
 from tests.factories import PAYLOAD, make_batch, make_dead_letter, make_dead_letters, make_jobs
 
 ACTOR = "user:7"

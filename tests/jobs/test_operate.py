@@ -13,12 +13,13 @@ from django.db import connection, connections, transaction
 
 from jobs.models import AuditEntry, Job, JobEvent, new_id
 from jobs.services import operate
-from jobs.services.errors import InvalidDelay, ReasonRequired
+from jobs.services.errors import InvalidDelay
 from jobs.services.results import MAX_BULK_JOBS
 from jobs.services.snapshots import project_counts
 from jobs.services.submit import TooManyJobs
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
+from queueops.core.reasons import ReasonRequired
 from tests.factories import make_job, make_jobs, move_along
 
 ACTOR = "user:7"

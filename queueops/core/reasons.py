@@ -1,0 +1,33 @@
+"""Why somebody did something, as the audit trail keeps it."""
+
+from __future__ import annotations
+
+from queueops.core.errors import QueueOpsError
+
+
+class ReasonRequired(QueueOpsError):
+    """Say why: what this ends cannot be taken back."""
+
+    code = "reason_required"
+    status = 422
+
+    def __init__(self) -> None:
+        super().__init__(fields={"reason": ["may not be empty"]})
+
+
+def clean_reason(reason: str | None) -> str:
+    """The reason as PostgreSQL can store it: its text holds no NUL."""
+    return (reason or "").replace("\0", "").strip()
+
+
+def required_reason(reason: str | None) -> str:
+    """
+    The reason, for what cannot be taken back.
+
+    Raises:
+        ReasonRequired: It is empty.
+    """
+    cleaned = clean_reason(reason)
+    if not cleaned:
+        raise ReasonRequired
+    return cleaned
