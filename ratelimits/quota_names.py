@@ -10,7 +10,7 @@ CountedUnit = Literal["requests", "tokens", ""]
 CallKind = Literal["read", "write", ""]
 Period = Literal["minute", "day", "other", ""]
 
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
 _NOT_A_WORD = re.compile(r"[^a-z0-9{}]+")
 _DAY_WORDS = ("per day", "daily", "1 d ", "1 day ", " rpd ", " tpd ")
 _MINUTE_WORDS = ("per minute", "per min ", "1 min ", " rpm ", " tpm ")

@@ -1,0 +1,431 @@
+"""Reading refusals: recorded forms, the sandbox's over real HTTP, and whatever else may come."""
+
+import json
+import re
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queueops.core.retry_after import MAX_RETRY_AFTER_SECONDS
+from ratelimits.feedback import MAX_CAP, MAX_NAME, MAX_VIOLATIONS, PushBack, Violation, parse_google, parse_openai
+from ratelimits.quota_names import QuotaName, read_quota_name
+from tests.sandbox.providers import SheetsClient, complete, generate
+
+LONG = {"window_seconds": 3600, "window_mode": "sliding"}
+SHEETS_MESSAGE = (
+    "Quota exceeded for quota metric 'Write requests' and limit 'Write requests per minute per user' of service "
+    "'sheets.googleapis.com' for consumer 'project_number:7'."
+)
+
+
+def google_body(message="", *details):
+    error = {"code": 429, "message": message, "status": "RESOURCE_EXHAUSTED"}
+    return json.dumps({"error": {**error, "details": list(details)} if details else error}).encode()
+
+
+def error_info(**metadata):
+    return {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "RATE_LIMIT_EXCEEDED", "metadata": metadata}
+
+
+def quota_failure(*violations):
+    return {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": list(violations)}
+
+
+def retry_info(delay):
+    return {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
+
+
+def google(body, **headers):
+    found = parse_google(429, headers, body)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("WriteRequestsPerMinutePerUser", QuotaName("user", "requests", "write", "minute")),
+        ("ReadRequestsPerMinutePerProject", QuotaName("project", "requests", "read", "minute")),
+        ("Write requests per minute", QuotaName("project", "requests", "write", "minute")),
+        ("Read requests per minute per user", QuotaName("user", "requests", "read", "minute")),
+        ("sheets.googleapis.com/write_requests", QuotaName("", "requests", "write", "")),
+        ("1/min/{project}/{user}", QuotaName("project_user", "", "", "minute")),
+        ("1/d/{project}", QuotaName("project", "", "", "day")),
+        ("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "minute")),
+        ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "day")),
+        ("GenerateContentInputTokensPerModelPerMinute-FreeTier", QuotaName("project", "tokens", "", "minute")),
+        ("GenerateContentPaidTierInputTokensPerModelPerMinute", QuotaName("project", "tokens", "", "minute")),
+        ("generate_content_free_tier_input_token_count", QuotaName("", "tokens", "", "")),
+        ("tokens per min (TPM)", QuotaName("project", "tokens", "", "minute")),
+        ("requests per day (RPD)", QuotaName("project", "requests", "", "day")),
+        ("RequestsPer100SecondsPerUser", QuotaName("user", "requests", "", "other")),
+        ("rewrites of spreadsheets", QuotaName()),
+        ("", QuotaName()),
+    ],
+)
+def test_a_quotas_name_says_whom_and_what_it_counts(name, read):
+    assert read_quota_name(name) == read
+
+
+FULL = {
+    "quota_metric": "sheets.googleapis.com/write_requests",
+    "quota_limit": "WriteRequestsPerMinutePerUser",
+    "quota_limit_value": "60",
+    "quota_unit": "1/min/{project}/{user}",
+}
+OF_A_USER = {"scope": "user", "unit": "requests", "call_type": "write"}
+
+
+@pytest.mark.parametrize(
+    ("message", "metadata", "violation"),
+    [
+        (SHEETS_MESSAGE, FULL, Violation("WriteRequestsPerMinutePerUser", stated_cap=60, **OF_A_USER)),
+        ("", FULL, Violation("WriteRequestsPerMinutePerUser", stated_cap=60, **OF_A_USER)),
+        (SHEETS_MESSAGE, {}, Violation("Write requests per minute per user", **OF_A_USER)),
+        (
+            SHEETS_MESSAGE,
+            {"quota_metric": FULL["quota_metric"], "quota_limit_value": "60"},
+            Violation("Write requests per minute per user", stated_cap=60, **OF_A_USER),
+        ),
+        (
+            "",
+            {"quota_metric": FULL["quota_metric"], "quota_unit": FULL["quota_unit"], "quota_limit_value": 60},
+            Violation(FULL["quota_metric"], "project_user", "requests", "write", stated_cap=60),
+        ),
+        (
+            "",  # of which period the 60 are is not said
+            {"quota_metric": FULL["quota_metric"], "quota_limit_value": "60"},
+            Violation(FULL["quota_metric"], "", "requests", "write"),
+        ),
+        (
+            "",
+            {"quota_limit": "ReadRequestsPer100SecondsPerUser", "quota_limit_value": "100"},
+            Violation("ReadRequestsPer100SecondsPerUser", "user", "requests", "read"),
+        ),
+    ],
+)
+def test_error_info_may_lack_any_key(message, metadata, violation):
+    details = [error_info(**metadata)] if metadata else []
+    assert google(google_body(message, *details)) == PushBack((violation,))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html><title>429 Too Many Requests</title></html>",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"error": "slow down"}',
+        b'{"error": {"message": "Resource has been exhausted (e.g. check quota)."}}',
+        b'{"error": {"details": [{"metadata": {"service": "sheets.googleapis.com"}}, 7, null]}}',
+        b"[" * 100_000,
+        b"\xff\xfe",
+        b'{"error": {"message": "' + b"x" * 1_000_000 + b'"}}',
+    ],
+)
+def test_a_refusal_that_names_no_quota_is_one_still(body):
+    assert google(body) == PushBack()
+
+
+def test_retry_after_is_read_beside_any_body():
+    assert google(b"<html>", **{"Retry-After": "30"}).retry_after == 30
+    assert google(b"<html>", **{"retry-after": "soon"}).retry_after is None
+    now = formatdate(1_000_000_000, usegmt=True)
+    then = formatdate(1_000_000_090, usegmt=True)
+    assert google(b"", **{"RETRY-AFTER": then, "Date": now}).retry_after == 90
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"),
+    [
+        ("26s", 26),
+        ("45.837906927s", 45.837906927),
+        ("0.5s", 0.5),
+        ("0s", None),
+        ("-5s", None),
+        ("26", None),
+        ("26.s", None),
+        ("1.0000000001s", None),
+        (26, None),
+        (None, None),
+        ({"seconds": 26}, None),
+        ("1000000000s", MAX_RETRY_AFTER_SECONDS),
+        ("999999999999999999999s", MAX_RETRY_AFTER_SECONDS),
+        ("9" * 400 + "s", None),
+    ],
+)
+def test_a_retry_delay_is_a_string_of_seconds_and_bounded(delay, seconds):
+    assert google(google_body("", retry_info(delay))).retry_after == seconds
+
+
+PER_MINUTE = "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"
+PER_DAY = "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
+TOKENS = "GenerateContentInputTokensPerModelPerMinute-FreeTier"
+
+
+def entry(quota_id, **fields):
+    dimensions = {"location": "global", "model": "gemini-2.5-flash"}
+    return {"quotaMetric": "g/generate_content", "quotaId": quota_id, "quotaDimensions": dimensions, **fields}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_violations_that_share_a_short_delay_are_told_apart(backwards):
+    details = [
+        {"@type": "type.googleapis.com/google.rpc.Help", "links": [{"url": "https://x/"}]},
+        quota_failure(entry(TOKENS), entry(PER_DAY, quotaValue="50"), entry(PER_MINUTE, quotaValue="15")),
+        retry_info("7.5s"),
+    ]
+    found = google(google_body("You exceeded your current quota.", *(reversed(details) if backwards else details)))
+    assert found.retry_after == 7.5
+    assert [(one.name, one.unit, one.per_day, one.stated_cap, one.model) for one in found.violations] == [
+        (TOKENS, "tokens", False, None, "gemini-2.5-flash"),
+        (PER_DAY, "requests", True, 50, "gemini-2.5-flash"),
+        (PER_MINUTE, "requests", False, 15, "gemini-2.5-flash"),
+    ]
+
+
+def test_a_streams_refusal_is_an_array():
+    body = b"[" + google_body("", quota_failure(entry(PER_DAY)), retry_info("3s")) + b"]"
+    assert google(body) == google(body[1:-1])
+    assert google(body).violations[0].per_day
+
+
+def test_the_delay_may_stand_in_the_message_alone():
+    assert google(google_body("Quota exceeded.\nPlease retry in 12.25s.")).retry_after == 12.25
+
+
+def test_one_quota_named_twice_is_one_violation():
+    assert len(google(google_body("", quota_failure(*[entry(PER_DAY)] * 3))).violations) == 1
+
+
+@pytest.mark.parametrize("value", ["-1", "0", -1, 0, "", "many", True, None, [], "1e3", "9" * 29, 10**13, "NaN"])
+def test_a_cap_that_makes_no_sense_is_none(value):
+    info = error_info(**{**FULL, "quota_limit_value": value})
+    assert google(google_body("", info)).violations[0].stated_cap is None
+
+
+@pytest.mark.parametrize("status", [200, 400, 402, 403, 500, 503])
+def test_only_a_429_is_a_push_back(status):
+    body = google_body(SHEETS_MESSAGE, error_info(**FULL))
+    assert parse_google(status, {"Retry-After": "3"}, body) is None
+    assert parse_openai(status, {"Retry-After": "3"}, body) is None
+
+
+def openai_body(message="", kind=None, code="rate_limit_exceeded"):
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+
+
+def openai(body=b"", **headers):
+    found = parse_openai(429, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+    assert found is not None
+    return found
+
+
+TPM = "Rate limit reached for m1 in organization o on tokens per min (TPM): Limit 30000, Used 29990, Requested 900."
+
+
+def test_the_message_names_the_quota_its_size_and_the_delay():
+    found = openai(openai_body(f"{TPM} Please try again in 1.76s. Visit https://x.", "tokens"))
+    violation = Violation("tokens per min (TPM)", "project", "tokens", stated_cap=30_000)
+    assert found == PushBack((violation,), 1.76)
+    per_day = TPM.replace("tokens per min (TPM)", "requests per day (RPD)")
+    found = openai(openai_body(f"{per_day} Please try again in 7m12s.", "requests"))
+    assert (found.violations[0].per_day, found.violations[0].unit, found.retry_after) == (True, "requests", 432)
+
+
+def headers_of(unit, limit="60", remaining="0", reset="1s"):
+    return {
+        f"x_ratelimit_limit_{unit}": limit,
+        f"x_ratelimit_remaining_{unit}": remaining,
+        f"x_ratelimit_reset_{unit}": reset,
+    }
+
+
+@pytest.mark.parametrize(
+    ("reset", "seconds"),
+    [
+        ("1s", 1),
+        ("6m0s", 360),
+        ("12ms", 0.012),
+        ("1h0m0.5s", 3600.5),
+        ("2d", MAX_RETRY_AFTER_SECONDS),
+        ("90s", 90),
+        ("0", None),
+        ("-1", None),
+        ("0s", None),
+        ("", None),
+        ("soon", None),
+        ("1s1s", None),
+        ("1000000000s", None),
+        ("999999999s", MAX_RETRY_AFTER_SECONDS),
+    ],
+)
+def test_resets_are_spans_of_time(reset, seconds):
+    assert openai(**headers_of("requests", reset=reset)).retry_after == seconds
+
+
+def test_headers_name_the_unit_without_room():
+    found = openai(**headers_of("tokens", limit="30000"), **headers_of("requests", remaining="12"))
+    assert found == PushBack((Violation("tokens", "project", "tokens", stated_cap=30_000),), 1)
+
+
+def test_a_headers_limit_is_no_cap_where_its_period_may_be_a_day():
+    found = openai(**headers_of("requests", limit="14400", reset="2h0m0s"))
+    assert found.violations[0].stated_cap is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "remaining"),
+    [("-1", "-1"), ("0", "0"), ("60", "61"), ("60", "-1"), ("sixty", "0"), ("", ""), ("1e9", "0"), ("60", "nan")],
+)
+def test_headers_that_make_no_sense_together_are_not_believed(limit, remaining):
+    assert openai(**headers_of("requests", limit=limit, remaining=remaining)) == PushBack()
+
+
+def test_with_both_units_spent_and_no_word_which_nobody_knows():
+    assert openai(**headers_of("tokens"), **headers_of("requests")) == PushBack()
+
+
+def test_retry_after_wins_over_hints():
+    body = openai_body(f"{TPM} Please try again in 1.76s.", "tokens")
+    assert openai(body, retry_after="7").retry_after == 7
+    assert openai(body, retry_after="7", retry_after_ms="6500").retry_after == 6.5
+
+
+def test_credit_that_is_gone_is_no_push_back():
+    for body in (openai_body("You exceeded your current quota.", "insufficient_quota", "insufficient_quota"),):
+        assert parse_openai(429, {}, body) is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["error", "details", "metadata", "violations", "message", "quota_limit", "quotaId", "type"])
+            | st.text(max_size=5),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=30,
+)
+hints = st.sampled_from(["retryDelay", "quotaId", "quotaValue", "quotaDimensions", "quota_limit", "quota_limit_value"])
+details = st.dictionaries(hints | st.just("metadata") | st.just("violations"), json_values, max_size=6)
+envelopes = st.builds(
+    lambda message, found: {"error": {"message": message, "details": found}}, json_values, st.lists(details, max_size=4)
+)
+bodies = st.binary(max_size=300) | (json_values | envelopes).map(lambda value: json.dumps(value).encode())
+header_names = st.sampled_from(
+    ["Retry-After", "Date", "retry-after-ms"]
+    + [f"X-RateLimit-{part}-{unit}" for part in ("Limit", "Remaining", "Reset") for unit in ("Requests", "Tokens")]
+)
+numbers = st.from_regex(re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,12})?(ms|s|m|h|d)?", re.ASCII), fullmatch=True)
+header_sets = st.dictionaries(header_names | st.text(max_size=10), st.text(max_size=40) | numbers, max_size=8)
+
+
+@given(st.sampled_from([parse_google, parse_openai]), header_sets, bodies)
+def test_whatever_comes_is_read_within_bounds(parse, headers, body):
+    found = parse(429, headers, body)
+    assert found is None or found.retry_after is None or 0 < found.retry_after <= MAX_RETRY_AFTER_SECONDS
+    for violation in () if found is None else found.violations:
+        assert max(len(violation.name), len(violation.model)) <= MAX_NAME
+        assert violation.stated_cap is None or 0 < violation.stated_cap <= MAX_CAP
+        json.dumps([violation.name, violation.model]).encode()
+        assert "\0" not in violation.name + violation.model
+    assert found is None or len(found.violations) <= MAX_VIOLATIONS
+
+
+# What the sandbox sends, over real HTTP.
+
+
+def refused(sandbox, **knobs):
+    sandbox.turn(google_sheets={**LONG, "writes_per_user": 0, **knobs})
+    answer = SheetsClient(sandbox.url).update("A1", [["a"]])
+    assert answer.status == 429
+    return google(answer.body, **dict(answer.headers.items()))
+
+
+@pytest.mark.parametrize("details", ["full", "partial", "no_metadata", "none"])
+def test_every_body_of_the_sheets_api_names_the_user(sandbox, details):
+    for _ in range(8 if details == "partial" else 1):
+        found = refused(sandbox, error_details=details)
+        [violation] = found.violations
+        assert (violation.scope, violation.unit, violation.call_type) == ("user", "requests", "write")
+        assert not violation.per_day
+        assert found.retry_after is None
+
+
+def test_the_sheets_api_names_its_project_and_cap(sandbox):
+    sandbox.turn(google_sheets={**LONG, "writes_per_project": 1})
+    client = SheetsClient(sandbox.url)
+    client.update("A1", [["a"]])
+    answer = client.as_user("p1", "u2").update("A1", [["a"]])
+    [violation] = google(answer.body, **dict(answer.headers.items())).violations
+    assert (violation.scope, violation.stated_cap) == ("project", 1)
+
+
+def test_a_web_page_with_retry_after_is_read_from_its_header(sandbox):
+    sandbox.turn(html_429=True, retry_after="date")
+    found = refused(sandbox)
+    assert found.violations == ()
+    assert found.retry_after is not None
+    assert 3500 < found.retry_after <= 3601
+
+
+@pytest.mark.parametrize("details", ["full", "shuffled"])
+@pytest.mark.parametrize("verb", ["generateContent", "streamGenerateContent"])
+def test_gemini_names_the_day_beside_the_minute(sandbox, details, verb):
+    sandbox.turn(
+        gemini={"requests_per_minute": 0, "requests_per_day": 0, "error_details": details, "window_seconds": 60}
+    )
+    for _ in range(4):
+        answer = generate(sandbox.url, verb=verb)
+        assert answer.status == 429
+        found = google(answer.body, **dict(answer.headers.items()))
+        assert {one.per_day for one in found.violations} == {True, False}
+        assert {one.unit for one in found.violations} == {"requests"}
+        assert {one.model for one in found.violations} == {"m1"}
+        assert found.retry_after is not None
+        assert found.retry_after <= 60
+
+
+def test_gemini_names_tokens_and_their_cap(sandbox):
+    sandbox.turn(gemini={"tokens_per_minute": 2, "window_mode": "sliding"})
+    generate(sandbox.url, "a b c d e f g h")
+    answer = generate(sandbox.url, "a b c d e f g h" * 50)
+    [violation] = google(answer.body).violations
+    assert (violation.unit, violation.per_day, violation.stated_cap) == ("tokens", False, 2)
+
+
+def test_gemini_without_details_is_a_push_back_and_without_credit_is_none(sandbox):
+    sandbox.turn(gemini={"requests_per_minute": 0, "error_details": "none"})
+    assert google(generate(sandbox.url).body) == PushBack()
+    sandbox.turn(gemini={"credit_gone": True})
+    answer = generate(sandbox.url)
+    assert (answer.status, answer.error()["status"]) == (402, "RESOURCE_EXHAUSTED")
+    assert parse_google(answer.status, dict(answer.headers.items()), answer.body) is None
+
+
+@pytest.mark.parametrize("style", ["true", "none", "minus_one", "zero"])
+def test_openai_names_its_quota_whatever_its_headers_say(sandbox, style):
+    sandbox.turn(openai={**LONG, "requests_per_minute": 1, "ratelimit_headers": style})
+    complete(sandbox.url)
+    answer = complete(sandbox.url)
+    assert answer.status == 429
+    found = parse_openai(answer.status, dict(answer.headers.items()), answer.body)
+    assert found is not None
+    assert found.violations == (Violation("requests per min (RPM)", "project", "requests", stated_cap=1),)
+    assert found.retry_after is not None
+    assert 3500 < found.retry_after <= 3600
+
+
+def test_openai_without_credit_is_no_push_back(sandbox):
+    sandbox.turn(openai={"credit_gone": True})
+    answer = complete(sandbox.url)
+    assert answer.status == 429
+    assert parse_openai(answer.status, dict(answer.headers.items()), answer.body) is None
