@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimits.algorithms.estimates import clamped, p90
+from ratelimits.models import CostEstimate
+from ratelimits.services import estimates
 
 amounts = st.floats(0, 1e9, allow_nan=False)
 
@@ -48,3 +55,94 @@ def test_nine_in_ten_samples_are_at_most_the_p90_and_no_smaller_sample_is(sample
 def test_there_is_no_p90_of_nothing():
     with pytest.raises(ValueError, match="no samples"):
         p90([])
+
+
+@pytest.fixture
+def nothing_cached():
+    estimates.forget()
+    yield
+    estimates.forget()
+
+
+def record(*costs, kind="llm.generate", model="m"):
+    estimates.record_actuals([(kind, model, cost) for cost in costs])
+
+
+def learned(kind="llm.generate", model="m"):
+    estimates.forget()
+    return estimates.learned_unknown(kind, model)
+
+
+@pytest.mark.django_db
+def test_nothing_is_learned_from_fewer_than_ten_calls(nothing_cached):
+    assert learned() is None
+    record(*range(9))
+    assert learned() is None
+    record(100)
+    assert learned() == 8
+
+
+@pytest.mark.django_db
+def test_kinds_and_models_are_learned_apart(nothing_cached):
+    estimates.record_actuals(
+        [("llm.generate", "a", 10.0), ("llm.generate", "b", 20.0), ("other", "a", 30.0), ("plain", None, 40.0)] * 10
+    )
+    assert [learned("llm.generate", "a"), learned("llm.generate", "b"), learned("other", "a")] == [10, 20, 30]
+    assert (learned("plain", None), learned("plain", "")) == (40, 40)
+
+
+@pytest.mark.django_db
+def test_only_the_last_two_hundred_calls_count(nothing_cached):
+    record(*[1_000] * 200)
+    record(*[10] * 150)
+    assert learned() == 1_000
+    record(*[10] * 31)
+    assert learned() == 10
+    assert len(CostEstimate.objects.get().samples) == 200
+
+
+@pytest.mark.django_db
+def test_a_call_cheaper_than_what_was_known_counts_as_no_unknown_cost(nothing_cached):
+    record(*[-50] * 10)
+    assert learned() == 0
+
+
+@pytest.mark.django_db
+def test_what_was_learned_is_read_once_in_a_while(nothing_cached, django_assert_num_queries):
+    record(*[7] * 10)
+    with django_assert_num_queries(1):
+        assert [estimates.learned_unknown("llm.generate", "m") for _ in range(100)] == [7] * 100
+
+
+@pytest.mark.django_db
+def test_recording_takes_the_same_few_statements_however_many_calls(nothing_cached, django_assert_num_queries):
+    with django_assert_num_queries(5):  # savepoint, insert, lock, update, release
+        estimates.record_actuals([(f"kind{number % 20}", "m", 1.0) for number in range(500)])
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_writers_at_the_same_moment_lose_no_sample_and_never_deadlock(nothing_cached):
+    """Half give the kinds backwards, and all are new to all: without the sorting they would insert crosswise."""
+    start = threading.Barrier(4)
+
+    def write(turn):
+        try:
+            for step in range(10):
+                kinds = [f"kind{step}.{number}" for number in range(100)]
+                start.wait(timeout=30)
+                for _ in range(2):
+                    chosen = kinds[::-1] if turn % 2 else kinds
+                    estimates.record_actuals([(kind, "m", float(turn)) for kind in chosen])
+        except BaseException:
+            start.abort()
+            raise
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(write, turn) for turn in range(4)]:
+            done.result(timeout=60)
+    for row in CostEstimate.objects.all():
+        assert Counter(row.samples) == {0.0: 2, 1.0: 2, 2.0: 2, 3.0: 2}
+    assert CostEstimate.objects.count() == 1_000

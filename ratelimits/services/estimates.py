@@ -1,0 +1,85 @@
+"""Learning what calls cost beyond what is known before they are made, such as the tokens of an answer."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import F, Func, IntegerField
+from django.db.models.functions import Now
+
+from ratelimits.algorithms.estimates import p90
+from ratelimits.models import CostEstimate
+
+MIN_SAMPLES = 10
+MAX_SAMPLES = 200
+CACHE_SECONDS = 5.0
+
+# Kinds and models come from payloads: the cache must not grow with what producers make up.
+_MAX_CACHED = 10_000
+
+
+class _Cached(NamedTuple):
+    unknown: float | None
+    read_at: float  # of the process's monotonic clock
+
+
+_cache: dict[str, _Cached] = {}
+
+
+def learned_unknown(kind: str, model: str | None) -> float | None:
+    """
+    Return the p90 of the unknown part of recent calls; None while there are fewer than MIN_SAMPLES.
+
+    Read at most once in CACHE_SECONDS a process, kind and model.
+    """
+    key, now = _id(kind, model), time.monotonic()
+    cached = _cache.get(key)
+    if cached is None or now - cached.read_at >= CACHE_SECONDS:
+        if len(_cache) >= _MAX_CACHED:
+            _cache.clear()
+        cached = _cache[key] = _Cached(_read(key), now)
+    return cached.unknown
+
+
+def record_actuals(samples: Sequence[tuple[str, str | None, float]]) -> None:
+    """
+    Add what calls really cost beyond what was known; each kind and model keeps its last MAX_SAMPLES.
+
+    Opens a transaction if there is none. Locks the rows of these kinds and models, in id order, until it
+    ends: call it with no other lock held or to come, and a few seconds' samples at a time.
+
+    Args:
+        samples: (kind, model, cost of the unknown part) of each call, oldest first. Negative costs, of calls
+            that turned out cheaper than what was known, count as none.
+    """
+    fresh: dict[str, list[float]] = defaultdict(list)
+    for kind, model, unknown in samples:
+        fresh[_id(kind, model)].append(max(0.0, unknown))
+    ids = sorted(fresh)
+    with transaction.atomic():
+        CostEstimate.objects.bulk_create([CostEstimate(id=key) for key in ids], ignore_conflicts=True)
+        rows = list(CostEstimate.objects.filter(id__in=ids).select_for_update().order_by("id"))
+        for row in rows:
+            row.samples = [*row.samples, *fresh[row.id]][-MAX_SAMPLES:]
+            row.p90 = p90(row.samples)
+            row.updated_at = Now()
+        CostEstimate.objects.bulk_update(rows, ["samples", "p90", "updated_at"])
+
+
+def forget() -> None:
+    """Read again at the next call."""
+    _cache.clear()
+
+
+def _id(kind: str, model: str | None) -> str:
+    return f"{kind}|{model or ''}"
+
+
+def _read(key: str) -> float | None:
+    count = Func(F("samples"), function="jsonb_array_length", output_field=IntegerField())
+    row = CostEstimate.objects.filter(id=key).values_list("p90", count).first()
+    return None if row is None or row[1] < MIN_SAMPLES else float(row[0])
