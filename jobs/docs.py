@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jobs.api.docs  # noqa: F401 (registers the API's page)
 from jobs.handlers.registry import Handler, all_handlers
 from jobs.states import RUNNING, TERMINAL, TRANSITIONS, WAITING, JobState, Transition
 from queueops.core.generated_docs import generated_page

@@ -136,6 +136,7 @@ def answer_500(request: HttpRequest) -> HttpResponse:
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/", include("jobs.api.urls")),
+    path("v1/", include("ratelimits.api.urls")),
     path("v1/schema/", cache_page(SCHEMA_CACHE_SECONDS)(SpectacularAPIView.as_view()), name="schema"),
     path("v1/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
     re_path(r"", unknown_address),

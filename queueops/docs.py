@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+import queueops.api_docs  # noqa: F401 (registers the API's page)
 from queueops.core.env import Setting, declared_settings
 from queueops.core.generated_docs import generated_page
 

@@ -129,7 +129,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["queueops.tenancy.permissions.MeetsNeed"],
     "DEFAULT_THROTTLE_CLASSES": ["queueops.tenancy.throttles.CallerThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["jobs.api.parsers.JSONDocument"],
+    "DEFAULT_PARSER_CLASSES": ["queueops.rest.parsers.JSONDocument"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
 }
 

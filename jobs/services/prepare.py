@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,11 +27,10 @@ from jobs.handlers.registry import Handler, find_handler
 from jobs.models import RetryPolicy, new_id
 from jobs.states import Priority
 from queueops.core.errors import QueueOpsError
+from queueops.core.nul import NUL_ESCAPE
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 
-# PostgreSQL's jsonb holds any Unicode text but NUL. An even number of backslashes before it is literal text.
-NUL_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 NO_NUL = r"^[^\x00]*$"
 
 

@@ -5,7 +5,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from jobs.api.urls import urlpatterns
+from queueops.api_docs import described_path, described_patterns
 from tests.api.conftest import ROOT
 
 
@@ -27,7 +27,7 @@ def operations(document):
 
 def test_every_address_is_described(document):
     described = {path.removeprefix(f"{ROOT}/") for path in document["paths"]} - {"schema/"}
-    assert described == {str(pattern.pattern).replace("<uuid:pk>", "{id}") for pattern in urlpatterns}
+    assert described == {described_path(pattern) for pattern in described_patterns()}
 
 
 def test_every_operation_has_examples_errors_and_both_kinds_of_keys(document):

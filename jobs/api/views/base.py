@@ -1,30 +1,19 @@
-"""What all API views share: scoping to the caller's project, answering once, no content negotiation."""
+"""What the queue's views share: rows of the caller's project, and answering once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar, cast
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 from rest_framework.exceptions import NotFound
-from rest_framework.generics import GenericAPIView
-from rest_framework.negotiation import BaseContentNegotiation
-from rest_framework.parsers import BaseParser
-from rest_framework.renderers import BaseRenderer
-from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
-from jobs.api.errors import InvalidIdempotencyKey
-from jobs.api.filters import StrictFilterBackend
-from jobs.api.pagination import NewestFirst
 from jobs.services.idempotency import answer_once
-from queueops.tenancy.authentication import Caller
+from queueops.rest.views import CallerListView, CallerView, Row
 from queueops.tenancy.models import Scope
 from queueops.tenancy.permissions import Need
-
-MAX_KEY_LENGTH = 200
 
 READ = Need(Scope.READ, "jobs.view_job")
 SUBMIT = Need(Scope.SUBMIT, "jobs.add_job")
@@ -39,29 +28,9 @@ READ_OPERATIONS = Need(Scope.READ, "jobs.view_bulkoperation")
 OPERATE_BULK = Need(Scope.OPERATE, "jobs.change_bulkoperation")
 
 Effect = Callable[[], tuple[int, dict[str, Any]]]
-Row = TypeVar("Row", bound=Model)
 
 
-class AlwaysJSON(BaseContentNegotiation):
-    """One renderer: an Accept header has nothing to choose from, and must not turn an error into a 406."""
-
-    def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
-        return next((parser for parser in parsers if parser.media_type == request.content_type), None)
-
-    def select_renderer(
-        self, request: Request, renderers: Any, format_suffix: str | None = None
-    ) -> tuple[BaseRenderer, str]:
-        return renderers[0], renderers[0].media_type
-
-
-class ApiView(APIView):
-    needs: ClassVar[Mapping[str, Need]]
-    content_negotiation_class = AlwaysJSON
-
-    @property
-    def caller(self) -> Caller:
-        return cast("Caller", self.request.auth)
-
+class ApiView(CallerView):
     def own(self, rows: QuerySet[Row], pk: UUID) -> Row:
         """
         Return the row of the caller's project.
@@ -93,26 +62,6 @@ class ApiView(APIView):
             headers={"Idempotency-Replayed": "true"} if stored.replayed else None,
         )
 
-    def idempotency_key(self) -> str | None:
-        """
-        Raises:
-            InvalidIdempotencyKey
-        """
-        key = self.request.headers.get("Idempotency-Key")
-        if key is not None and not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
-            raise InvalidIdempotencyKey
-        return key
 
-
-class ApiListView(ApiView, GenericAPIView[Row]):
-    """A list of the caller's project, filtered and paged."""
-
-    filter_backends = (StrictFilterBackend,)
-    pagination_class = NewestFirst
-
-    def listed(self, rows: QuerySet[Row]) -> Response:
-        page = self.paginate_queryset(self.filter_queryset(rows))
-        return self.get_paginated_response(self.shown(page or []))
-
-    def shown(self, page: Any) -> Any:
-        return self.get_serializer(page, many=True).data
+class ApiListView(ApiView, CallerListView[Row]):
+    """A list of the caller's project."""

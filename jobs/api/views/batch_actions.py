@@ -9,11 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, inputs
-from jobs.api.parsers import parse_as, read_document
-from jobs.api.schema import operation
 from jobs.models import Batch
 from jobs.services.bulk import cancel_batch, change_batch_priority, retry_failed
 from jobs.services.pauses import pause_batch, resume_batch
+from queueops.rest.parsers import parse_as, read_document
+from queueops.rest.schema import operation
 
 from .base import CANCEL, PAUSE, REPRIORITISE, REQUEUE, ApiView
 from .job_actions import DEFAULT_CANCEL_REASON

@@ -11,8 +11,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
-from jobs.api.filters import BatchFilter, BatchJobFilter, refuse_unknown
-from jobs.api.parsers import (
+from jobs.api.filters import BatchFilter, BatchJobFilter
+from jobs.api.serializers import BatchSerializer, JobSerializer, batch_answer, retry_after
+from jobs.models import Batch, Job
+from jobs.services.snapshots import batch_counts, batch_snapshot
+from jobs.services.submit import submit_batch
+from queueops.rest.filtering import refuse_unknown
+from queueops.rest.parsers import (
     JSON,
     MAX_DOCUMENT_BYTES,
     NDJSON,
@@ -26,11 +31,7 @@ from jobs.api.parsers import (
     read_lines,
     spool_lines,
 )
-from jobs.api.schema import operation
-from jobs.api.serializers import BatchSerializer, JobSerializer, batch_answer, retry_after
-from jobs.models import Batch, Job
-from jobs.services.snapshots import batch_counts, batch_snapshot
-from jobs.services.submit import submit_batch
+from queueops.rest.schema import operation
 
 from .base import READ, SUBMIT, ApiListView, ApiView
 

@@ -11,13 +11,13 @@ from rest_framework.response import Response
 from jobs.api import answers, examples, inputs
 from jobs.api.errors import WrongState
 from jobs.api.filters import DeadLetterFilter
-from jobs.api.parsers import digest_of, parse_as, read_document
-from jobs.api.schema import operation
 from jobs.api.serializers import DeadLetterSerializer
 from jobs.models import DeadLetter
 from jobs.services.bulk import start_bulk_discard, start_bulk_requeue
 from jobs.services.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.results import distinct_ids
+from queueops.rest.parsers import digest_of, parse_as, read_document
+from queueops.rest.schema import operation
 
 from .base import DISCARD, READ_DEAD_LETTERS, REQUEUE, ApiListView, ApiView
 from .job_actions import requeue_one

@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples
-from jobs.api.schema import operation
 from jobs.handlers.registry import Handler, all_handlers
+from queueops.rest.schema import operation
 
 from .base import READ, ApiView
 

@@ -12,13 +12,13 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.errors import WrongState
-from jobs.api.parsers import digest_of, parse_as, read_document
-from jobs.api.schema import operation
 from jobs.models import DeadLetter, Job
 from jobs.services.dead_letters import requeue_dead_letters
 from jobs.services.operate import cancel_jobs, change_priority, reset_to_pending, schedule_jobs
 from jobs.services.results import BulkResult, distinct_ids
 from jobs.states import JobState
+from queueops.rest.parsers import digest_of, parse_as, read_document
+from queueops.rest.schema import operation
 
 from .base import CANCEL, REPRIORITISE, REQUEUE, RESCHEDULE, ApiView
 

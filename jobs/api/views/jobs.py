@@ -10,13 +10,13 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples
 from jobs.api.filters import JobEventFilter, JobFilter
-from jobs.api.parsers import digest_of, parse_object, read_document
-from jobs.api.schema import operation
 from jobs.api.serializers import EventSerializer, JobDetailSerializer, JobSerializer, job_answer, retry_after
 from jobs.models import Job, JobEvent
 from jobs.services.prepare import JobSpec, parse_spec
 from jobs.services.snapshots import job_snapshot
 from jobs.services.submit import submit_job
+from queueops.rest.parsers import digest_of, parse_object, read_document
+from queueops.rest.schema import operation
 
 from .base import READ, SUBMIT, ApiListView, ApiView
 

@@ -9,9 +9,9 @@ from rest_framework.response import Response
 
 from jobs.api import examples
 from jobs.api.filters import EventFilter
-from jobs.api.schema import operation
 from jobs.api.serializers import EventSerializer
 from jobs.models import JobEvent
+from queueops.rest.schema import operation
 
 from .base import READ, ApiListView
 

@@ -13,11 +13,11 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.filters import OperationFilter
-from jobs.api.parsers import digest_of, parse_as, read_document
-from jobs.api.schema import operation
 from jobs.api.serializers import OperationSerializer
 from jobs.models import BulkOperation
 from jobs.services.bulk import cancel_bulk
+from queueops.rest.parsers import digest_of, parse_as, read_document
+from queueops.rest.schema import operation
 
 from .base import OPERATE_BULK, READ_OPERATIONS, ApiListView, ApiView
 

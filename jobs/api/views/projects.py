@@ -8,12 +8,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
-from jobs.api.parsers import parse_as, read_document
-from jobs.api.schema import operation
 from jobs.models import PauseSwitch
 from jobs.services.pauses import pause_scope, resume_scope
 from jobs.services.snapshots import project_counts
 from jobs.states import TERMINAL
+from queueops.rest.parsers import parse_as, read_document
+from queueops.rest.schema import operation
 from queueops.tenancy.models import Project
 
 from .base import PAUSE, READ, ApiView

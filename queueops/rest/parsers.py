@@ -17,8 +17,8 @@ from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from jobs.services.prepare import NUL_ESCAPE
 from queueops.core.body_cap import too_large
+from queueops.core.nul import NUL_ESCAPE
 
 from .errors import IncompleteBody, InvalidInput, InvalidQuery, MalformedJSON, TooDeep
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from django.urls import URLPattern
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.exceptions import APIException
 
 import jobs.api
 import jobs.services
-from jobs.api.schema import ALWAYS, OTHERS
-from jobs.api.urls import urlpatterns
+import queueops.rest
+import ratelimits.api
+import ratelimits.services
+from jobs.api.urls import urlpatterns as jobs_patterns
 from queueops.core.errors import QueueOpsError
 from queueops.core.generated_docs import generated_page
+from queueops.rest.schema import ALWAYS, OTHERS
+from ratelimits.api.urls import urlpatterns as limits_patterns
 
 HEAD = """\
 # The API
 
-Written by `manage.py write_docs` from `jobs/api/`; change it there. A running installation serves the whole
-OpenAPI document at `/api/v1/schema/` and a page to browse and try it at `/api/v1/docs/`. How to submit work:
-[submit.md](../how-to/submit.md).
+Written by `manage.py write_docs` from `jobs/api/` and `ratelimits/api/`; change it there. A running installation
+serves the whole OpenAPI document at `/api/v1/schema/` and a page to browse and try it at `/api/v1/docs/`. How to submit
+work: [submit.md](../how-to/submit.md). How to ask the limiter: [ask-the-limiter.md](../how-to/ask-the-limiter.md).
 
 ## Keys, scopes and sessions
 
@@ -30,6 +36,9 @@ A producer sends `Authorization: Bearer qo_…` or `X-Api-Key: qo_…`. A key be
 another is answered like something that does not exist (404). Its scopes say what it may do. An operator who is signed
 in to the admin may use the API too, with a CSRF token, naming the project by `?project=` or the header `X-Project`; the
 permissions of the admin then take the place of scopes.
+
+Limits belong to no project: a key with the scope `limits` sees and changes all of them. A key with `read` sees every
+limit, but only its own project's counters and overrides, and those of everyone together.
 
 A web process lets each key send `QUEUEOPS_REQUESTS_PER_MINUTE` requests a minute, a minute's worth at once. It counts
 for itself: with several web processes a key may send that many to each.
@@ -61,6 +70,8 @@ answers about jobs, batches and operations that have not ended.
 """
 
 
+OURS = ("jobs.", "ratelimits.", "queueops.rest.", "queueops.tenancy.", "queueops.core.body_cap")
+
 FRAMEWORK: dict[str, tuple[int, str]] = {
     "bad_request": (400, "The request is not acceptable, for example its Host header."),
     "method_not_allowed": (405, "The address does not take this method; Allow names those it takes."),
@@ -77,20 +88,30 @@ def api_page() -> str:
 
 def _operations() -> Iterator[str]:
     paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]  # type: ignore[no-untyped-call]
-    for pattern in urlpatterns:
-        path = "/" + str(pattern.pattern).replace("<uuid:pk>", "{id}")
+    for pattern in described_patterns():
+        path = "/" + described_path(pattern)
         needs = vars(pattern.callback)["cls"].needs
         for method, described in paths[f"/api/v1{path}"].items():
             yield f"| `{method.upper()} {path}` | {described['summary']} | {needs[method.upper()].scope.value} |"
 
 
+def described_patterns() -> list[URLPattern]:
+    """The addresses of the OpenAPI document; a second spelling of one is left out."""
+    patterns = (*jobs_patterns, *limits_patterns)
+    return [pattern for pattern in patterns if "schema" not in vars(pattern.callback)["view_initkwargs"]]
+
+
+def described_path(pattern: URLPattern) -> str:
+    return re.sub(r"<\w+:(\w+)>", lambda found: "{id}" if found[1] == "pk" else f"{{{found[1]}}}", str(pattern.pattern))
+
+
 def _errors() -> Iterator[str]:
-    for package in (jobs.api, jobs.services):
+    for package in (jobs.api, jobs.services, queueops.rest, ratelimits.api, ratelimits.services):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     found = {code: (status, text) for status, (code, text) in (ALWAYS | OTHERS).items()} | FRAMEWORK
     for error in _subclasses(QueueOpsError):
-        if error.__module__.startswith(("jobs.", "queueops.tenancy.", "queueops.core.body_cap")) and error.status < 500:  # noqa: PLR2004
+        if error.__module__.startswith(OURS) and error.status < 500:  # noqa: PLR2004
             found.setdefault(error.code, (error.status, error.default_message()))
     for refusal in _subclasses(APIException):
         if refusal.__module__.startswith("queueops.tenancy."):

@@ -1,0 +1,6 @@
+"""The one character that PostgreSQL cannot store."""
+
+import re
+
+# PostgreSQL's jsonb holds any Unicode text but NUL. An even number of backslashes before it is literal text.
+NUL_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")

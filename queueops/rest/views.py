@@ -1,0 +1,71 @@
+"""What all API views share: the caller, its needs, no content negotiation, lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar, cast
+
+from django.db.models import Model, QuerySet
+from rest_framework.generics import GenericAPIView
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from queueops.tenancy.authentication import Caller
+from queueops.tenancy.permissions import Need
+
+from .errors import InvalidIdempotencyKey
+from .filtering import StrictFilterBackend
+from .pagination import NewestFirst
+
+MAX_KEY_LENGTH = 200
+
+Row = TypeVar("Row", bound=Model)
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    """One renderer: an Accept header has nothing to choose from, and must not turn an error into a 406."""
+
+    def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
+        return next((parser for parser in parsers if parser.media_type == request.content_type), None)
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        return renderers[0], renderers[0].media_type
+
+
+class CallerView(APIView):
+    needs: ClassVar[Mapping[str, Need]]
+    content_negotiation_class = AlwaysJSON
+
+    @property
+    def caller(self) -> Caller:
+        return cast("Caller", self.request.auth)
+
+    def idempotency_key(self) -> str | None:
+        """
+        Raises:
+            InvalidIdempotencyKey
+        """
+        key = self.request.headers.get("Idempotency-Key")
+        if key is not None and not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
+            raise InvalidIdempotencyKey
+        return key
+
+
+class CallerListView(CallerView, GenericAPIView[Row]):
+    """A list, filtered and paged."""
+
+    filter_backends = (StrictFilterBackend,)
+    pagination_class = NewestFirst
+
+    def listed(self, rows: QuerySet[Row]) -> Response:
+        page = self.paginate_queryset(self.filter_queryset(rows))
+        return self.get_paginated_response(self.shown(page or []))
+
+    def shown(self, page: Any) -> Any:
+        return self.get_serializer(page, many=True).data
