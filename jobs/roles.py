@@ -41,6 +41,10 @@ ADMINISTRATOR = OPERATOR | {
     "tenancy.view_producerkey",
     "tenancy.add_producerkey",
     "tenancy.change_producerkey",
+    "tenancy.view_credential",
+    "tenancy.add_credential",
+    "tenancy.change_credential",
+    "tenancy.delete_credential",
 }
 ROLES = {"viewer": VIEWER, "operator": OPERATOR, "administrator": ADMINISTRATOR}
 

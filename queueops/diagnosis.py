@@ -14,6 +14,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from queueops.core.database import MINIMUM_POSTGRES
+from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
 
 MAX_CLOCK_SKEW_SECONDS = 1.0
 LISTEN_WAIT_SECONDS = 2.0
@@ -172,6 +173,23 @@ def examine_migrations() -> Finding:
     return Finding("migrations", Verdict.OK, "all applied")
 
 
+def examine_credentials() -> Finding:
+    if _scalar("SELECT to_regclass('tenancy_credential')") is None:
+        return Finding("credentials", Verdict.WARN, "no table yet", "Run manage.py migrate.")
+    try:
+        unreadable = unreadable_credentials()
+    except CredentialKeysMissing as error:
+        return Finding("credentials", Verdict.FAIL, "stored, but there is no key", error.message)
+    if unreadable:
+        return Finding(
+            "credentials",
+            Verdict.FAIL,
+            f"no key opens {', '.join(unreadable)}",
+            "Put back the key in QUEUEOPS_CREDENTIAL_KEYS they were encrypted with, or enter their secrets again.",
+        )
+    return Finding("credentials", Verdict.OK, "every one can be opened")
+
+
 def examine_executors() -> Finding:
     if _scalar("SELECT to_regclass('jobs_executor')") is None:
         return Finding("executors", Verdict.WARN, "no tables yet", "Run manage.py migrate.")
@@ -200,6 +218,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], Finding], ...] = (
     examine_connections,
     examine_permissions,
     examine_migrations,
+    examine_credentials,
     examine_executors,
 )
 

@@ -3,6 +3,7 @@
 from . import (
     audit_trail,
     batches,
+    credentials,
     dead_letters,
     executors,
     housekeeping,
@@ -17,6 +18,7 @@ from . import (
 __all__ = [
     "audit_trail",
     "batches",
+    "credentials",
     "dead_letters",
     "executors",
     "housekeeping",

@@ -81,6 +81,15 @@ class Environment:
         shown_default="made once (development); required (production)",
         secret=True,
     )
+    credential_keys: tuple[str, ...] = setting(
+        "Web",
+        "Encrypt the secrets of credentials: the first key encrypts, each of them decrypts. In development one is made "
+        "once and kept in the data directory; in production they must be set before the first credential is added.",
+        parse.FERNET_KEYS,
+        default=(),
+        shown_default="made once (development); none (production)",
+        secret=True,
+    )
     allowed_hosts: tuple[str, ...] = setting(
         "Web",
         "Host names this installation answers to. Required in production; `*` is refused there.",
@@ -140,7 +149,7 @@ class Environment:
     )
     data_dir: Path = setting(
         "Database",
-        "Where the embedded server keeps its cluster, and development its secret key. As root choose no "
+        "Where the embedded server keeps its cluster, and development its keys. As root choose no "
         "directory below a private home: the server runs as another user that must be able to reach it.",
         parse.PATH,
         default=Path(),
@@ -207,6 +216,62 @@ class Environment:
         "Finished jobs and their events are deleted after so many days.",
         parse.integer(1, 3650),
         default=30,
+    )
+
+    rate_limit_rpm: int = setting(
+        "Limits",
+        "Requests a minute of a plain LLM service, for each project: the cap that `manage.py load_limits llm` stores.",
+        parse.integer(1, 1_000_000_000),
+        default=60,
+        variable="RATE_LIMIT_RPM",
+    )
+    rate_limit_tpm: int = setting(
+        "Limits",
+        "Tokens a minute of a plain LLM service, for each project: the cap that `manage.py load_limits llm` stores.",
+        parse.integer(1, 1_000_000_000_000),
+        default=30_000,
+        variable="RATE_LIMIT_TPM",
+    )
+
+    email_url: str = setting(
+        "Alerts",
+        "The mail server for alerts: `smtp://` plain, `smtp+tls://` with STARTTLS (587), `smtps://` TLS from the "
+        "start (465). User and password percent-encoded. Unset: no alert is sent by e-mail.",
+        parse.SMTP_URL,
+        default="",
+        shown_default="unset",
+        secret=True,
+    )
+    email_from: str = setting(
+        "Alerts",
+        "From whom alerts come.",
+        parse.text(at_least=3),
+        default="queueops@localhost",
+    )
+    public_url: str = setting(
+        "Alerts",
+        "Where people reach this installation; alerts link there. Unset: they carry no link.",
+        parse.ORIGIN,
+        default="",
+        shown_default="unset",
+    )
+    alert_dead_letters: int = setting(
+        "Alerts",
+        "So many new dead letters within 15 minutes are an alert.",
+        parse.integer(1, 100_000),
+        default=20,
+    )
+    alert_open_dead_letters: int = setting(
+        "Alerts",
+        "So many open dead letters are an alert.",
+        parse.integer(1, 100_000),
+        default=1000,
+    )
+    alert_oldest_ready_minutes: float = setting(
+        "Alerts",
+        "A job that nothing holds back and that still waits after so many minutes is an alert.",
+        parse.number(0.1, 100_000),
+        default=30.0,
     )
 
     extra_apps: tuple[str, ...] = setting(

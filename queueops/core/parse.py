@@ -1,5 +1,7 @@
 """Parsers of setting values: each knows its rule in words and raises ValueError on anything else."""
 
+import base64
+import binascii
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ class Parser:
 
 _ON = frozenset({"1", "true", "yes", "on"})
 _OFF = frozenset({"0", "false", "no", "off"})
+_FERNET_KEY_BYTES = 32
 
 
 def _boolean(value: str) -> bool:
@@ -48,6 +51,33 @@ def _origins(value: str) -> tuple[str, ...]:
 def _postgres_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"postgresql", "postgres"} or not parts.path.strip("/"):
+        raise ValueError(value)
+    _ = parts.port  # raises ValueError when it is no port
+    return value
+
+
+def _fernet_keys(value: str) -> tuple[str, ...]:
+    keys = _words(value)
+    for key in keys:
+        try:
+            size = len(base64.b64decode(key, altchars=b"-_", validate=True))
+        except binascii.Error as error:
+            raise ValueError(key) from error
+        if size != _FERNET_KEY_BYTES:
+            raise ValueError(key)
+    return keys
+
+
+def _web_origin(value: str) -> str:
+    origin = value.rstrip("/")
+    if _origins(origin) != (origin,):
+        raise ValueError(value)
+    return origin
+
+
+def _smtp_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"smtp", "smtps", "smtp+tls"} or not parts.hostname or parts.path.strip("/"):
         raise ValueError(value)
     _ = parts.port  # raises ValueError when it is no port
     return value
@@ -96,4 +126,7 @@ PORT = integer(1, 65_535)
 PATH = Parser("a path", _path)
 WORDS = Parser("one or more words, separated by commas", _words)
 ORIGINS = Parser("origins such as https://queue.example.org, separated by commas", _origins)
+ORIGIN = Parser("an origin such as https://queue.example.org", _web_origin)
+SMTP_URL = Parser("smtp://, smtps:// or smtp+tls://, then user:password@host:port", _smtp_url)
 POSTGRES_URL = Parser("postgresql://user:password@host:port/name", _postgres_url)
+FERNET_KEYS = Parser("Fernet keys (32 bytes in URL-safe Base64), newest first, separated by commas", _fernet_keys)

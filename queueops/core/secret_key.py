@@ -1,5 +1,6 @@
-"""Development's secret key, made once for a data directory."""
+"""Development's keys, each made once for a data directory."""
 
+import base64
 import contextlib
 import os
 import secrets
@@ -9,14 +10,22 @@ from pathlib import Path
 
 def development_secret_key(data_dir: Path) -> str:
     """Return the key kept in `<data_dir>/secret_key` (mode 600), made by whichever process comes first."""
-    path = data_dir / "secret_key"
+    return _kept(data_dir / "secret_key", new=secrets.token_urlsafe(64))
+
+
+def development_credential_key(data_dir: Path) -> str:
+    """Return the Fernet key kept in `<data_dir>/credential_key` (mode 600), made like the secret key."""
+    return _kept(data_dir / "credential_key", new=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode())
+
+
+def _kept(path: Path, *, new: str) -> str:
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o711)
-    descriptor, draft = tempfile.mkstemp(dir=data_dir, prefix="secret_key.")
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     try:
         with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(64))
+            file.write(new)
         # A link fails where the name is taken: two first starts at once end up with one key.
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(draft)

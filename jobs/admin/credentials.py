@@ -1,0 +1,158 @@
+"""Credentials of providers: their secrets go in and never come out. Here, like projects: changes are audited."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
+from django.utils.safestring import SafeString
+from django.views.decorators.debug import sensitive_post_parameters
+from unfold.admin import ModelAdmin
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from jobs.services import audit
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.credentials import parse_secret, seal
+from queueops.tenancy.models import Credential
+
+from . import showing
+from .verbs import VerbsMixin, actor_of
+
+AUDITED = ("name", "service", "quota_project", "quota_user", "base_url")
+SHAPES = 'A JSON object: {"api_key": "…"}, {"access_token": "…"} or the key file of a Google service account.'
+
+
+class UnrenderedTextarea(UnfoldAdminTextareaWidget):  # type: ignore[misc]  # unfold has no types
+    """Takes text and shows none: what was typed is not sent back to the page, not even beside an error."""
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context(name, None, attrs)
+        return context
+
+
+class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
+    new_secret = forms.CharField(
+        label="Secret",
+        required=False,
+        widget=UnrenderedTextarea(
+            attrs={"rows": 8, "class": "qo-code", "spellcheck": "false", "autocomplete": "off", "autocapitalize": "off"}
+        ),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk is None:
+            self.fields["new_secret"].widget.is_required = True
+            self.fields["new_secret"].help_text = f"{SHAPES} It is stored encrypted and never shown again."
+        else:
+            self.fields["new_secret"].help_text = f"Leave empty to keep the one stored, which is never shown. {SHAPES}"
+
+    def clean_new_secret(self) -> bytes | None:
+        """The secret encrypted; None: the stored one stays."""
+        given = self.cleaned_data["new_secret"].strip()
+        if not given:
+            if self.instance.pk is None:
+                raise ValidationError("A new credential needs its secret.", code="required")
+            return None
+        try:
+            return seal(parse_secret(given))
+        except QueueOpsError as error:
+            raise ValidationError(error.message, code=error.code) from None
+
+    def clean_base_url(self) -> str:
+        given: str = self.cleaned_data["base_url"]
+        parts = urlsplit(given)
+        if given and parts.scheme not in {"http", "https"}:
+            raise ValidationError("The address begins with http:// or https://.")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ValidationError("The address has no user, password, query or fragment: it is shown and audited.")
+        return given
+
+
+@admin.register(Credential)
+class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
+    form = CredentialForm
+    list_display = ("name", "service", "used_by", "counted_as", "encrypted")
+    list_filter = ("service",)
+    search_fields = ("name", "service")
+    filter_horizontal = ("projects",)
+    fieldsets = (
+        (None, {"fields": ("name", "service", "projects", "new_secret")}),
+        (
+            "Whom the provider counts",
+            {
+                "fields": ("quota_project", "quota_user"),
+                "description": "Limits count under these names. Credentials with the same names share their quotas.",
+            },
+        ),
+        ("Where it is used", {"fields": ("base_url",)}),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).prefetch_related("projects").defer("secret")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Credential | None = None) -> tuple[str, ...]:
+        return ("name",) if obj else ()  # payloads and unfinished jobs name it
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "base_url":
+            kwargs["assume_scheme"] = "https"
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    @method_decorator(sensitive_post_parameters("new_secret"))
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response: HttpResponse = super().changeform_view(request, *args, **kwargs)
+        return response
+
+    def save_model(self, request: HttpRequest, obj: Credential, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        request.audited_before = _audited(Credential.objects.get(pk=obj.pk)) if change else None  # type: ignore[attr-defined]
+        sealed = form.cleaned_data["new_secret"]
+        if sealed is None:
+            # Only what the form shows: a rotation may write the secret meanwhile.
+            obj.save(update_fields=[name for name in AUDITED if name != "name"])
+            return
+        obj.secret = sealed
+        if change:
+            obj.rotated_at = Now()
+        super().save_model(request, obj, form, change)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
+        super().save_related(request, form, formsets, change)
+        audit.record(
+            actor=actor_of(request),
+            action="change_credential" if change else "add_credential",
+            target=f"credential {form.instance.name}",
+            before=request.audited_before,  # type: ignore[attr-defined]
+            after={**_audited(form.instance), "secret_replaced": form.cleaned_data["new_secret"] is not None},
+        )
+
+    def delete_model(self, request: HttpRequest, obj: Credential) -> None:
+        before = _audited(obj)
+        super().delete_model(request, obj)
+        audit.record(
+            actor=actor_of(request), action="delete_credential", target=f"credential {obj.name}", before=before
+        )
+
+    @admin.display(description="projects")
+    def used_by(self, credential: Credential) -> str:
+        return ", ".join(project.pk for project in credential.projects.all()) or "nobody"
+
+    @admin.display(description="counted as")
+    def counted_as(self, credential: Credential) -> str:
+        return f"{credential.quota_project or 'the project'} / {credential.quota_user or 'the user'}"
+
+    @admin.display(description="encrypted")
+    def encrypted(self, credential: Credential) -> SafeString | str:
+        return showing.ago(credential.rotated_at or credential.created_at)
+
+
+def _audited(credential: Credential) -> dict[str, Any]:
+    """What the audit trail keeps; the secret is no part of it."""
+    projects = sorted(credential.projects.values_list("pk", flat=True))
+    return {**{name: getattr(credential, name) for name in AUDITED}, "projects": projects}

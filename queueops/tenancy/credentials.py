@@ -1,0 +1,295 @@
+"""
+Secrets that handlers show to providers: encrypted at rest, opened only where a call is made.
+
+A stored secret is a Fernet token of a JSON object. QUEUEOPS_CREDENTIAL_KEYS holds the keys: the first
+encrypts, each of them decrypts, so that a key can be replaced while everything runs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+
+from queueops.core.errors import QueueOpsError
+from queueops.core.secret_key import development_credential_key
+
+from .models import Credential
+
+MOST_SECRET_CHARACTERS = 100_000
+
+logger = logging.getLogger(__name__)
+
+
+class CredentialKeysMissing(QueueOpsError):
+    """QUEUEOPS_CREDENTIAL_KEYS must be set: without it no credential can be stored or opened."""
+
+    code = "credential_keys_missing"
+    status = 500
+
+
+class CredentialUnreadable(QueueOpsError):
+    """None of the keys in QUEUEOPS_CREDENTIAL_KEYS opens the credential."""
+
+    code = "credential_unreadable"
+    status = 500
+    detail_fields = ("credential",)
+
+
+class UnknownCredential(QueueOpsError):
+    """There is no such credential."""
+
+    code = "unknown_credential"
+    status = 422
+    detail_fields = ("credential",)
+
+
+class CredentialNotAllowed(QueueOpsError):
+    """The project may not use this credential."""
+
+    code = "credential_not_allowed"
+    status = 422
+    detail_fields = ("credential", "project")
+
+
+class BadSecret(QueueOpsError):
+    """The secret must be a JSON object."""
+
+    code = "bad_secret"
+    status = 422
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCredential:
+    """
+    A credential as a handler gets it.
+
+    Attributes:
+        secret: The JSON object; not part of the repr, so that no log line or traceback shows it.
+        quota_project, quota_user: Whom the provider counts; empty: the job's own.
+    """
+
+    name: str
+    service: str
+    secret: dict[str, Any] = field(repr=False)
+    base_url: str = ""
+    quota_project: str = ""
+    quota_user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """
+    What `rotate` did.
+
+    Attributes:
+        current: Secrets that were encrypted with the newest key already.
+        unreadable: Names of the credentials that no key opens; they are as they were.
+    """
+
+    rotated: int
+    current: int
+    unreadable: tuple[str, ...]
+
+
+def parse_secret(text: str) -> dict[str, Any]:
+    """
+    Read a secret as a person gives it.
+
+    Raises:
+        BadSecret: It is no JSON object with at least one entry. The message quotes nothing of it.
+    """
+    if len(text) > MOST_SECRET_CHARACTERS:
+        raise BadSecret(f"The secret is longer than {MOST_SECRET_CHARACTERS:,} characters.")
+    secret, fault = None, ""
+    try:
+        secret = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        fault = f"The secret must be a JSON object. Line {error.lineno}, column {error.colno}: {error.msg}."
+    except (RecursionError, ValueError):
+        fault = BadSecret.default_message()
+    if fault:
+        raise BadSecret(fault)  # out of the except block: the decoder's error holds the whole text
+    if not isinstance(secret, dict) or not secret:
+        raise BadSecret('The secret must be a JSON object with at least one entry, such as {"api_key": "…"}.')
+    return secret
+
+
+def seal(secret: dict[str, Any]) -> bytes:
+    """
+    Encrypt a secret with the newest key; each call gives another token.
+
+    Raises:
+        CredentialKeysMissing
+    """
+    return _cipher(_keys()).encrypt(json.dumps(secret).encode())
+
+
+def open_credential(row: Credential) -> OpenCredential:
+    """
+    Raises:
+        CredentialKeysMissing, CredentialUnreadable
+    """
+    try:
+        plain = _cipher(_keys()).decrypt(bytes(row.secret))
+    except InvalidToken:
+        raise _unreadable(row.name) from None
+    return OpenCredential(
+        name=row.name,
+        service=row.service,
+        secret=json.loads(plain),
+        base_url=row.base_url,
+        quota_project=row.quota_project,
+        quota_user=row.quota_user,
+    )
+
+
+def open_named(name: str) -> OpenCredential:
+    """
+    Raises:
+        UnknownCredential, CredentialKeysMissing, CredentialUnreadable
+    """
+    row = Credential.objects.filter(name=name).first()
+    if row is None:
+        raise _unknown(name)
+    return open_credential(row)
+
+
+def open_for(names: Collection[str]) -> dict[str, OpenCredential]:
+    """
+    Open several at once.
+
+    One that is missing or cannot be opened is left out, so that it stops no other; `open_named` says why.
+    """
+    opened = {}
+    for row in Credential.objects.filter(name__in=set(names)) if names else ():
+        try:
+            opened[row.name] = open_credential(row)
+        except QueueOpsError as error:
+            logger.error("Credential %s stays closed: %s", row.name, error.message)  # noqa: TRY400 - no traceback
+    return opened
+
+
+def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Return whom the provider counts, name -> (quota_project, quota_user), of the credentials that exist."""
+    if not names:
+        return {}
+    rows = Credential.objects.filter(name__in=set(names))
+    return {name: (project, user) for name, project, user in rows.values_list("name", "quota_project", "quota_user")}
+
+
+def check_use(name: str, project_id: str) -> None:
+    """
+    Raises:
+        UnknownCredential
+        CredentialNotAllowed: It is not among the credential's projects.
+    """
+    through = Credential.projects.through.objects.filter(credential_id=OuterRef("pk"), project_id=project_id)
+    allowed = Credential.objects.filter(name=name).values_list(Exists(through), flat=True).first()
+    if allowed is None:
+        raise _unknown(name)
+    if not allowed:
+        raise CredentialNotAllowed(
+            f"The project {project_id!r} may not use the credential {name!r}. "
+            "An administrator adds the project to the credential.",
+            credential=name,
+            project=project_id,
+        )
+
+
+def rotate() -> Rotation:
+    """
+    Encrypt every secret with the newest key.
+
+    Each row is its own statement: an interrupted run has finished what it did, and the next goes on from there.
+
+    Raises:
+        CredentialKeysMissing
+    """
+    keys = _keys()
+    rotated = current = 0
+    unreadable = []
+    for pk, name in Credential.objects.order_by("pk").values_list("pk", "name"):
+        try:
+            if _rotate_one(pk, keys):
+                rotated += 1
+            else:
+                current += 1
+        except InvalidToken:
+            unreadable.append(name)
+    return Rotation(rotated, current, tuple(unreadable))
+
+
+def unreadable_credentials() -> tuple[str, ...]:
+    """
+    Return the names of the credentials that no key opens.
+
+    Raises:
+        CredentialKeysMissing: There is a credential, and no key.
+    """
+    names = []
+    for row in Credential.objects.order_by("name"):
+        try:
+            open_credential(row)
+        except CredentialUnreadable:
+            names.append(row.name)
+    return tuple(names)
+
+
+def _rotate_one(pk: int, keys: tuple[str, ...]) -> bool:
+    """Return whether it was re-encrypted; False too when it is gone."""
+    cipher, newest = _cipher(keys), Fernet(keys[0])
+    while True:
+        stored = Credential.objects.filter(pk=pk).values_list("secret", flat=True).first()
+        if stored is None or _opens(newest, bytes(stored)):
+            return False
+        # Guarded by what was read: a secret that is replaced meanwhile must not come back.
+        row = Credential.objects.filter(pk=pk, secret=bytes(stored))
+        if row.update(secret=cipher.rotate(bytes(stored)), rotated_at=Now()):
+            return True
+
+
+def _opens(key: Fernet, token: bytes) -> bool:
+    try:
+        key.decrypt(token)
+    except InvalidToken:
+        return False
+    return True
+
+
+def _keys() -> tuple[str, ...]:
+    config = settings.QUEUEOPS
+    if config.credential_keys:
+        return tuple(config.credential_keys)
+    if config.debug:
+        return (development_credential_key(config.data_dir),)
+    raise CredentialKeysMissing
+
+
+@lru_cache(maxsize=4)
+def _cipher(keys: tuple[str, ...]) -> MultiFernet:
+    return MultiFernet([Fernet(key) for key in keys])
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _unknown(name: str) -> UnknownCredential:
+    return UnknownCredential(f"There is no credential {name!r}.", credential=name)
+
+
+def _unreadable(name: str) -> CredentialUnreadable:
+    return CredentialUnreadable(
+        f"No key in QUEUEOPS_CREDENTIAL_KEYS opens the credential {name!r}. "
+        "Put back the key it was encrypted with, or enter its secret again.",
+        credential=name,
+    )

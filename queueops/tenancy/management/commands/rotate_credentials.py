@@ -1,0 +1,26 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.credentials import rotate
+
+
+class Command(BaseCommand):
+    help = (
+        "Encrypt the secret of every credential with the newest of QUEUEOPS_CREDENTIAL_KEYS. Safe to repeat and to"
+        " interrupt. Ends with 1 if a credential cannot be opened."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            done = rotate()
+        except QueueOpsError as error:
+            raise CommandError(error.message) from error
+        print(f"{done.rotated:,} re-encrypted with the newest key, {done.current:,} had it already.")
+        if done.unreadable:
+            names = ", ".join(done.unreadable)
+            raise CommandError(
+                f"{len(done.unreadable):,} cannot be opened by any key and stay as they are: {names}. "
+                "Put back the key they were encrypted with, or enter their secrets again."
+            )
