@@ -131,7 +131,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.CharField(max_length=300, primary_key=True, serialize=False)),
                 ('key', models.CharField(max_length=250)),
-                ('state', models.JSONField(db_default=models.Value('{}', models.JSONField()), default=dict)),
+                ('state', models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
                 ('blocked_until', models.DateTimeField(help_text='A cool-down after the provider pushed back, or by hand.', null=True)),
                 ('blocked_reason', models.CharField(db_default='', default='', max_length=200)),
                 ('pressure', models.FloatField(db_default=1, default=1, help_text='The part of the cap in use since a push-back.')),

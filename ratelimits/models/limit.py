@@ -157,7 +157,7 @@ class Counter(models.Model):
     id = models.CharField(primary_key=True, max_length=300)
     limit = models.ForeignKey(Limit, models.CASCADE, related_name="counters", db_constraint=False, db_index=False)
     key = models.CharField(max_length=250)
-    state = models.JSONField(default=dict, db_default=models.Value("{}", models.JSONField()))
+    state = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     blocked_until = models.DateTimeField(null=True, help_text="A cool-down after the provider pushed back, or by hand.")
     blocked_reason = models.CharField(max_length=200, default="", db_default="")
     pressure = models.FloatField(default=1, db_default=1, help_text="The part of the cap in use since a push-back.")
