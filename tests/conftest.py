@@ -9,7 +9,7 @@ from django.conf import settings
 from queueops.core.embedded import EmbeddedServer
 from tests.support.browser import find_chromium
 
-pytest_plugins = ["tests.support.sandbox"]
+pytest_plugins = ["tests.support.sandbox", "tests.support.figures"]
 
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})
 

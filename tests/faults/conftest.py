@@ -1,16 +1,14 @@
-"""What every fault test needs: committed data, a ledger, and a place for its figures."""
+"""What every fault test needs: committed data and a ledger."""
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jobs.models import RetryPolicy
 from tests.faults.ledger import Ledger
-
-_figures: list[str] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,16 +28,3 @@ def ledger() -> Iterator[Ledger]:
 def quick_retries(transactional_db: None) -> None:
     """The retry policy of the test's handlers: as the default, but soon."""
     RetryPolicy.objects.create(name="faults", initial_seconds=0.05, multiplier=1, max_delay_seconds=0.1)
-
-
-@pytest.fixture
-def figures(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Say what was counted; it is shown after the tests."""
-    return lambda text: _figures.append(f"{request.node.name}: {text}")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _figures:
-        terminalreporter.section("figures of the fault tests")
-        for line in _figures:
-            terminalreporter.line(line)
