@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sandbox.envelopes import ApiError, envelope, google_error
 from sandbox.google_sheets.a1 import Box, UnparsableRange, column_name, parse, quoted_title
 
-MAX_SPREADSHEETS = 1_000
+MAX_SPREADSHEETS = 30_000
 MAX_GRID_CELLS = 10_000_000
 MAX_STORED_CELLS = 2_000_000
 
