@@ -21,6 +21,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.operator_account import OperatorAccount, ensure_operator
 from queueops.core.single import AlreadyRunning, only_holder
 from queueops.core.supervisor import ChildSpec, Supervisor, python_command
+from ratelimits.services.defaults import load_limits_if_none
 
 RULE = "-" * 60
 DRAIN_MARGIN_SECONDS = 15.0  # what django-q2 needs around the executors' grace period
@@ -49,6 +50,8 @@ class Command(BaseCommand):
                 self.say("up", "bringing the tables up to date")
                 call_command("migrate", verbosity=0, interactive=False)
                 operator = ensure_operator()
+                if settings.QUEUEOPS.debug and load_limits_if_none():
+                    self.say("up", "loaded the default limits (manage.py load_limits shows and restores them)")
                 # The supervisor's own session would hold a transaction slot for nothing.
                 connections.close_all()
                 self._supervise(operator, server, demo=demo)

@@ -1,0 +1,39 @@
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from queueops.core.errors import QueueOpsError
+from ratelimits.services.defaults import Loaded, Outcome, load_limits, names_of_defaults
+
+
+class Command(BaseCommand):
+    help = "Store the default limits of some services. A limit that exists stays as it is, unless --replace is given."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        known = names_of_defaults()
+        parser.add_argument(
+            "names", nargs="*", metavar="name", help=f"Of {', '.join(known)}; without names all of them."
+        )
+        parser.add_argument("--replace", action="store_true", help="Give limits that exist their defaults again, too.")
+
+    def handle(self, *args: Any, names: list[str], replace: bool, **options: Any) -> None:
+        try:
+            loaded = load_limits(names or names_of_defaults(), replace=replace)
+        except QueueOpsError as error:
+            raise CommandError(error.message) from error
+        for one in loaded:
+            print(_line(one))
+
+
+def _line(one: Loaded) -> str:
+    fields = ", ".join(one.differing)
+    match one.outcome:
+        case Outcome.CREATED:
+            return f"{one.name}: created"
+        case Outcome.REPLACED:
+            return f"{one.name}: set to its defaults again ({fields})"
+        case Outcome.KEPT:
+            return f"{one.name}: kept as it is; it differs from its defaults ({fields})"
+        case Outcome.SAME:
+            return f"{one.name}: as its defaults already"

@@ -1,0 +1,190 @@
+"""The limits to start with: their figures, and that loading them never undoes an operator's work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from queueops.core.env import Environment, read
+from queueops.core.notify import Channel
+from ratelimits.models import Limit
+from ratelimits.services import catalogue
+from ratelimits.services.defaults import (
+    CAPACITY_SETTINGS,
+    FIXTURES,
+    Loaded,
+    Outcome,
+    UnknownDefaults,
+    default_fields,
+    load_limits,
+    load_limits_if_none,
+    names_of_defaults,
+)
+from ratelimits.trail import recorded
+from ratelimits.validation import check_limit
+
+NAMES = ("gemini", "google_sheets", "llm")
+
+
+def every_limit() -> list[Limit]:
+    return [Limit(**one) for name in NAMES for one in default_fields(name)]
+
+
+def limits_of(name: str) -> dict[str, Limit]:
+    return {one["name"]: Limit(**one) for one in default_fields(name)}
+
+
+@pytest.fixture
+def trail():
+    """Collect what the audit trail is told."""
+    told: list[tuple[str, str]] = []
+
+    def note(sender, **entry):
+        told.append((entry["action"], entry["target"]))
+
+    recorded.connect(note)
+    yield told
+    recorded.disconnect(note)
+
+
+def test_the_files_are_the_known_defaults():
+    assert names_of_defaults() == NAMES
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("limit", every_limit(), ids=str)
+def test_every_default_passes_the_checks_that_an_operators_limit_passes(limit):
+    limit.full_clean()
+    assert check_limit(limit).faults == {}
+    assert "onfirm it" in limit.note
+
+
+@pytest.mark.parametrize("limit", every_limit(), ids=str)
+def test_no_default_lets_more_through_in_a_window_than_the_provider_allows(limit):
+    if limit.provider_quota is None:
+        return
+    refilled = (limit.window_seconds or 0) * (limit.refill_per_second or 0)
+    assert limit.capacity + refilled <= limit.provider_quota * (1 + 1e-12)
+
+
+def test_sheets_counts_reads_and_writes_apart_per_project_and_per_user_of_a_project():
+    found = limits_of("google_sheets").values()
+    assert {(one.call_type, one.scope, one.algorithm, one.provider_quota) for one in found} == {
+        ("read", "project", "token_bucket", 300),
+        ("write", "project", "token_bucket", 300),
+        ("read", "project_user", "sliding_window", 60),
+        ("write", "project_user", "sliding_window", 60),
+    }
+    assert {(one.capacity, one.refill_per_second) for one in found if one.scope == "project"} == {(9, 4.85)}
+    assert {(one.capacity, one.window_seconds) for one in found if one.scope != "project"} == {(60, 60)}
+    assert {one.service for one in found} == {"google-sheets"}
+
+
+def test_gemini_counts_each_model_and_its_day_ends_at_midnight_in_california():
+    found = limits_of("gemini")
+    assert all(one.per_model and one.scope == "project" and one.service == "gemini" for one in found.values())
+    day = found["gemini-requests-per-day"]
+    assert (day.algorithm, day.reset_zone, day.guard_seconds) == ("fixed_window", "America/Los_Angeles", 0.5)
+    assert found["gemini-input-tokens"].unit == "tokens"
+
+
+def test_the_figures_of_the_plain_llm_service_are_those_of_its_settings(settings, tmp_path):
+    stored = {row["fields"]["name"]: row["fields"] for row in json.loads((FIXTURES / "llm.json").read_text())}
+    defaults = {item.name: item.default for item in fields(Environment)}
+    assert {name: stored[name]["capacity"] for name in stored} == {
+        name: defaults[setting] for name, setting in CAPACITY_SETTINGS.items()
+    }
+    assert {name: one.capacity for name, one in limits_of("llm").items()} == {"llm-requests": 60, "llm-tokens": 30_000}
+    found = read({"RATE_LIMIT_RPM": "7", "RATE_LIMIT_TPM": "900"}, default_data_dir=tmp_path)
+    settings.QUEUEOPS = replace(
+        settings.QUEUEOPS, rate_limit_rpm=found.rate_limit_rpm, rate_limit_tpm=found.rate_limit_tpm
+    )
+    assert {name: one.capacity for name, one in limits_of("llm").items()} == {"llm-requests": 7, "llm-tokens": 900}
+
+
+@pytest.mark.django_db
+def test_loading_creates_what_is_missing_and_changes_nothing_the_second_time(trail):
+    first = load_limits(["llm", "google_sheets", "llm"])
+    assert [one.outcome for one in first] == [Outcome.CREATED] * 6
+    assert len(trail) == 6
+    before = list(Limit.objects.values())
+    assert {one.outcome for one in load_limits(["google_sheets", "llm"])} == {Outcome.SAME}
+    assert list(Limit.objects.values()) == before
+    assert len(trail) == 6
+
+
+@pytest.mark.django_db
+def test_what_an_operator_changed_stays_unless_the_defaults_are_asked_for_again(trail):
+    load_limits(["llm"])
+    Limit.objects.filter(name="llm-tokens").update(capacity=5, headroom_percent=10, enabled=False)
+    (_, kept) = load_limits(["llm"])
+    assert kept == Loaded("llm-tokens", Outcome.KEPT, ("capacity",))
+    assert Limit.objects.get(name="llm-tokens").capacity == 5
+    (same, replaced) = load_limits(["llm"], replace=True)
+    assert (same.outcome, replaced.outcome) == (Outcome.SAME, Outcome.REPLACED)
+    limit = Limit.objects.get(name="llm-tokens")
+    assert (limit.capacity, limit.headroom_percent, limit.enabled) == (30_000, 10, False)
+    assert trail[-1] == ("change_limit", "limit llm-tokens")
+
+
+@pytest.mark.django_db
+def test_an_unknown_name_loads_nothing():
+    with pytest.raises(UnknownDefaults, match="there are gemini, google_sheets, llm"):
+        load_limits(["llm", "../llm"])
+    assert not Limit.objects.exists()
+
+
+@pytest.mark.django_db
+def test_only_an_installation_without_any_limit_gets_them_unasked():
+    assert len(load_limits_if_none()) == 9
+    assert load_limits_if_none() == ()
+    Limit.objects.exclude(name="llm-tokens").delete()
+    assert load_limits_if_none() == ()
+    assert Limit.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_loading_is_heard_by_executors_and_seen_by_this_process_at_once():
+    catalogue.forget()
+    assert catalogue.rules() == ()
+    parameters = connection.get_connection_params()
+    wanted = {key: parameters[key] for key in ("host", "port", "user", "password", "dbname") if parameters.get(key)}
+    with psycopg.connect(**wanted, autocommit=True) as listener:
+        listener.execute(f"LISTEN {Channel.LIMITS}")
+        load_limits(["llm"])
+        assert {rule.name for rule in catalogue.rules()} == {"llm-requests", "llm-tokens"}
+        assert [heard.channel for heard in listener.notifies(timeout=10, stop_after=1)] == [Channel.LIMITS]
+        load_limits(["llm"])
+        assert list(listener.notifies(timeout=0)) == []
+    Limit.objects.all().delete()
+    catalogue.forget()
+
+
+@pytest.mark.django_db
+def test_the_command_says_what_became_of_each_limit(capsys):
+    call_command("load_limits", "llm")
+    Limit.objects.filter(name="llm-requests").update(capacity=5)
+    call_command("load_limits", "llm")
+    call_command("load_limits", "llm", "--replace")
+    assert capsys.readouterr().out.splitlines() == [
+        "llm-requests: created",
+        "llm-tokens: created",
+        "llm-requests: kept as it is; it differs from its defaults (capacity)",
+        "llm-tokens: as its defaults already",
+        "llm-requests: set to its defaults again (capacity)",
+        "llm-tokens: as its defaults already",
+    ]
+
+
+@pytest.mark.django_db
+def test_the_command_without_names_loads_all_and_refuses_unknown_ones():
+    with pytest.raises(CommandError, match="no default limits openai"):
+        call_command("load_limits", "openai")
+    assert not Limit.objects.exists()
+    call_command("load_limits")
+    assert Limit.objects.count() == 9
