@@ -1,0 +1,360 @@
+"""Alerts on the edge: once, with a forecast, resolved with hysteresis, safe when transactions race."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from ratelimits import trail
+from ratelimits.models import CallTally, Counter, Limit, QuotaAlert
+from ratelimits.services import alerts, catalogue
+from ratelimits.services.alerts import Usage, acknowledge_alerts, note_saturated, tell_exceeded, watch
+from ratelimits.services.decide import Call, Settlement, decide, settle
+from ratelimits.services.quiet import resolve_quiet
+from ratelimits.subjects import Subject, counter_id
+
+NOW = datetime(2026, 3, 2, 14, 30, tzinfo=UTC).timestamp()
+WRITES = Subject("google-sheets", "write", "acme", "u1")
+KEY = "project:acme"
+
+
+@pytest.fixture(autouse=True)
+def fresh_rules():
+    catalogue.forget()
+    yield
+    catalogue.forget()
+
+
+def make_limit(**figures) -> Limit:
+    limit = Limit.objects.create(
+        **{"name": "sheets-writes", "service": "google-sheets", "call_type": "write", "capacity": 100, **figures}
+    )
+    catalogue.forget()
+    return limit
+
+
+def usage(limit: Limit, used: float, *, before: float = 0, level: int = 0, capacity: float = 100) -> Usage:
+    return Usage(catalogue.rule_of(limit), KEY, before, used, capacity, level, NOW)
+
+
+def opened() -> list[tuple[str, int, str]]:
+    rows = QuotaAlert.objects.filter(resolved_at=None).order_by("kind", "threshold")
+    return [(row.kind, row.threshold, row.severity) for row in rows]
+
+
+def empty_counters() -> None:
+    Counter.objects.update(state={})
+
+
+@pytest.mark.django_db
+def test_nothing_is_asked_of_the_database_while_nothing_is_crossed():
+    limit = make_limit()
+    quiet = [usage(limit, 59, before=58), usage(limit, 70, before=69, level=60), usage(limit, 55, before=54, level=60)]
+    with CaptureQueriesContext(connection) as queries:
+        assert watch(quiet) == {}
+    assert len(queries) == 0
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("used", "level", "expected"),
+    [(59.9, 0, 0), (60, 0, 60), (80, 60, 80), (85, 0, 80), (75, 80, 80), (70, 80, 60), (51, 60, 60), (50, 60, 0)],
+)
+def test_a_level_is_reached_at_its_threshold_and_left_ten_points_below(used, level, expected):
+    assert alerts.level_of(catalogue.rule_of(make_limit()), used, level) == expected
+
+
+@pytest.mark.django_db
+def test_a_threshold_of_zero_is_switched_off():
+    assert alerts.level_of(catalogue.rule_of(make_limit(notice_percent=0)), 79, 0) == 0
+
+
+@pytest.mark.django_db
+def test_each_threshold_opens_one_alert_and_falling_resolves_them():
+    limit = make_limit()
+    subject = counter_id(limit.pk, KEY)
+    assert watch([usage(limit, 61)]) == {subject: 60}
+    assert opened() == [("usage", 60, "notice")]
+    assert watch([usage(limit, 82, before=79, level=60)]) == {subject: 80}
+    assert opened() == [("usage", 60, "notice"), ("usage", 80, "warning")]
+    assert watch([usage(limit, 65, before=66, level=80)]) == {subject: 60}
+    assert opened() == [("usage", 60, "notice")]
+    assert watch([usage(limit, 50, before=51, level=60)]) == {subject: 0}
+    assert opened() == []
+
+
+@pytest.mark.django_db
+def test_a_jump_over_both_thresholds_opens_both():
+    limit = make_limit()
+    watch([usage(limit, 90)])
+    assert opened() == [("usage", 60, "notice"), ("usage", 80, "warning")]
+
+
+@pytest.mark.django_db
+def test_use_above_the_cap_is_critical_on_its_edge_only():
+    limit = make_limit(unit="tokens")
+    assert watch([usage(limit, 100, before=99, level=80)]) == {}
+    assert opened() == []
+    assert watch([usage(limit, 101, before=99, level=80)]) == {}
+    assert opened() == [("exceeded", 100, "critical")]
+    QuotaAlert.objects.all().delete()
+    watch([usage(limit, 102, before=101, level=80)])
+    assert opened() == []
+
+
+@pytest.mark.django_db
+def test_a_shadow_limit_whose_cap_is_passed_alarms_nobody():
+    limit = make_limit(shadow=True)
+    watch([usage(limit, 150, before=90, level=80)])
+    assert opened() == []
+
+
+@pytest.mark.django_db
+def test_decisions_raise_the_alert_in_their_own_transaction():
+    limit = make_limit()
+    with transaction.atomic():
+        decide([Call(WRITES)] * 70)
+        assert opened() == [("usage", 60, "notice")]
+        transaction.set_rollback(True)
+    assert opened() == []
+    decide([Call(WRITES)] * 70)
+    assert opened() == [("usage", 60, "notice")]
+    assert Counter.objects.get(pk=counter_id(limit.pk, KEY)).alert_level == 60
+    decide([Call(WRITES)] * 5)
+    assert QuotaAlert.objects.count() == 1
+    alert = QuotaAlert.objects.get()
+    assert alert.limit == limit
+    assert alert.figures == {"used": 70, "capacity": 100, "percent": 70, "unit": "requests"}
+    assert alert.message.startswith("sheets-writes, project:acme: 70 of 100 requests a minute used, 70 %")
+
+
+@pytest.mark.django_db
+def test_a_late_actual_above_the_cap_is_critical():
+    make_limit(unit="tokens", capacity=1000)
+    decide([Call(WRITES, cost=500, holder="job:1")])
+    settle([Settlement("job:1", 1200)])
+    assert ("exceeded", 100, "critical") in opened()
+
+
+@pytest.mark.django_db
+def test_the_forecast_follows_the_pace_of_the_last_quarter_of_the_window():
+    limit = make_limit()
+    for second in range(10):  # 4 a second since 10 s: the 60 of now become 100 in 10 s
+        at = datetime.fromtimestamp(NOW - second - 0.5, UTC)
+        CallTally.objects.create(at=at, service="google-sheets", call_type="write", project="acme", calls=4, tokens=4)
+        CallTally.objects.create(at=at, service="google-sheets", call_type="write", project="other", calls=9, tokens=9)
+        CallTally.objects.create(at=at, service="google-sheets", call_type="read", project="acme", calls=9, tokens=9)
+    watch([usage(limit, 60, before=60)])
+    alert = QuotaAlert.objects.get()
+    assert alert.forecast_at == datetime.fromtimestamp(NOW, UTC) + timedelta(seconds=40 / (40 / 9.5))
+    assert alert.message.endswith("reaches the cap at 14:30:09 UTC at this pace")
+
+
+@pytest.mark.django_db
+def test_a_pace_whose_whole_window_fits_reaches_the_cap_never():
+    limit = make_limit()
+    for second in range(60):
+        at = datetime.fromtimestamp(NOW - second - 0.5, UTC)
+        CallTally.objects.create(at=at, service="google-sheets", call_type="write", project="acme", calls=1, tokens=1)
+    watch([usage(limit, 60, before=60)])
+    alert = QuotaAlert.objects.get()
+    assert alert.forecast_at is None
+    assert alert.message.endswith("60 of 100 requests a minute used, 60 %")
+
+
+@pytest.mark.django_db
+def test_a_daily_cap_is_not_reached_after_its_reset():
+    limit = make_limit(algorithm="fixed_window", window_seconds=None, reset_zone="UTC", capacity=1000)
+    at = datetime.fromtimestamp(NOW - 450, UTC)
+    tally = CallTally.objects.create(
+        at=at, service="google-sheets", call_type="write", project="acme", calls=450, tokens=450
+    )
+    watch([usage(limit, 600, before=600, capacity=1000)])
+    assert QuotaAlert.objects.get().forecast_at == datetime.fromtimestamp(NOW + 400, UTC)
+    QuotaAlert.objects.all().delete()
+    CallTally.objects.filter(pk=tally.pk).update(calls=4)  # 400 more would take 12 hours; the reset is in 9.5
+    watch([usage(limit, 600, before=600, capacity=1000)])
+    assert QuotaAlert.objects.get().forecast_at is None
+
+
+@pytest.mark.django_db
+def test_falling_use_is_noticed_without_a_decision():
+    limit = make_limit()
+    decide([Call(WRITES)] * 85)
+    assert len(opened()) == 2
+    assert resolve_quiet() == 0
+    empty_counters()
+    assert resolve_quiet() == 2
+    assert opened() == []
+    assert Counter.objects.get(pk=counter_id(limit.pk, KEY)).alert_level == 0
+    decide([Call(WRITES)] * 65)
+    assert opened() == [("usage", 60, "notice")]
+
+
+@pytest.mark.django_db
+def test_time_alone_resolves():
+    make_limit(window_seconds=0.5)
+    decide([Call(WRITES)] * 85)
+    until = time.monotonic() + 30
+    while opened() and time.monotonic() < until:
+        resolve_quiet()
+    assert opened() == []
+
+
+@pytest.mark.django_db
+def test_every_open_alert_is_looked_at_however_small_the_chunks():
+    make_limit(scope="project_user")
+    for user in range(7):
+        decide([Call(WRITES._replace(user=f"u{user}"))] * 65)
+    empty_counters()
+    assert resolve_quiet(most=2) == 7
+
+
+@pytest.mark.django_db
+def test_alerts_of_a_limit_that_is_switched_off_or_of_a_counter_that_is_gone_are_resolved():
+    limit = make_limit()
+    decide([Call(WRITES)] * 65)
+    Counter.objects.all().delete()
+    assert resolve_quiet() == 1
+    tell_exceeded(catalogue.rule_of(limit), KEY, message="429", figures={})
+    Limit.objects.update(enabled=False)
+    catalogue.forget()
+    assert resolve_quiet() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "slowed",
+    [
+        {"blocked_until": timezone.now() + timedelta(minutes=5)},
+        {"pressure": 0.7, "pressure_changed_at": timezone.now()},
+    ],
+    ids=["cooling down", "under pressure"],
+)
+def test_an_exceeded_alert_stays_until_the_limit_has_recovered(slowed):
+    limit = make_limit()
+    decide([Call(WRITES)])
+    tell_exceeded(catalogue.rule_of(limit), KEY, message="the provider refused", figures={"status": 429})
+    counters = Counter.objects.filter(pk=counter_id(limit.pk, KEY))
+    counters.update(**slowed)
+    assert resolve_quiet() == 0
+    counters.update(blocked_until=None, pressure_changed_at=timezone.now() - timedelta(minutes=10))
+    assert resolve_quiet() == 1
+
+
+@pytest.mark.django_db
+def test_saturation_says_when_it_clears_and_warns_when_that_is_late():
+    limit = make_limit(clears_late_seconds=600)
+    rule = catalogue.rule_of(limit)
+    assert note_saturated(rule, KEY, waiting=212, clears_at=NOW + 500, now=NOW)
+    alert = QuotaAlert.objects.get()
+    assert alert.severity == "notice"
+    assert alert.message == "sheets-writes, project:acme: 212 jobs wait beyond the cap; clears at about 14:38:20 UTC"
+    QuotaAlert.objects.update(notified_at=timezone.now(), acknowledged_at=timezone.now())
+    assert note_saturated(rule, KEY, waiting=500, clears_at=NOW + 550, now=NOW) is None
+    alert.refresh_from_db()
+    assert (alert.figures["waiting"], alert.notified_at is None) == (500, False)
+    assert note_saturated(rule, KEY, waiting=5000, clears_at=NOW + 7200, now=NOW) is None
+    alert.refresh_from_db()
+    assert (alert.severity, alert.notified_at, alert.acknowledged_at) == ("warning", None, None)
+    assert alert.message.endswith("clears at about 16:30 UTC")
+    note_saturated(rule, KEY, waiting=100, clears_at=NOW + 60, now=NOW)
+    alert.refresh_from_db()
+    assert alert.severity == "warning"
+
+
+@pytest.mark.django_db
+def test_acknowledging_counts_what_it_did_and_is_audited():
+    limit = make_limit()
+    decide([Call(WRITES)] * 85)
+    first, second = QuotaAlert.objects.order_by("pk")
+    told: list[dict[str, Any]] = []
+
+    def listen(**record: Any) -> None:
+        told.append(record)
+
+    trail.recorded.connect(listen)
+    QuotaAlert.objects.filter(pk=second.pk).update(resolved_at=timezone.now())
+    assert acknowledge_alerts([first.pk, second.pk], actor="user:1") == 1
+    assert acknowledge_alerts([first.pk], actor="user:2") == 0
+    first.refresh_from_db()
+    assert first.acknowledged_by == "user:1"
+    assert first.resolved_at is None
+    assert limit.alerts.count() == 2
+    assert [(one["actor"], one["action"], one["target"]) for one in told] == [
+        ("user:1", "acknowledge_alert", f"alert {first.pk}")
+    ]
+
+
+@pytest.mark.django_db
+def test_the_end_of_a_critical_alert_is_to_be_sent_as_well():
+    limit = make_limit()
+    tell_exceeded(catalogue.rule_of(limit), KEY, message="429", figures={})
+    watch([usage(limit, 61)])
+    QuotaAlert.objects.update(notified_at=timezone.now())
+    alerts.resolve(QuotaAlert.objects.all())
+    assert dict(QuotaAlert.objects.values_list("kind", "notified_at"))["exceeded"] is None
+    assert dict(QuotaAlert.objects.values_list("kind", "notified_at"))["usage"] is not None
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_transactions_that_cross_at_once_open_one_alert():
+    limit = make_limit()
+    rule = catalogue.rule_of(limit)
+    start = threading.Barrier(8)
+    outcomes: list[QuotaAlert | Exception | None] = []
+
+    def cross() -> None:
+        try:
+            start.wait(timeout=20)
+            with transaction.atomic():
+                outcomes.append(note_saturated(rule, KEY, waiting=1, clears_at=NOW + 1, now=NOW))
+        except Exception as error:  # noqa: BLE001 (judged below)
+            outcomes.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=cross) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert [type(one) for one in outcomes].count(QuotaAlert) == 1
+    assert outcomes.count(None) == 7
+    assert QuotaAlert.objects.count() == 1
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_decisions_that_race_over_a_threshold_open_each_alert_once():
+    make_limit()
+    start = threading.Barrier(8)
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            start.wait(timeout=20)
+            for _ in range(11):
+                decide([Call(WRITES)])
+                resolve_quiet()
+        except Exception as error:  # noqa: BLE001 (judged below)
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert errors == []
+    assert opened() == [("usage", 60, "notice"), ("usage", 80, "warning")]
+    assert QuotaAlert.objects.count() == 2
