@@ -5,18 +5,15 @@ from __future__ import annotations
 import statistics
 import time
 from functools import partial
-from uuid import uuid4
 
 from django.db import connection
 
+from bench.harness.claims import claim_milliseconds
 from bench.harness.processes import cluster, wait_until_finished
 from bench.harness.report import commit_milliseconds, percentile
 from bench.harness.seeding import depth
 from bench.harness.session import Session, run
-from jobs.services.claim import claim_jobs
-from jobs.services.finish import Succeeded, record_outcomes
 from jobs.services.pauses import pause_scope, resume_scope
-from jobs.turns import ClassTurns
 
 SHALLOW = 10_000
 DEPTHS = (SHALLOW, 500_000, 2_000_000)
@@ -39,7 +36,7 @@ def measure(session: Session) -> None:
             with session.databases.copy(name, partial(depth, pending=pending, finished=FINISHED)) as url:
                 rates[pending].append(_drain_rate(url))
                 if number == 0 and pending != SHALLOW:
-                    claims[pending] = _claim_milliseconds()
+                    claims[pending] = claim_milliseconds(claims=CLAIMS, wanted=WANTED)
                     commit = commit_milliseconds(url)
     for pending in DEPTHS:
         spread = ", ".join(f"{rate:,.0f}" for rate in rates[pending])
@@ -65,21 +62,6 @@ def _drain_rate(url: str) -> float:
         begun = time.monotonic()
         resume_scope("global", "", actor="bench")
         return DRAINED / (wait_until_finished(before + DRAINED, seconds=120) - begun)
-
-
-def _claim_milliseconds() -> list[float]:
-    """Durations of claims, each batch completed before the next, on a connection set as an executor's is."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
-    connection.connection.prepare_threshold = 2
-    taken: list[float] = []
-    executor, turns = uuid4(), ClassTurns()
-    for _ in range(CLAIMS):
-        begun = time.monotonic()
-        jobs = claim_jobs(executor, wanted=WANTED, lease_seconds=30, turns=turns)
-        taken.append((time.monotonic() - begun) * 1000)
-        record_outcomes([Succeeded(job, "bench", None, 1.0) for job in jobs], policies={})
-    return taken[5:]
 
 
 if __name__ == "__main__":

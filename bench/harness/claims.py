@@ -1,0 +1,31 @@
+"""How long claims take, each batch completed before the next."""
+
+from __future__ import annotations
+
+import time
+from uuid import uuid4
+
+from django.db import connection
+
+from jobs.services.claim import claim_jobs
+from jobs.services.finish import Succeeded, record_outcomes
+from jobs.turns import ClassTurns
+
+WARM_UP = 5  # until the statements are prepared
+
+
+def claim_milliseconds(*, claims: int, wanted: int) -> list[float]:
+    """Return the durations of claims with start and commit, on a connection set as an executor's is."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
+    connection.connection.prepare_threshold = 2
+    taken: list[float] = []
+    executor, turns = uuid4(), ClassTurns()
+    for _ in range(WARM_UP + claims):
+        begun = time.monotonic()
+        jobs = claim_jobs(executor, wanted=wanted, lease_seconds=30, turns=turns)
+        taken.append((time.monotonic() - begun) * 1000)
+        if len(jobs) < wanted:
+            raise SystemExit(f"a claim of {wanted} jobs got {len(jobs)}")
+        record_outcomes([Succeeded(job, "bench", None, 1.0) for job in jobs], policies={})
+    return taken[WARM_UP:]
