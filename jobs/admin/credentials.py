@@ -47,18 +47,15 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.instance.pk is None:
-            self.fields["new_secret"].widget.is_required = True
-            self.fields["new_secret"].help_text = f"{SHAPES} It is stored encrypted and never shown again."
-        else:
-            self.fields["new_secret"].help_text = f"Leave empty to keep the one stored, which is never shown. {SHAPES}"
+        is_new = self.instance.pk is None
+        kept = "It is stored encrypted and never shown again." if is_new else "Empty: the one stored stays as it is."
+        self.fields["new_secret"].required = is_new
+        self.fields["new_secret"].help_text = f"{SHAPES} {kept}"
 
     def clean_new_secret(self) -> bytes | None:
         """The secret encrypted; None: the stored one stays."""
-        given = self.cleaned_data["new_secret"].strip()
+        given = self.cleaned_data["new_secret"]
         if not given:
-            if self.instance.pk is None:
-                raise ValidationError("A new credential needs its secret.", code="required")
             return None
         try:
             return seal(parse_secret(given))
@@ -81,7 +78,7 @@ class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     list_display = ("name", "service", "used_by", "counted_as", "encrypted")
     list_filter = ("service",)
     search_fields = ("name", "service")
-    filter_horizontal = ("projects",)
+    autocomplete_fields = ("projects",)
     fieldsets = (
         (None, {"fields": ("name", "service", "projects", "new_secret")}),
         (
@@ -102,7 +99,7 @@ class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "base_url":
-            kwargs["assume_scheme"] = "https"
+            kwargs |= {"assume_scheme": "https", "label": "Base URL"}
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     @method_decorator(sensitive_post_parameters("new_secret"))
@@ -143,9 +140,9 @@ class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     def used_by(self, credential: Credential) -> str:
         return ", ".join(project.pk for project in credential.projects.all()) or "nobody"
 
-    @admin.display(description="counted as")
+    @admin.display(description="a job counts for")
     def counted_as(self, credential: Credential) -> str:
-        return f"{credential.quota_project or 'the project'} / {credential.quota_user or 'the user'}"
+        return f"{credential.quota_project or 'its project'}, {credential.quota_user or 'its user'}"
 
     @admin.display(description="encrypted")
     def encrypted(self, credential: Credential) -> SafeString | str:

@@ -419,7 +419,7 @@ def test_a_new_secret_replaces_the_old_one(keys):
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("new_secret", "", "A new credential needs its secret."),
+        ("new_secret", "", "This field is required."),
         ("new_secret", '["hunter2"]', "must be a JSON object"),
         ("new_secret", '{"api_key": "hunter2"', "must be a JSON object. Line 1"),
         ("name", "two words", "valid “slug”"),
