@@ -7,8 +7,9 @@ this module adds what a URL cannot show: redirects, sizes, time, headers.
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Literal
 
 import aiohttp
@@ -68,6 +69,7 @@ class _Request:
     headers: CIMultiDict[str]
     body: bytes | None
     max_response_bytes: int
+    on_piece: Callable[[bytes], None] | None
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ class OutboundClient:
         max_response_bytes: int,
         follow_redirects: bool = False,
         reuse_connection: bool = True,
+        on_piece: Callable[[bytes], None] | None = None,
     ) -> OutboundResponse:
         """
         Make one call. It is never repeated here.
@@ -108,13 +111,14 @@ class OutboundClient:
             max_response_bytes: Of the decompressed body; the rest is not read.
             reuse_connection: Turn off for calls that may not be repeated: a kept connection that
                 the provider closes at this moment would leave their outcome unknown.
+            on_piece: Called with each piece of a success's body as it arrives; what it raises ends the call.
 
         Raises:
             OutboundRefused: The target, a redirect's target or a header is not allowed.
             OutboundFailed: No complete answer.
         """
         target = parse_target(url, policy=policy)
-        request = _Request(method, target, checked_headers(headers or {}), body, max_response_bytes)
+        request = _Request(method, target, checked_headers(headers or {}), body, max_response_bytes, on_piece)
         session = self._session(reuse_connection=reuse_connection)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         for _ in range(MAX_REDIRECTS + 1):
@@ -177,7 +181,7 @@ async def _send_once(
             timeout=timeout,
             allow_redirects=False,
         ) as response:
-            body, is_truncated = await _read(response, request.max_response_bytes)
+            body, is_truncated = await _read(response, request)
             return OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
     except aiohttp.InvalidURL:
         raise OutboundRefused("The URL cannot be called.", host=passage.host) from None
@@ -187,11 +191,14 @@ async def _send_once(
         current_passage.reset(token)
 
 
-async def _read(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    content = bytearray()
+async def _read(response: aiohttp.ClientResponse, request: _Request) -> tuple[bytes, bool]:
+    content, limit = bytearray(), request.max_response_bytes
+    wants_pieces = response.status < HTTPStatus.MULTIPLE_CHOICES
     try:
         async for chunk in response.content.iter_any():
             content += chunk
+            if request.on_piece is not None and wants_pieces:
+                request.on_piece(chunk)
             if len(content) > limit:
                 response.close()
                 return bytes(content[:limit]), True

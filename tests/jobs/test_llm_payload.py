@@ -1,0 +1,64 @@
+import pytest
+from pydantic import ValidationError
+
+from jobs.handlers.llm_payload import LlmGenerate
+from jobs.handlers.registry import Cost, find_handler
+from tests.support.llm import payload_of
+
+
+def parsed(**fields):
+    return LlmGenerate.model_validate(payload_of(**fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prompt": None}, "exactly one of"),
+        ({"prompt": "a", "messages": [{"role": "user", "content": "b"}]}, "exactly one of"),
+        ({"prompt": ""}, "at least 1 character"),
+        ({"model": "../other"}, "pattern"),
+        ({"model": "modèle"}, "pattern"),
+        ({"model": "m\n"}, "pattern"),
+        ({"model": "a/b"}, "Gemini model"),
+        ({"model": "a:countTokens"}, "Gemini model"),
+        ({"model": "a?key=x", "provider": "openai"}, "pattern"),
+        ({"service": "Über"}, "pattern"),
+        ({"contents": [{"parts": []}]}, '"parts"'),
+        ({"contents": [{"text": "x"}]}, '"parts"'),
+        ({"contents": [{"parts": [{"text": "x"}]}], "provider": "openai"}, "use messages"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "not of the system"),
+        ({"messages": [{"role": "user", "content": "x"}], "split": True}, "only a prompt"),
+        ({"max_output_tokens": 0}, "greater than or equal"),
+        ({"split_tokens": 5}, "greater than or equal"),
+        ({"base_url": "http://evil.example"}, "not permitted"),
+    ],
+)
+def test_what_does_not_fit_is_refused_when_it_is_submitted(fields, words):
+    with pytest.raises(ValidationError, match=words):
+        parsed(**fields)
+
+
+def test_models_of_compatible_servers_may_have_paths_for_names():
+    assert parsed(provider="openai", model="meta-llama/Llama-3.1-8B:free").model == "meta-llama/Llama-3.1-8B:free"
+
+
+def test_the_service_is_the_provider_unless_named():
+    handler = find_handler("llm.generate")
+    assert handler.service_of(parsed()) == "gemini"
+    assert handler.service_of(parsed(provider="openai", service="llm")) == "llm"
+
+
+def test_geminis_limits_count_input_and_others_output_too():
+    assert parsed(prompt="x" * 400, max_output_tokens=50).cost() == Cost(100)
+    assert parsed(provider="openai", prompt="x" * 400, max_output_tokens=50).cost() == Cost(100, 50)
+    assert parsed(provider="openai", prompt="x" * 400).cost() == Cost(100, 1_000)
+
+
+def test_a_tokenizer_that_takes_fewer_bytes_raises_the_estimate():
+    assert parsed(prompt="日" * 100, bytes_per_token=1.5).cost() == Cost(200)
+
+
+def test_parts_of_white_space_alone_are_not_sent():
+    payload = parsed(prompt="word " * 100 + " " * 2_000 + "end", split=True, split_tokens=100)
+    assert all(part.strip() for part in payload.parts)
+    assert parsed(prompt=" " * 2_000, split=True, split_tokens=100).parts == (" " * 2_000,)
