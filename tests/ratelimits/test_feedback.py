@@ -75,19 +75,22 @@ FULL = {
     "quota_limit_value": "60",
     "quota_unit": "1/min/{project}/{user}",
 }
-OF_A_USER = {"scope": "user", "unit": "requests", "call_type": "write"}
+
+
+def of_a_user(name, cap=None):
+    return Violation(name, "user", "requests", "write", stated_cap=cap)
 
 
 @pytest.mark.parametrize(
     ("message", "metadata", "violation"),
     [
-        (SHEETS_MESSAGE, FULL, Violation("WriteRequestsPerMinutePerUser", stated_cap=60, **OF_A_USER)),
-        ("", FULL, Violation("WriteRequestsPerMinutePerUser", stated_cap=60, **OF_A_USER)),
-        (SHEETS_MESSAGE, {}, Violation("Write requests per minute per user", **OF_A_USER)),
+        (SHEETS_MESSAGE, FULL, of_a_user("WriteRequestsPerMinutePerUser", 60)),
+        ("", FULL, of_a_user("WriteRequestsPerMinutePerUser", 60)),
+        (SHEETS_MESSAGE, {}, of_a_user("Write requests per minute per user")),
         (
             SHEETS_MESSAGE,
             {"quota_metric": FULL["quota_metric"], "quota_limit_value": "60"},
-            Violation("Write requests per minute per user", stated_cap=60, **OF_A_USER),
+            of_a_user("Write requests per minute per user", 60),
         ),
         (
             "",
@@ -297,8 +300,8 @@ def test_retry_after_wins_over_hints():
 
 
 def test_credit_that_is_gone_is_no_push_back():
-    for body in (openai_body("You exceeded your current quota.", "insufficient_quota", "insufficient_quota"),):
-        assert parse_openai(429, {}, body) is None
+    body = openai_body("You exceeded your current quota.", "insufficient_quota", "insufficient_quota")
+    assert parse_openai(429, {}, body) is None
 
 
 json_values = st.recursive(

@@ -1,0 +1,227 @@
+"""Slowing down what a provider refused, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from ratelimits import trail
+from ratelimits.algorithms.fixed_window import FixedWindow
+from ratelimits.algorithms.measures import MICRO, microseconds
+from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
+from ratelimits.feedback import PushBack, Violation
+from ratelimits.models import Counter
+from ratelimits.subjects import Subject
+from ratelimits.violated import MINUTE, violated_rules
+
+from . import alerts
+from .catalogue import rules_for
+from .counters import OpenCounter, lock_counters
+from .saving import project_of
+from .stated_caps import note_stated_cap
+
+MOST_WINDOWS = 2  # no refusal of a minute's quota cools longer than so many windows, whatever delay it states
+# Without a delay, and where our own count sees room: somebody else uses the quota too, or windows differ.
+LEAST_SHARE = 0.25
+# A longer block by less than this, of a burst's later refusals, is no news for the audit trail.
+NEWS_SECONDS = 1.0
+MAX_REASON = 200
+
+
+class Refusal(NamedTuple):
+    """
+    One refused call.
+
+    Attributes:
+        sent_at: When it was dispatched, seconds since 1970 by the database's clock.
+    """
+
+    subject: Subject
+    push_back: PushBack
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cooling:
+    """
+    What a refusal led to.
+
+    Attributes:
+        until: Seconds since 1970 by the database's clock; before it the call would be refused again.
+        counters: The ids that cool down; empty where no limit counts such calls.
+    """
+
+    until: float
+    counters: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Cooled:
+    """A locked counter with what is to be stored."""
+
+    counter: OpenCounter
+    pressure: Pressure
+    blocked_until: float | None
+    reason: str
+    before: dict[str, Any]
+    is_news: bool = False
+    violation: Violation = field(default_factory=Violation)
+
+
+def push_back(subject: Subject, push_back: PushBack, *, sent_at: float, actor: str) -> Cooling:
+    """Do what `push_backs` does, for one call."""
+    return push_backs([Refusal(subject, push_back, sent_at)], actor=actor)[0]
+
+
+@transaction.atomic
+def push_backs(refusals: Sequence[Refusal], *, actor: str) -> list[Cooling]:
+    """
+    Cool down and slow the counters whose quotas a provider says were exceeded; one answer a refusal, in order.
+
+    A minute's quota is blocked for the delay stated, else until our own count has room, at most two windows, and its
+    pressure falls once for all calls sent before it fell. A day's quota is blocked until its reset, however short the
+    delay. A cap that the provider states becomes a proposal or, where the limit learns caps, the cap. Nothing blocked
+    is ever unblocked earlier.
+
+    Locks: the counters, in the order of their ids, all in one statement; then limits, where a cap is news.
+    Events: an audit line and a critical alert for each counter that was slowed or blocked anew.
+
+    Args:
+        actor: `executor:<id>`, or who reports the refusal.
+    """
+    matched = [(one, violated_rules(rules_for(one.subject), one.push_back)) for one in refusals]
+    places = [(meant.rule, meant.rule.key(one.subject)) for one, found in matched for meant in found]
+    cooled = _open(lock_counters(places))
+    now = max((one.counter.now for one in cooled.values()), default=0.0) or _database_time()
+    answers, stated = [], {}
+    for one, found in matched:
+        ids = []
+        for meant in found:
+            counter_id = meant.rule.counter_id(one.subject)
+            _cool(cooled[counter_id], one, meant.violation)
+            ids.append(counter_id)
+            if meant.exact and meant.violation.stated_cap is not None:
+                stated[counter_id] = (meant.rule, meant.rule.key(one.subject), meant.violation.stated_cap)
+        until = max((cooled[counter_id].blocked_until or now for counter_id in ids), default=now + _unlimited(one))
+        answers.append(Cooling(until, tuple(ids)))
+    for counter_id in sorted(cooled):
+        _store(counter_id, cooled[counter_id], actor=actor)
+    for counter_id in sorted(stated):
+        rule, key, cap = stated[counter_id]
+        note_stated_cap(rule, key, cap, actor=actor)
+    return answers
+
+
+def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
+    rows = Counter.objects.filter(pk__in=counters).values_list("pk", "pressure", "pressure_changed_at")
+    opened = {}
+    for pk, factor, changed_at in rows:
+        counter = counters[pk]
+        pressure = Pressure(factor, changed_at.timestamp() if changed_at else None)
+        opened[pk] = _Cooled(
+            counter,
+            pressure,
+            counter.blocked_until,
+            counter.blocked_reason,
+            before={
+                "pressure": round(pressure_at(pressure, counter.now), 3),
+                "blocked_until": _iso(counter.blocked_until),
+            },
+        )
+    return opened
+
+
+def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
+    counter = cooled.counter
+    if not counter.rule.hard_reset:
+        slowed = pushed_back(cooled.pressure, counter.now, refusal.sent_at)
+        cooled.is_news |= slowed is not cooled.pressure
+        cooled.pressure = slowed
+    until = _blocked_until(counter, refusal.push_back, violation, cooled.pressure)
+    if until > (cooled.blocked_until or counter.now):
+        cooled.is_news |= until > (cooled.blocked_until or counter.now) + NEWS_SECONDS
+        cooled.blocked_until = until
+        named = violation.name or "a quota it does not name"
+        cooled.reason = f"{counter.rule.service} refused: {named}"[:MAX_REASON]
+    cooled.violation = violation
+
+
+def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, pressure: Pressure) -> float:
+    rule, now = counter.rule, counter.now
+    window: float = MINUTE if rule.hard_reset else rule.window_seconds or MINUTE
+    if violation.per_day:
+        if isinstance(counter.algorithm, FixedWindow) and rule.hard_reset:
+            return counter.algorithm.reset_after(microseconds(now)) / MICRO + rule.guard_seconds
+        return now + MOST_WINDOWS * window  # nobody here counts the day
+    if found.retry_after is not None:
+        return now + min(found.retry_after, MOST_WINDOWS * window)
+    if rule.hard_reset:
+        return now + window
+    algorithm = rule.algorithm(counter.key, pressure_at(pressure, now))
+    room_at = algorithm.open(counter.stored, now).line_up(MICRO) / MICRO
+    return min(max(room_at, now + LEAST_SHARE * window), now + MOST_WINDOWS * window)
+
+
+def _store(counter_id: str, cooled: _Cooled, *, actor: str) -> None:
+    counter, pressure = cooled.counter, cooled.pressure
+    Counter.objects.filter(pk=counter_id).update(
+        pressure=pressure.factor,
+        pressure_changed_at=_moment(pressure.changed_at),
+        blocked_until=_moment(cooled.blocked_until),
+        blocked_reason=cooled.reason,
+        updated_at=Now(),
+    )
+    if not cooled.is_news:
+        return
+    after = {
+        "pressure": round(pressure_at(pressure, counter.now), 3),
+        "blocked_until": _iso(cooled.blocked_until),
+    }
+    trail.record(
+        actor=actor,
+        action="slow_counter",
+        target=f"counter {counter_id}",
+        before=cooled.before,
+        after=after,
+        reason=cooled.reason,
+        project_id=project_of(counter.key),
+    )
+    alerts.tell_exceeded(counter.rule, counter.key, message=_message(counter, cooled), figures=_figures(cooled, after))
+
+
+def _message(counter: OpenCounter, cooled: _Cooled) -> str:
+    until = alerts.clock(cooled.blocked_until or counter.now, counter.now)
+    text = f"{alerts.named(counter.rule, counter.key)}: {cooled.reason}; no calls until {until}"
+    if cooled.violation.per_day and not counter.rule.hard_reset:
+        text += "; no limit here counts the day's quota: add one"
+    return text
+
+
+def _figures(cooled: _Cooled, after: dict[str, Any]) -> dict[str, Any]:
+    violation = cooled.violation
+    return {**after, "violated": violation.name, "per_day": violation.per_day, "stated_cap": violation.stated_cap}
+
+
+def _unlimited(refusal: Refusal) -> float:
+    """How long a call waits that no limit counts."""
+    delay = refusal.push_back.retry_after
+    return LEAST_SHARE * MINUTE if delay is None else min(delay, MOST_WINDOWS * MINUTE)
+
+
+def _database_time() -> float:
+    with transaction.get_connection().cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        return float(cursor.fetchone()[0])
+
+
+def _moment(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+def _iso(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,94 @@
+"""Which of our limits stand for the quota that a provider says was exceeded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ratelimits.feedback import PushBack, Violation
+from ratelimits.models import CallType, Limit, Unit
+from ratelimits.services.catalogue import Rule
+
+_LEVEL_OF_RULE: dict[str, int] = {
+    Limit.Scope.USER: 0,
+    Limit.Scope.PROJECT_USER: 0,
+    Limit.Scope.PROJECT: 1,
+    Limit.Scope.GLOBAL: 2,
+}
+# Where a violation's own level has no limit: a wider one includes whoever was refused, a narrower one does not.
+_LEVELS: dict[str, tuple[int, ...]] = {
+    "": (0, 1, 2),
+    "user": (0, 1, 2),
+    "project_user": (0, 1, 2),
+    "project": (1, 2, 0),
+    "global": (2, 1, 0),
+}
+MINUTE = 60
+
+
+class Violated(NamedTuple):
+    """
+    A limit to slow down.
+
+    Attributes:
+        exact: It counts the very thing that the provider named, so that a stated cap is its own.
+    """
+
+    rule: Rule
+    violation: Violation
+    exact: bool
+
+
+def violated_rules(rules: Sequence[Rule], found: PushBack) -> list[Violated]:
+    """
+    Choose, among the limits that count the refused call, those that were exceeded: each at most once.
+
+    A violation slows the limits of its unit, period, scope and call type, and those of the model alone where there
+    are any. What it leaves open, or no limit has, is settled so: requests before tokens; minutes before days; the
+    narrowest scope. A refusal that names nothing therefore slows the user's requests a minute, or the project's
+    where users have no limit. Limits of calls in flight are never meant.
+    """
+    chosen: dict[int, Violated] = {}
+    for violation in found.violations or (Violation(),):
+        for rule in _meant(rules, violation):
+            candidate = Violated(rule, violation, _is_exact(rule, violation))
+            before = chosen.get(rule.id)
+            # A day's violation tells more about a limit than a minute's, and one that names it more than any other.
+            if before is None or (_weight(candidate) > _weight(before)):
+                chosen[rule.id] = candidate
+    return list(chosen.values())
+
+
+def _weight(one: Violated) -> tuple[bool, bool]:
+    return one.exact, one.violation.per_day
+
+
+def _meant(rules: Sequence[Rule], violation: Violation) -> Sequence[Rule]:
+    left: Sequence[Rule] = [rule for rule in rules if rule.unit != Unit.IN_FLIGHT]
+    left = _preferred(left, lambda rule: not rule.shadow)
+    left = _preferred(left, lambda rule: rule.unit == (violation.unit or Unit.REQUESTS))
+    left = _preferred(left, lambda rule: rule.hard_reset == violation.per_day)
+    for level in _LEVELS[violation.scope]:
+        if at_level := [rule for rule in left if _LEVEL_OF_RULE[rule.scope] == level]:
+            left = at_level
+            break
+    if violation.call_type:
+        left = _preferred(left, lambda rule: rule.call_type == violation.call_type)
+    if violation.model:
+        left = _preferred(left, lambda rule: bool(rule.per_model or rule.model))
+    return left
+
+
+def _preferred(rules: Sequence[Rule], wanted: Callable[[Rule], bool]) -> Sequence[Rule]:
+    return [rule for rule in rules if wanted(rule)] or rules
+
+
+def _is_exact(rule: Rule, violation: Violation) -> bool:
+    return (
+        rule.unit == violation.unit
+        and rule.hard_reset == violation.per_day
+        and (violation.per_day or (rule.window_seconds or MINUTE) == MINUTE)
+        and bool(violation.scope)
+        and _LEVEL_OF_RULE[rule.scope] == _LEVELS[violation.scope][0]
+        and (not violation.call_type or rule.call_type in {CallType.ANY, violation.call_type})
+    )

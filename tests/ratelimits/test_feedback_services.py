@@ -1,0 +1,387 @@
+"""What a refusal does to counters and limits."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Barrier
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.db import connection, transaction
+
+from ratelimits import trail
+from ratelimits.feedback import PushBack, Violation
+from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
+from ratelimits.services import catalogue
+from ratelimits.services.decide import Call, decide
+from ratelimits.services.feedback import Refusal, push_back, push_backs
+from ratelimits.services.stated_caps import note_stated_cap
+from ratelimits.subjects import Subject, counter_id
+
+WRITER = Subject("google-sheets", "write", "acme", "ada")
+OTHER = WRITER._replace(user="bob")
+READER = WRITER._replace(call_type="read")
+ASKER = Subject("gemini", "write", "acme", "ada", "gemini-2.5-flash")
+ACTOR = "executor:1"
+
+OF_USER = Violation("WriteRequestsPerMinutePerUser", "user", "requests", "write", stated_cap=60)
+OF_PROJECT = Violation("WriteRequestsPerMinutePerProject", "project", "requests", "write")
+OF_DAY = Violation("GenerateRequestsPerDay", "project", "requests", per_day=True, model="gemini-2.5-flash")
+OF_MINUTE = Violation("GenerateRequestsPerMinute", "project", "requests", model="gemini-2.5-flash")
+
+
+def limit(name, **fields):
+    made = Limit.objects.create(
+        **{"name": name, "service": "google-sheets", "call_type": "write", "capacity": 60, **fields}
+    )
+    catalogue.forget()
+    return made
+
+
+@pytest.fixture
+def sheets(db):
+    """Limits as those of Google Sheets; by name."""
+    catalogue.forget()
+    yield {
+        "user": limit("user", scope="project_user"),
+        "project": limit("project", capacity=300),
+        "reads": limit("reads", call_type="read", scope="project_user"),
+        "slots": limit("slots", call_type="any", algorithm="concurrency", unit="in_flight", capacity=500),
+    }
+    catalogue.forget()
+
+
+@pytest.fixture
+def gemini(db):
+    """Limits as those of Gemini; by name."""
+    catalogue.forget()
+    shared = {"service": "gemini", "call_type": "any", "per_model": True}
+    yield {
+        "rpm": limit("rpm", **shared),
+        "tpm": limit("tpm", **shared, unit="tokens", capacity=1000),
+        "rpd": limit("rpd", **shared, algorithm="fixed_window", reset_zone="America/Los_Angeles", capacity=50),
+    }
+    catalogue.forget()
+
+
+@pytest.fixture
+def lines():
+    """Lines of the audit trail, as they are recorded."""
+    found = []
+
+    def keep(sender, **line):
+        found.append(line)
+
+    trail.recorded.connect(keep)
+    yield found
+    trail.recorded.disconnect(keep)
+
+
+def now():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        return cursor.fetchone()[0]
+
+
+def refuse(*violations, subject=WRITER, retry_after=None, sent_at=None):
+    found = PushBack(violations, retry_after)
+    return push_back(subject, found, sent_at=now() if sent_at is None else sent_at, actor=ACTOR)
+
+
+def names(cooling):
+    found = Counter.objects.filter(pk__in=cooling.counters).values_list("limit__name", flat=True)
+    return sorted(found)
+
+
+def blocked_for(name, at):
+    """Return for how many seconds the only counter of a limit is blocked; None if it is not."""
+    until = Counter.objects.filter(limit__name=name).values_list("blocked_until", flat=True).first()
+    return None if until is None else until.timestamp() - at
+
+
+@pytest.mark.parametrize(
+    ("violation", "slowed"),
+    [
+        (OF_USER, ["user"]),
+        (OF_PROJECT, ["project"]),
+        (Violation(unit="requests", call_type="write"), ["user"]),
+        (Violation(scope="project"), ["project"]),
+        (Violation(scope="global"), ["project"]),
+        (Violation(unit="tokens", scope="user"), ["user"]),
+        (Violation(scope="project", per_day=True), ["project"]),
+        (Violation(), ["user"]),
+    ],
+)
+def test_only_the_scope_that_was_violated_is_slowed(sheets, violation, slowed):
+    assert names(refuse(violation)) == slowed
+    touched = Counter.objects.exclude(pressure=1, blocked_until=None)
+    assert sorted(touched.values_list("limit__name", flat=True)) == slowed
+
+
+def test_a_refusal_that_names_nothing_slows_the_narrowest_limit_of_requests(sheets, gemini):
+    assert names(refuse()) == ["user"]
+    Limit.objects.filter(name="user").update(enabled=False)
+    catalogue.forget()
+    assert names(refuse()) == ["project"]
+    assert names(refuse(subject=ASKER)) == ["rpm"]
+
+
+def test_a_shadow_limit_is_not_slowed_in_a_real_ones_place(sheets):
+    Limit.objects.filter(name="user").update(shadow=True)
+    catalogue.forget()
+    assert names(refuse(OF_USER)) == ["project"]
+
+
+def test_other_users_and_reads_go_on(sheets):
+    refuse(OF_USER)
+    kinds = [decision.kind for decision in decide([Call(WRITER), Call(OTHER), Call(READER)])]
+    assert kinds == ["retry", "proceed", "proceed"]
+
+
+def test_a_call_refused_where_no_limit_counts_waits_all_the_same(db):
+    catalogue.forget()
+    at = now()
+    cooling = refuse(OF_USER, subject=Subject("unknown", "write"), retry_after=5)
+    assert (cooling.counters, round(cooling.until - at)) == ((), 5)
+    assert round(refuse(subject=Subject("unknown", "write"), retry_after=86_400).until - at) == 120
+
+
+@pytest.mark.parametrize(("delay", "seconds"), [(7.0, 7), (0.5, 0.5), (3_600.0, 120), (86_400.0, 120)])
+def test_a_minutes_quota_cools_for_the_delay_and_at_most_two_windows(sheets, delay, seconds):
+    at = now()
+    refuse(OF_USER, retry_after=delay)
+    assert blocked_for("user", at) == pytest.approx(seconds, abs=2)
+
+
+def test_without_a_delay_it_cools_until_our_count_has_room(sheets):
+    assert {decision.kind for decision in decide([Call(WRITER)] * 60)} == {"proceed"}
+    at = now()
+    refuse(OF_USER)
+    assert 55 < blocked_for("user", at) < 65
+
+
+def test_without_a_delay_and_with_room_it_cools_for_a_while(sheets):
+    at = now()
+    refuse(OF_USER)
+    assert blocked_for("user", at) == pytest.approx(15, abs=2)
+
+
+def test_nothing_is_unblocked_earlier(sheets):
+    at = now()
+    refuse(OF_USER, retry_after=60)
+    refuse(OF_USER, retry_after=1)
+    assert blocked_for("user", at) == pytest.approx(60, abs=2)
+
+
+def seconds_to_midnight(at):
+    here = datetime.fromtimestamp(at, ZoneInfo("America/Los_Angeles"))
+    following = datetime.fromtimestamp(at + 86_400, here.tzinfo).date()
+    return datetime(following.year, following.month, following.day, tzinfo=here.tzinfo).timestamp() - at
+
+
+def test_a_days_quota_is_parked_to_its_reset_however_short_the_delay(gemini):
+    at = now()
+    cooling = refuse(OF_MINUTE, OF_DAY, subject=ASKER, retry_after=3)
+    assert names(cooling) == ["rpd", "rpm"]
+    assert blocked_for("rpd", at) == pytest.approx(seconds_to_midnight(at), abs=3)
+    assert blocked_for("rpm", at) == pytest.approx(3, abs=2)
+    assert cooling.until - at == pytest.approx(seconds_to_midnight(at), abs=3)
+    assert Counter.objects.get(limit__name="rpd").pressure == 1
+
+
+def test_a_minutes_refusal_never_parks_for_a_day(gemini):
+    Limit.objects.exclude(name="rpd").update(enabled=False)
+    catalogue.forget()
+    at = now()
+    assert names(refuse(OF_MINUTE, subject=ASKER, retry_after=80_000)) == ["rpd"]
+    assert blocked_for("rpd", at) == pytest.approx(120, abs=2)
+    assert names(refuse(OF_MINUTE, subject=ASKER)) == ["rpd"]
+
+
+def test_a_days_refusal_that_no_limit_counts_is_told_to_the_operator(gemini):
+    Limit.objects.filter(name="rpd").update(enabled=False)
+    catalogue.forget()
+    at = now()
+    assert names(refuse(OF_DAY, subject=ASKER, retry_after=3)) == ["rpm"]
+    assert blocked_for("rpm", at) == pytest.approx(120, abs=2)
+    assert "no limit here counts the day's quota" in QuotaAlert.objects.get().message
+
+
+def test_only_the_tokens_are_slowed_where_tokens_were_missing(gemini):
+    violation = Violation("InputTokensPerModelPerMinute", "project", "tokens", model="gemini-2.5-flash")
+    assert names(refuse(violation, subject=ASKER)) == ["tpm"]
+
+
+def test_a_burst_of_refusals_slows_once(sheets, lines):
+    sent = now()
+    for _ in range(20):
+        refuse(OF_PROJECT, sent_at=sent, retry_after=5)
+    assert Counter.objects.get(limit__name="project").pressure == pytest.approx(0.7)
+    assert [line["action"] for line in lines] == ["slow_counter"]
+    refuse(OF_PROJECT, sent_at=now())
+    assert Counter.objects.get(limit__name="project").pressure == pytest.approx(0.49, abs=0.01)
+
+
+def test_a_burst_in_one_flush_locks_once_and_answers_each(sheets, lines):
+    sent = now()
+    found = PushBack((OF_PROJECT, OF_USER), 5)
+    coolings = push_backs([Refusal(subject, found, sent) for subject in (OTHER, WRITER, OTHER)], actor=ACTOR)
+    assert [names(cooling) for cooling in coolings] == [["project", "user"]] * 3
+    assert coolings[0] == coolings[2]
+    assert sorted(line["target"] for line in lines if line["action"] == "slow_counter") == sorted(
+        f"counter {pk}" for pk in Counter.objects.values_list("pk", flat=True)
+    )
+    assert len(lines) == Counter.objects.count() == 3
+
+
+def test_each_change_is_in_the_audit_trail_and_raises_a_critical_alert(sheets, lines):
+    at = now()
+    refuse(OF_USER, retry_after=30)
+    [line] = lines
+    identity = counter_id(sheets["user"].pk, "project:acme/user:ada")
+    assert (line["actor"], line["action"], line["target"]) == (ACTOR, "slow_counter", f"counter {identity}")
+    assert line["before"] == {"pressure": 1.0, "blocked_until": None}
+    assert line["after"]["pressure"] == 0.7
+    assert datetime.fromisoformat(line["after"]["blocked_until"]) > datetime.fromtimestamp(at + 29, UTC)
+    assert "WriteRequestsPerMinutePerUser" in line["reason"]
+    alert = QuotaAlert.objects.get()
+    assert (alert.kind, alert.severity, alert.subject) == ("exceeded", "critical", identity)
+    assert alert.figures["stated_cap"] == 60
+
+
+def test_pressure_leaves_less_of_the_cap_and_recovers(sheets):
+    refuse(OF_USER, retry_after=0.001)
+    Counter.objects.update(blocked_until=None)
+    assert [one.kind for one in decide([Call(WRITER)] * 60)].count("proceed") == 42
+    moved = datetime.fromtimestamp(now() - 180, UTC)
+    Counter.objects.filter(limit__name="user").update(pressure_changed_at=moved, state={})
+    assert [one.kind for one in decide([Call(WRITER)] * 60)].count("proceed") == 60
+
+
+def stated(cap, violation=OF_USER):
+    return Violation(violation.name, violation.scope, violation.unit, violation.call_type, stated_cap=cap)
+
+
+def test_a_stated_cap_waits_for_an_operator(sheets, lines):
+    refuse(stated(40))
+    row = Limit.objects.get(name="user")
+    assert (row.capacity, row.proposed_capacity) == (60, 40)
+    assert row.proposed_at is not None
+    assert [line["action"] for line in lines] == ["slow_counter", "propose_cap"]
+    refuse(stated(40))
+    assert [line["action"] for line in lines].count("propose_cap") == 1
+
+
+def test_a_stated_cap_is_taken_over_where_the_limit_learns(sheets, lines):
+    Limit.objects.filter(name="user").update(learns_caps=True, proposed_capacity=50)
+    catalogue.forget()
+    refuse(stated(40))
+    row = Limit.objects.get(name="user")
+    assert (row.capacity, row.proposed_capacity) == (40, None)
+    line = lines[-1]
+    assert (line["actor"], line["action"], line["before"], line["after"]) == (
+        ACTOR,
+        "update_limit",
+        {"capacity": 60},
+        {"capacity": 40},
+    )
+    assert "stated by google-sheets" in line["reason"]
+    Counter.objects.update(blocked_until=None, pressure_changed_at=None, pressure=1)
+    assert [one.kind for one in decide([Call(WRITER)] * 60)].count("proceed") == 40
+
+
+def test_a_learned_cap_of_a_bucket_keeps_the_quota_in_every_minute(sheets):
+    bucket = {"algorithm": "token_bucket", "capacity": 9, "refill_per_second": 4.85, "provider_quota": 300}
+    Limit.objects.filter(name="project").update(learns_caps=True, **bucket)
+    catalogue.forget()
+    refuse(stated(300, OF_PROJECT))
+    assert Limit.objects.get(name="project").capacity == 9
+    refuse(stated(200, OF_PROJECT))
+    row = Limit.objects.get(name="project")
+    assert row.provider_quota == 200
+    assert row.capacity + 60 * (row.refill_per_second or 0) == pytest.approx(200)
+
+
+def test_a_cap_too_small_for_a_bucket_stays_a_proposal(sheets):
+    bucket = {"algorithm": "token_bucket", "capacity": 9, "refill_per_second": 4.85, "provider_quota": 300}
+    Limit.objects.filter(name="project").update(learns_caps=True, **bucket)
+    catalogue.forget()
+    refuse(stated(1, OF_PROJECT))
+    row = Limit.objects.get(name="project")
+    assert (row.capacity, row.proposed_capacity) == (9, 1)
+
+
+def test_the_cap_of_a_key_of_its_own_is_learned_for_that_key(sheets):
+    Limit.objects.filter(name="user").update(learns_caps=True)
+    own = LimitOverride.objects.create(limit=sheets["user"], key="project:acme/user:ada", capacity=100)
+    catalogue.forget()
+    refuse(stated(40))
+    own.refresh_from_db()
+    assert (own.capacity, Limit.objects.get(name="user").capacity) == (40, 60)
+
+
+@pytest.mark.parametrize(
+    ("fields", "violation"),
+    [
+        ({"window_seconds": 10}, stated(40)),  # the cap is a minute's
+        ({"unit": "tokens"}, stated(40)),
+        ({}, Violation("x", "", "requests", "write", stated_cap=40)),  # nobody says whose
+        ({}, Violation("x", "user", "requests", "write", per_day=True, stated_cap=40)),
+    ],
+)
+def test_a_cap_of_something_else_is_not_a_limits_own(sheets, fields, violation):
+    Limit.objects.filter(name="user").update(learns_caps=True, **fields)
+    catalogue.forget()
+    refuse(violation)
+    assert set(Limit.objects.values_list("capacity", "proposed_capacity")) == {(60, None), (300, None), (500, None)}
+
+
+def test_a_limit_deleted_meanwhile_learns_nothing(sheets):
+    [rule] = [rule for rule in catalogue.rules() if rule.name == "user"]
+    sheets["user"].delete()
+    assert note_stated_cap(rule, "project:acme/user:ada", 40, actor=ACTOR) is False
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_an_operator_who_edits_a_limit_is_not_waited_for():
+    catalogue.forget()
+    row = limit("user", scope="project_user")
+
+    def learn():
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '5s'")
+            return names(refuse(stated(40)))
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool, transaction.atomic():
+        Limit.objects.select_for_update().get(pk=row.pk)
+        assert pool.submit(learn).result(20) == ["user"]
+    assert Limit.objects.get(pk=row.pk).proposed_capacity is None
+    assert Counter.objects.get().blocked_until is not None
+    catalogue.forget()
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_refusals_of_one_pace_at_once_slow_once_and_never_deadlock():
+    catalogue.forget()
+    for number in range(4):
+        limit(f"limit-{number}", scope=["project", "project_user"][number % 2])
+    sent, barrier = now(), Barrier(8)
+
+    def report(number):
+        try:
+            barrier.wait(10)
+            found = PushBack((OF_PROJECT, OF_USER) if number % 2 else (OF_USER, OF_PROJECT), 5)
+            subjects = (WRITER, OTHER) if number % 4 < 2 else (OTHER, WRITER)
+            push_backs([Refusal(subject, found, sent) for subject in subjects], actor=ACTOR)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(report, range(8)))
+    assert Counter.objects.count() == 6
+    assert {round(factor, 3) for factor in Counter.objects.values_list("pressure", flat=True)} == {0.7}
+    catalogue.forget()
