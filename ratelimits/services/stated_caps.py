@@ -34,7 +34,7 @@ def note_stated_cap(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
     if math.isclose(cap, _known_cap(rule, key)):
         return False
     # Elsewhere a limit is locked before its counters. Whoever has it now wins: the provider will state its cap again.
-    limit = Limit.objects.select_for_update(skip_locked=True).filter(pk=rule.id).first()
+    limit = Limit.objects.select_for_update(skip_locked=True, no_key=True).filter(pk=rule.id).first()
     if limit is None:
         return False
     if limit.learns_caps and _take_over(limit, key, cap, actor=actor):

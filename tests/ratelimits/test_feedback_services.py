@@ -14,6 +14,7 @@ from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
 from ratelimits.services import catalogue
 from ratelimits.services.decide import Call, decide
 from ratelimits.services.feedback import Refusal, push_back, push_backs
+from ratelimits.services.saving import find_limit
 from ratelimits.services.stated_caps import note_stated_cap
 from ratelimits.subjects import Subject, counter_id
 
@@ -356,7 +357,7 @@ def test_an_operator_who_edits_a_limit_is_not_waited_for():
             connection.close()
 
     with ThreadPoolExecutor(1) as pool, transaction.atomic():
-        Limit.objects.select_for_update().get(pk=row.pk)
+        find_limit(row.pk, lock=True)
         assert pool.submit(learn).result(20) == ["user"]
     assert Limit.objects.get(pk=row.pk).proposed_capacity is None
     assert Counter.objects.get().blocked_until is not None
