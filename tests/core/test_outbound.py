@@ -480,3 +480,24 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch):
 
 async def _ok(request):
     return web.Response(text="ok")
+
+
+def test_a_success_is_handed_over_piece_by_piece_and_a_refusal_is_not():
+    arrived: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def answer(request):
+        response = web.StreamResponse(status=int(request.path[1:]))
+        await response.prepare(request)
+        for piece in (b"one", b"two"):
+            await response.write(piece)
+            if request.path == "/200":  # the second is not sent before the first has been handed over
+                assert await arrived.get() == piece
+        return response
+
+    async def scenario():
+        async with serving(answer) as url, client_of() as client:
+            answers = [await get(client, f"{url}/{status}", on_piece=arrived.put_nowait) for status in (200, 400)]
+            return [answer.body for answer in answers]
+
+    assert asyncio.run(scenario()) == [b"onetwo", b"onetwo"]
+    assert arrived.empty()
