@@ -1,0 +1,92 @@
+"""One queue before one limit, played again: who would have left when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ratelimits.algorithms.admission import Algorithm, State, never_fits
+from ratelimits.algorithms.leaky_bucket import LeakyBucket
+from ratelimits.algorithms.measures import MICRO, cost_units, seconds
+
+ENDLESS_QUEUE = 1e12
+
+
+class Ask(NamedTuple):
+    """So many calls of one cost that asked at the same time, seconds since 1970, and go together."""
+
+    at: float
+    cost: float
+    calls: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """
+    What became of the calls of one key.
+
+    Attributes:
+        departures: (when, calls), in order.
+        waits: (seconds, calls), in the order of asking.
+        cost: Of all that left, in the limit's unit.
+        rejected: Calls that could never fit.
+    """
+
+    departures: list[tuple[float, int]]
+    waits: list[tuple[float, int]]
+    cost: float
+    rejected: int
+
+    def after(self, end: float) -> int:
+        """How many calls left later than that."""
+        return sum(calls for at, calls in self.departures if at > end)
+
+
+def replay(algorithm: Algorithm, asks: Sequence[Ask]) -> Replay:
+    """
+    Play calls through one limit, first come first served, from an unused counter.
+
+    Each leaves at the first instant that the limit admits it and all before it. A higher capacity or rate therefore
+    never delays anyone: every departure is a rising function of those before.
+
+    Args:
+        asks: In the order of asking.
+    """
+    played = Replay([], [], 0.0, 0)
+    state: State = {}
+    if isinstance(algorithm, LeakyBucket) and algorithm.capacity:
+        # It tells each call of its queue when to leave; here the queue is all that wait.
+        algorithm = replace(algorithm, capacity=ENDLESS_QUEUE)
+    place, clock, cost, rejected = 0, float("-inf"), 0, 0
+    while place < len(asks):
+        ask = asks[place]
+        units = cost_units(float(ask.cost)) * ask.calls
+        if _can_never_fit(algorithm, ask):
+            rejected += ask.calls
+            place += 1
+            continue
+        clock = max(clock, ask.at)
+        meter = algorithm.open(state, clock)
+        if not meter.room_for(units):
+            clock = max(seconds(meter.line_up(units)), clock + 1 / MICRO)
+            continue
+        # As many as fit at this instant, so that a counter is opened once for all of them.
+        while True:
+            left = max(ask.at, seconds(meter.take(units)))
+            cost += units
+            played.departures.append((left, ask.calls))
+            played.waits.append((left - ask.at, ask.calls))
+            place += 1
+            if place == len(asks) or asks[place].at > clock:
+                break
+            ask = asks[place]
+            units = cost_units(float(ask.cost)) * ask.calls
+            if _can_never_fit(algorithm, ask) or not meter.room_for(units):
+                break
+        state = meter.state()
+    return replace(played, cost=cost / MICRO, rejected=rejected)
+
+
+def _can_never_fit(algorithm: Algorithm, ask: Ask) -> bool:
+    return never_fits(algorithm, cost_units(float(ask.cost))) is not None

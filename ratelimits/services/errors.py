@@ -1,0 +1,56 @@
+"""What may be asked of limits and cannot be done."""
+
+from __future__ import annotations
+
+from queueops.core.errors import QueueOpsError
+
+
+class InvalidLimit(QueueOpsError):
+    """These figures cannot be a limit's."""
+
+    code = "invalid_limit"
+    status = 422
+
+
+class UnknownLimit(QueueOpsError):
+    """There is no such limit."""
+
+    code = "unknown_limit"
+    status = 404
+    detail_fields = ("limit_id",)
+
+
+class LimitChanged(QueueOpsError):
+    """Somebody else has changed this limit meanwhile; look at it again."""
+
+    code = "limit_changed"
+    status = 409
+
+
+class NothingProposed(QueueOpsError):
+    """The provider has not stated another cap for this limit, or it was dealt with meanwhile."""
+
+    code = "nothing_proposed"
+    status = 409
+
+
+class UnknownCounter(QueueOpsError):
+    """There is no such counter; it may have been idle and removed."""
+
+    code = "unknown_counter"
+    status = 404
+    detail_fields = ("counter_id",)
+
+
+class InvalidCoolDown(QueueOpsError):
+    """The cool-down is negative or too long."""
+
+    code = "invalid_cool_down"
+    status = 422
+
+
+class NotSimulable(QueueOpsError):
+    """A cap on calls in flight cannot be played again: nobody keeps how long each call took."""
+
+    code = "not_simulable"
+    status = 409

@@ -1,0 +1,142 @@
+"""Changing limits: checked, audited, in force at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from queueops.core.reasons import clean_reason, required_reason
+from ratelimits import trail
+from ratelimits.models import Counter, Limit
+from ratelimits.validation import figure, safe_figures
+
+from .errors import InvalidLimit, LimitChanged, NothingProposed
+from .look_over import propose_limit, put_changes
+from .saving import SavedLimit, announce_change, figures_of, find_limit, require_sound
+
+
+@transaction.atomic
+def create_limit(figures: Mapping[str, Any], *, actor: str, reason: str = "") -> SavedLimit:
+    """
+    Create a limit.
+
+    Args:
+        figures: By the names of `Limit`'s fields; its defaults stand for what is left out.
+
+    Raises:
+        InvalidLimit: Its `fields` say what is wrong with which; nothing was created.
+    """
+    limit, found = propose_limit(None, figures)
+    require_sound(found)
+    limit.updated_at = Now()
+    limit.save()
+    kept = figures_of(limit)
+    trail.record(
+        actor=actor, action="create_limit", target=f"limit {limit.name}", after=kept, reason=clean_reason(reason)
+    )
+    announce_change()
+    return SavedLimit(limit.pk, tuple(sorted(kept)), tuple(found.warnings))
+
+
+@transaction.atomic
+def update_limit(
+    limit_id: int, changes: Mapping[str, Any], *, actor: str, reason: str = "", seen_at: datetime | None = None
+) -> SavedLimit:
+    """
+    Change a limit. Calls are decided by the new figures within a second, in every process.
+
+    Args:
+        changes: By the names of `Limit`'s fields.
+        seen_at: The `updated_at` of what the caller looked at; None: whatever is stored now.
+
+    Raises:
+        UnknownLimit, LimitChanged, InvalidLimit: Nothing was changed.
+    """
+    limit = find_limit(limit_id, lock=True)
+    if seen_at is not None and seen_at != limit.updated_at:
+        raise LimitChanged
+    before = figures_of(limit)
+    found = put_changes(limit, before, changes)
+    require_sound(found)
+    after = figures_of(limit)
+    changed = sorted(name for name in after if after[name] != before[name])
+    if changed:
+        limit.updated_at = Now()
+        limit.save(update_fields=[*changed, "updated_at"])
+        trail.record(
+            actor=actor,
+            action="update_limit",
+            target=f"limit {limit.name}",
+            before={name: before[name] for name in changed},
+            after={name: after[name] for name in changed},
+            reason=clean_reason(reason),
+        )
+        announce_change()
+    return SavedLimit(limit.pk, tuple(changed), tuple(found.warnings))
+
+
+@transaction.atomic
+def delete_limit(limit_id: int, *, actor: str, reason: str) -> None:
+    """
+    Delete a limit with its overrides, counters and alerts. What it held back may go at once.
+
+    Locks the limit, then its counters in the order of their ids.
+
+    Raises:
+        UnknownLimit, ReasonRequired: Nothing was deleted.
+    """
+    reason = required_reason(reason)
+    limit = find_limit(limit_id, lock=True)
+    before = {**figures_of(limit), "overrides": list(limit.overrides.values("key", "capacity", "refill_per_second"))}
+    # Decisions lock counters in this order; a DELETE alone would take them as they lie and could deadlock.
+    list(Counter.objects.filter(limit=limit).order_by("pk").select_for_update().values_list("pk", flat=True))
+    limit.delete()
+    trail.record(actor=actor, action="delete_limit", target=f"limit {before['name']}", before=before, reason=reason)
+    announce_change()
+
+
+@transaction.atomic
+def accept_proposal(limit_id: int, *, actor: str, reason: str = "") -> SavedLimit:
+    """
+    Take over the cap that the provider stated: as the window's cap, or as the bucket that keeps it.
+
+    Raises:
+        UnknownLimit, NothingProposed.
+        InvalidLimit: The limit's algorithm cannot keep so small a cap; nothing was changed.
+    """
+    limit = find_limit(limit_id, lock=True)
+    if limit.proposed_capacity is None:
+        raise NothingProposed
+    proposed = limit.proposed_capacity
+    try:
+        figures = safe_figures(limit, proposed)
+    except ValueError as error:
+        raise InvalidLimit(str(error), fields={"algorithm": [f"{error}; take a sliding window."]}) from None
+    _forget_proposal(limit)
+    why = clean_reason(reason) or f"the provider states a cap of {figure(proposed)}"
+    return update_limit(limit_id, figures, actor=actor, reason=why)
+
+
+@transaction.atomic
+def decline_proposal(limit_id: int, *, actor: str, reason: str) -> None:
+    """
+    Keep the cap and forget the one that the provider stated, until it states one again.
+
+    Raises:
+        UnknownLimit, NothingProposed, ReasonRequired: Nothing was changed.
+    """
+    reason = required_reason(reason)
+    limit = find_limit(limit_id, lock=True)
+    if limit.proposed_capacity is None:
+        raise NothingProposed
+    before = {"proposed_capacity": limit.proposed_capacity}
+    _forget_proposal(limit)
+    trail.record(actor=actor, action="decline_proposal", target=f"limit {limit.name}", before=before, reason=reason)
+
+
+def _forget_proposal(limit: Limit) -> None:
+    Limit.objects.filter(pk=limit.pk).update(proposed_capacity=None, proposed_at=None)

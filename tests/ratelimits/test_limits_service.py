@@ -1,0 +1,309 @@
+"""Limits are changed soundly, with a trail, and at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db.models.functions import Now
+
+from queueops.core.notify import Channel
+from queueops.core.reasons import ReasonRequired
+from ratelimits import trail
+from ratelimits.models import CallTally, Counter, Limit, LimitOverride, QuotaAlert
+from ratelimits.services import catalogue, limits, overrides, steering
+from ratelimits.services.decide import Call, decide
+from ratelimits.services.errors import (
+    InvalidCoolDown,
+    InvalidLimit,
+    LimitChanged,
+    NothingProposed,
+    UnknownCounter,
+    UnknownLimit,
+)
+from ratelimits.services.gauges import gauges, top_users
+from ratelimits.subjects import Subject
+from tests.support.processes import database_url
+
+pytestmark = pytest.mark.django_db
+
+ACTOR = "user:1"
+WRITE = Subject("sheets", "write", "acme", "u")
+
+
+@pytest.fixture(autouse=True)
+def _no_rules_of_other_tests() -> Any:
+    catalogue.forget()
+    yield
+    catalogue.forget()
+
+
+@pytest.fixture
+def entries() -> Iterator[list[dict[str, Any]]]:
+    """What the audit trail is told."""
+    told: list[dict[str, Any]] = []
+
+    def note(sender: object, **entry: Any) -> None:
+        told.append(entry)
+
+    trail.recorded.connect(note)
+    yield told
+    trail.recorded.disconnect(note)
+
+
+def make_limit(**figures: Any) -> Limit:
+    given = {"name": "sheets-write", "service": "sheets", "call_type": "write", "capacity": 10, **figures}
+    return Limit.objects.get(pk=limits.create_limit(given, actor=ACTOR).limit_id)
+
+
+def go(calls: int, subject: Subject = WRITE, **figures: Any) -> list[str]:
+    return [one.kind for one in decide([Call(subject, **figures)] * calls)]
+
+
+def counter() -> Counter:
+    return Counter.objects.get()
+
+
+def test_a_limit_created_here_holds_calls_back_at_once(entries):
+    assert go(3) == ["proceed"] * 3
+    make_limit(capacity=2)
+    assert go(3) == ["proceed", "proceed", "defer"]
+    assert (entries[-1]["action"], entries[-1]["actor"]) == ("create_limit", ACTOR)
+
+
+def test_a_raised_cap_counts_for_the_next_call(entries):
+    limit = make_limit(capacity=1)
+    assert go(2) == ["proceed", "defer"]
+    saved = limits.update_limit(limit.pk, {"capacity": 2}, actor=ACTOR, reason="they raised it")
+    assert saved.changed == ("capacity",)
+    assert go(2) == ["proceed", "defer"]
+    assert entries[-1] == {
+        **entries[-1],
+        "action": "update_limit",
+        "target": "limit sheets-write",
+        "before": {"capacity": 1.0},
+        "after": {"capacity": 2.0},
+        "reason": "they raised it",
+    }
+
+
+def test_a_change_that_changes_nothing_leaves_no_trail(entries):
+    limit = make_limit()
+    before = len(entries)
+    assert limits.update_limit(limit.pk, {"capacity": 10.0}, actor=ACTOR).changed == ()
+    assert len(entries) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"capacity": float("nan")}, "capacity"),
+        ({"capacity": "many"}, "capacity"),
+        ({"name": "not a slug"}, "name"),
+        ({"name": "other"}, "name"),
+        ({"service": ""}, "service"),
+        ({"service": "a\0b"}, "service"),
+        ({"call_type": "delete"}, "call_type"),
+        ({"algorithm": "guess"}, "algorithm"),
+        ({"headroom_percent": 100}, "headroom_percent"),
+        ({"reset_zone": "x" * 65}, "reset_zone"),
+        ({"proposed_capacity": 5}, "proposed_capacity"),
+        ({"id": 5}, "id"),
+        ({"algorithm": "token_bucket", "refill_per_second": 5, "provider_quota": 10}, "capacity"),
+    ],
+)
+def test_an_unsound_change_is_refused_at_its_field_and_changes_nothing(changes, field, entries):
+    limits.create_limit({"name": "other", "service": "s", "capacity": 1}, actor=ACTOR)
+    limit = make_limit()
+    before = (list(Limit.objects.values()), len(entries))
+    with pytest.raises(InvalidLimit) as caught:
+        limits.update_limit(limit.pk, changes, actor=ACTOR)
+    assert field in caught.value.fields
+    assert (list(Limit.objects.values()), len(entries)) == before
+
+
+def test_a_bucket_of_which_only_the_quota_is_given_gets_the_figures_that_keep_it():
+    limit = make_limit(algorithm="token_bucket", capacity=None, provider_quota=300)
+    assert (limit.capacity, limit.refill_per_second) == (9, 4.85)
+    with pytest.raises(InvalidLimit) as caught:
+        make_limit(name="tiny", algorithm="token_bucket", capacity=None, provider_quota=1)
+    assert "capacity" in caught.value.fields
+
+
+def test_a_cap_below_what_is_used_is_allowed_and_warned_of():
+    limit = make_limit()
+    go(8)
+    saved = limits.update_limit(limit.pk, {"capacity": 5}, actor=ACTOR)
+    assert "project:acme has used 8 calls of the new cap of 5 already" in saved.warnings[0]
+    assert limits.update_limit(limit.pk, {"capacity": 9}, actor=ACTOR).warnings == ()
+
+
+def test_two_who_looked_at_the_same_limit_do_not_overwrite_each_other():
+    limit = make_limit()
+    Limit.objects.update(updated_at=Now() - timedelta(minutes=1))
+    seen_at = Limit.objects.get().updated_at
+    limits.update_limit(limit.pk, {"capacity": 20}, actor=ACTOR, seen_at=seen_at)
+    with pytest.raises(LimitChanged):
+        limits.update_limit(limit.pk, {"capacity": 30}, actor=ACTOR, seen_at=seen_at)
+    assert Limit.objects.get().capacity == 20
+
+
+def test_a_deleted_limit_lets_everything_go_and_leaves_no_counters(entries):
+    limit = make_limit(capacity=1)
+    overrides.set_override(limit.pk, "project:globex", capacity=3, actor=ACTOR)
+    assert go(2) == ["proceed", "defer"]
+    with pytest.raises(ReasonRequired):
+        limits.delete_limit(limit.pk, actor=ACTOR, reason=" ")
+    limits.delete_limit(limit.pk, actor=ACTOR, reason="their quota is gone")
+    assert go(2) == ["proceed", "proceed"]
+    assert not Counter.objects.exists()
+    assert entries[-1]["before"]["capacity"] == 1.0
+    assert entries[-1]["before"]["overrides"] == [{"key": "project:globex", "capacity": 3.0, "refill_per_second": None}]
+    with pytest.raises(UnknownLimit):
+        limits.delete_limit(limit.pk, actor=ACTOR, reason="again")
+
+
+def test_an_override_counts_for_its_key_alone_until_it_is_deleted(entries):
+    limit = make_limit(capacity=1)
+    overrides.set_override(limit.pk, "project:acme", capacity=3, actor=ACTOR)
+    other = WRITE._replace(project="globex")
+    assert go(4) == ["proceed"] * 3 + ["defer"]
+    assert go(2, other) == ["proceed", "defer"]
+    assert entries[-1]["project_id"] == "acme"
+    overrides.set_override(limit.pk, "project:acme", capacity=4, actor=ACTOR)
+    assert LimitOverride.objects.get().capacity == 4
+    assert go(2) == ["proceed", "defer"]
+    assert overrides.delete_override(limit.pk, "project:acme", actor=ACTOR)
+    assert not overrides.delete_override(limit.pk, "project:acme", actor=ACTOR)
+    assert go(1) == ["defer"]
+    with pytest.raises(InvalidLimit) as caught:
+        overrides.set_override(limit.pk, "acme", capacity=3, actor=ACTOR)
+    assert "key" in caught.value.fields
+
+
+def test_a_cleared_counter_begins_anew_and_its_alerts_are_resolved(entries):
+    make_limit()
+    assert go(11) == ["proceed"] * 10 + ["defer"]
+    Counter.objects.update(pressure=0.5, pressure_changed_at=Now())
+    assert QuotaAlert.objects.filter(resolved_at=None).exists()
+    with pytest.raises(ReasonRequired):
+        steering.clear_counter(counter().pk, actor=ACTOR, reason="")
+    steering.clear_counter(counter().pk, actor=ACTOR, reason="they reset it")
+    assert go(10) == ["proceed"] * 10
+    assert QuotaAlert.objects.filter(resolved_at__isnull=False).exists()
+    assert entries[-1]["action"] == "clear_counter"
+    assert entries[-1]["before"]["used"] == 10
+    assert entries[-1]["before"]["pressure"] == pytest.approx(0.5, abs=0.01)
+    assert entries[-1]["project_id"] == "acme"
+    with pytest.raises(UnknownCounter):
+        steering.clear_counter("00000001:x", actor=ACTOR, reason="no such thing")
+
+
+def test_a_counter_that_is_cooled_down_lets_nothing_go_until_the_cool_down_is_ended():
+    make_limit()
+    go(1)
+    steering.cool_down_counter(counter().pk, 3600, actor=ACTOR, reason="they asked us to stop")
+    [decision] = decide([Call(WRITE)])
+    assert decision.kind == "retry"
+    assert decision.retry_at == pytest.approx(decision.now + 3600, abs=60)
+    [gauge] = gauges()
+    assert gauge.blocked_reason == "by hand: they asked us to stop"
+    assert gauge.next_free_at == gauge.blocked_until == counter().blocked_until
+    steering.cool_down_counter(counter().pk, 0, actor=ACTOR, reason="they are well again")
+    assert go(1) == ["proceed"]
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), 1e9, True])
+def test_a_cool_down_is_bounded(seconds):
+    make_limit()
+    go(1)
+    with pytest.raises(InvalidCoolDown):
+        steering.cool_down_counter(counter().pk, seconds, actor=ACTOR, reason="x")
+    assert counter().blocked_until is None
+
+
+def test_an_accepted_proposal_becomes_the_bucket_that_keeps_it(entries):
+    limit = make_limit(algorithm="token_bucket", capacity=9, refill_per_second=4.85, provider_quota=300)
+    with pytest.raises(NothingProposed):
+        limits.accept_proposal(limit.pk, actor=ACTOR)
+    Limit.objects.update(proposed_capacity=60, proposed_at=Now())
+    limits.accept_proposal(limit.pk, actor=ACTOR)
+    limit.refresh_from_db()
+    assert (limit.capacity, limit.provider_quota, limit.proposed_capacity) == (1, 60, None)
+    assert limit.refill_per_second == pytest.approx(59 / 60)
+    assert entries[-1]["reason"] == "the provider states a cap of 60"
+
+
+def test_a_proposal_too_small_for_a_bucket_stays_proposed():
+    limit = make_limit(algorithm="token_bucket", capacity=9, refill_per_second=4.85, provider_quota=300)
+    Limit.objects.update(proposed_capacity=1, proposed_at=Now())
+    with pytest.raises(InvalidLimit) as caught:
+        limits.accept_proposal(limit.pk, actor=ACTOR)
+    assert "sliding window" in caught.value.fields["algorithm"][0]
+    limit.refresh_from_db()
+    assert (limit.capacity, limit.proposed_capacity) == (9, 1)
+
+
+def test_a_declined_proposal_is_forgotten_with_a_reason(entries):
+    limit = make_limit()
+    Limit.objects.update(proposed_capacity=60, proposed_at=Now())
+    limits.decline_proposal(limit.pk, actor=ACTOR, reason="it is a shared quota")
+    limit.refresh_from_db()
+    assert (limit.capacity, limit.proposed_capacity) == (10, None)
+    assert entries[-1]["before"] == {"proposed_capacity": 60.0}
+
+
+def test_a_gauge_shows_the_figures_of_its_counter():
+    limit = make_limit(notice_percent=60, warning_percent=80)
+    go(7)
+    go(2, WRITE._replace(project="globex"))
+    fullest, other = gauges([limit.pk])
+    assert (fullest.key, fullest.used, fullest.available, fullest.capacity) == ("project:acme", 7, 3, 10)
+    assert (fullest.percent, fullest.level, fullest.next_free_at) == (70, 60, None)
+    assert (other.key, other.used, other.level) == ("project:globex", 2, 0)
+    assert gauges(service="other") == []
+    go(3)
+    full = gauges([limit.pk], most=1)[0]
+    assert full.level == 100
+    assert full.next_free_at is not None
+    assert full.next_free_at > full.updated_at
+
+
+def test_the_gauge_of_a_bucket_shows_what_it_let_through_of_the_providers_quota():
+    limit = make_limit(algorithm="token_bucket", capacity=None, provider_quota=300)
+    go(9)
+    [gauge] = gauges([limit.pk])
+    assert gauge.capacity == 300
+    assert gauge.used == pytest.approx(9, abs=0.5)
+    assert gauge.available < 9
+
+
+def test_who_used_a_limit_most_is_told_by_user_and_kind():
+    limit = make_limit(capacity=100)
+    go(5, kind="sheets.update")
+    go(2, WRITE._replace(user="v"), kind="sheets.append")
+    go(4, WRITE._replace(project="globex", user=""), kind="sheets.append")
+    go(9, WRITE._replace(call_type="read"), kind="sheets.get")
+    CallTally.objects.create(
+        at=Now() - timedelta(hours=2), service="sheets", call_type="write", project="old", calls=99, tokens=99
+    )
+    top = top_users(limit)
+    assert [(one.name, one.calls) for one in top.users] == [("acme / u", 5), ("globex", 4), ("acme / v", 2)]
+    assert [(one.name, one.calls) for one in top.kinds] == [("sheets.append", 6), ("sheets.update", 5)]
+    assert not top.partial
+    assert [one.name for one in top_users(limit, "project:globex").users] == ["globex"]
+    assert top_users(limit, since=timedelta(hours=3)).users[0].name == "old"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_is_told_to_every_process_when_it_is_committed():
+    limit = make_limit()
+    with psycopg.connect(database_url(), autocommit=True) as listener:
+        listener.execute(f"LISTEN {Channel.LIMITS.value}")
+        limits.update_limit(limit.pk, {"capacity": 20}, actor=ACTOR)
+        heard = [one.channel for one in listener.notifies(timeout=10, stop_after=1)]
+    assert heard == [Channel.LIMITS.value]
+    assert [rule.capacity for rule in catalogue.rules()] == [20]
