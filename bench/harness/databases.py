@@ -15,7 +15,16 @@ from psycopg import sql
 from .report import ROOT
 
 # What the content of a template depends on; a change makes new ones, and the old ones are dropped.
-SOURCES = ("*/migrations/*.py", "*/*/migrations/*.py", "jobs/guard.py", "jobs/states.py", "bench/harness/seeding.py")
+SOURCES = (
+    "*/migrations/*.py",
+    "*/*/migrations/*.py",
+    "jobs/guard.py",
+    "jobs/states.py",
+    "jobs/lanes.py",
+    "bench/harness/seeding.py",
+    "bench/harness/floods.py",
+    "bench/harness/limits.py",
+)
 
 
 class Databases:

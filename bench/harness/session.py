@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,26 +25,36 @@ class Session:
     Attributes:
         postmaster: The pid of the embedded server, whose CPU time can be shown; None: another server is used.
         full: The long form was asked for.
+        options: Which of the benchmark's own options were given.
     """
 
     report: Report
     databases: Databases
     postmaster: int | None
     full: bool
+    options: frozenset[str] = frozenset()
 
 
-def run(bench: str, measure: Callable[[Session], None]) -> None:
-    """Carry out one benchmark as the command line asks."""
+def run(bench: str, measure: Callable[[Session], None], *, options: Mapping[str, str] | None = None) -> None:
+    """
+    Carry out one benchmark as the command line asks.
+
+    Args:
+        options: Its own switches: what each does, by name.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m bench.{bench}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     parser.add_argument("--full", action="store_true", help="the long form")
+    for name, meaning in (options or {}).items():
+        parser.add_argument(f"--{name}", dest="options", action="append_const", const=name, help=meaning)
+    parser.set_defaults(options=[])
     chosen = parser.parse_args()
     data_dir = settings.QUEUEOPS.data_dir
     with _alone(data_dir), _server(data_dir) as (server_url, postmaster):
         databases = Databases(server_url)
         databases.drop_stale()
         report = Report(bench, environment_facts(server_url))
-        measure(Session(report, databases, postmaster, chosen.full))
+        measure(Session(report, databases, postmaster, chosen.full, frozenset(chosen.options)))
     report.show()
     if chosen.json:
         report.write(chosen.json)

@@ -1,0 +1,113 @@
+"""What operators, urgent work and dying executors do in the middle of a storm at a limit."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from jobs.models import Job
+from jobs.states import JobState
+from ratelimits.models import Limit
+from ratelimits.services.limits import create_limit, update_limit
+from tests.faults.clusters import cluster, kill
+from tests.faults.ledger import Ledger
+from tests.faults.records import database_time
+from tests.support.processes import wait_for
+from tests.support.sandbox import Sandbox
+from tests.support.saturation import (
+    SERVICE,
+    Account,
+    Quota,
+    accounts,
+    flood,
+    judge,
+    open_accounts,
+    received,
+    set_limits,
+    set_quota,
+    submit_single,
+)
+
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]
+
+ACCOUNT = Account("p0", "u0")
+SLOW, FAST = 5.0, 50.0  # calls a second
+
+
+def set_pace(per_second: float) -> None:
+    """Pace the project's calls, or change their pace as an operator does."""
+    figures = {"refill_per_second": per_second}
+    if limit := Limit.objects.filter(name="storm").first():
+        update_limit(limit.pk, figures, actor="user:1", reason="a storm")
+        return
+    shape = {"service": SERVICE, "call_type": "write", "scope": "project", "algorithm": "token_bucket", "capacity": 2}
+    create_limit({"name": "storm", **shape, **figures}, actor="user:1")
+
+
+@pytest.fixture
+def open_provider(sandbox: Sandbox) -> Sandbox:
+    """A provider without quotas: only the limits pace the calls."""
+    sandbox.turn(google_sheets={"writes_per_project": None, "writes_per_user": None})
+    return sandbox
+
+
+def calls_between(sandbox: Sandbox, begun: float, ended: float) -> int:
+    wait_for(lambda: time.time() > ended, what="the second that is looked at")
+    return sum(begun < call["at"] <= ended for call in sandbox.calls())
+
+
+@pytest.mark.parametrize("change", [(SLOW, FAST), (FAST, SLOW)], ids=["raised", "lowered"])
+def test_a_cap_changed_during_a_storm_holds_within_a_second(change, ledger: Ledger, open_provider, figures):
+    before, after = change
+    set_pace(before)
+    open_accounts([ACCOUNT], url=open_provider.url)
+    flood([ACCOUNT], 600)
+    with cluster(ledger):
+        wait_for(lambda: received(open_provider) > before, what="the storm")
+        set_pace(after)
+        changed_at = time.time()
+        found = calls_between(open_provider, changed_at + 1, changed_at + 3) / 2
+    figures(f"{before:g} calls a second before, {found:g} from a second after the change to {after:g}")
+    assert after / 2 < found <= after + 2
+
+
+def test_an_urgent_job_gets_the_next_token_of_a_saturated_lane(ledger: Ledger, open_provider, figures):
+    set_pace(SLOW)
+    open_accounts([ACCOUNT], url=open_provider.url)
+    flood([ACCOUNT], 300)
+    with cluster(ledger):
+        wait_for(lambda: received(open_provider) > 2 * SLOW, what="the storm")
+        urgent, asked_at = submit_single(ACCOUNT, name="urgent", priority="urgent"), database_time()
+        wait_for(lambda: Job.objects.get(pk=urgent).finished_at, what="the urgent job's end")
+    began_at = Job.objects.values_list("started_at", flat=True).get(pk=urgent)
+    assert began_at is not None
+    figures(f"started {(began_at - asked_at).total_seconds():.2f} s after it was asked for, at {SLOW:g} a second")
+    overtook = Job.objects.filter(started_at__gt=asked_at, started_at__lt=began_at)
+    assert not overtook.exists()
+
+
+def test_executors_killed_and_started_again_in_a_storm_pass_no_quota(ledger: Ledger, sandbox: Sandbox, figures):
+    quota = Quota("sliding", 2, per_project=100, per_user=20, late_seconds=0.2)
+    flooding = accounts(projects=1, users=10)
+    set_quota(sandbox, quota)
+    set_limits(quota)
+    open_accounts(flooding, url=sandbox.url)
+    flood(flooding, 400)
+    with cluster(ledger) as running:
+        wait_for(lambda: received(sandbox) > 50, what="the storm")
+        for victim in running.general():
+            kill(victim)
+        running.wait_until_ready()
+        wait_for(lambda: received(sandbox) > 150, what="the storm's going on")
+        running.stop()
+    with cluster(ledger):
+        wait_for(lambda: finished() == 400, seconds=60, what="the end of every job")
+    judgement = judge(sandbox.calls(), quota)
+    figures(f"{judgement.calls} calls for 400 jobs, {judgement.above_quota} above the quota")
+    assert judgement.above_quota == 0
+    assert Job.objects.filter(status=JobState.COMPLETED).count() == 400
+
+
+def finished() -> int:
+    return Job.objects.filter(finished_at__isnull=False).count()
