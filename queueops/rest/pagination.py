@@ -99,7 +99,7 @@ def _encode(pk: object) -> str:
 
 def _decode(cursor: str, queryset: QuerySet[Any]) -> Any:
     try:
-        text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"==").decode("ascii")
+        text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"==").decode().replace("\0", "")
         return queryset.model._meta.pk.clean(text, None)  # noqa: SLF001 (Django's documented API)
     except (ValueError, binascii.Error, ValidationError):
         raise InvalidQuery(fields={"cursor": ["not a cursor of this list"]}) from None

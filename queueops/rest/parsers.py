@@ -163,9 +163,14 @@ def parse_query_as(model: type[Model], given: Mapping[str, str]) -> Model:
         raise InvalidQuery(fields=_fields(error)) from None
 
 
-def digest_of(request: Request, raw: bytes) -> str:
-    """Digest what decides the meaning of a request: method, address and body."""
-    return _started_digest(request, raw).hexdigest()
+def digest_of(request: Request, raw: bytes, *, path: str = "") -> str:
+    """
+    Digest what decides the meaning of a request: method, address and body.
+
+    Args:
+        path: Instead of the request's address, where several mean the same.
+    """
+    return _started_digest(request, raw, path).hexdigest()
 
 
 def read_lines(request: Request) -> Iterator[bytes]:
@@ -215,8 +220,8 @@ def _fields(error: ValidationError) -> dict[str, list[str]]:
     return fields
 
 
-def _started_digest(request: Request, raw: bytes) -> hashlib._Hash:
-    return hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode() + raw)
+def _started_digest(request: Request, raw: bytes, path: str = "") -> hashlib._Hash:
+    return hashlib.sha256(f"{request.method} {path or request.get_full_path()}\n".encode() + raw)
 
 
 def _as_malformed(message: str) -> MalformedJSON | TooDeep:

@@ -81,7 +81,7 @@ class ProducerKeyAuthentication(BaseAuthentication):
     """
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
-        secret = _presented_key(request)
+        secret = presented_key(request)
         if secret is None:
             return None
         found = _find_key(digest_of(secret))
@@ -141,7 +141,7 @@ def _look_up() -> tuple[bytes, tuple[Any, ...]]:
     return statement.encode(), tuple(parameters)
 
 
-def _presented_key(request: Request) -> str | None:
+def presented_key(request: Request) -> str | None:
     scheme, _, credentials = str(request.META.get("HTTP_AUTHORIZATION", "")).partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()

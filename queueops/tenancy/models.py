@@ -24,6 +24,8 @@ class Scope(models.TextChoices):
     READ = "read", "read jobs and batches"
     SUBMIT = "submit", "submit and cancel work"
     OPERATE = "operate", "steer and requeue work"
+    DECIDE = "decide", "ask the limiter for calls of its own"
+    LIMITS = "limits", "see and change all limits"
 
 
 def default_scopes() -> list[str]:

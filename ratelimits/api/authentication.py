@@ -1,0 +1,61 @@
+"""Knowing a caller of the limiter while the database is out of reach."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from rest_framework.request import Request
+
+from queueops.tenancy.authentication import Caller, ProducerKeyAuthentication, presented_key
+from queueops.tenancy.models import digest_of
+from ratelimits.services.combine import UNREACHABLE
+from ratelimits.services.outage import outage
+
+MOST_REMEMBERED = 10_000
+
+
+class RememberingKeyAuthentication(ProducerKeyAuthentication):
+    """
+    As for every address; in an outage, keys that this process has seen valid are known by their digest.
+
+    Without it no limit could fail open. It opens nothing else: who is let in so is answered without the database, so
+    that nothing is read or changed. A key revoked during an outage is known until the database is back.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
+        secret = presented_key(request)
+        if secret is None:
+            return None
+        digest = digest_of(secret)
+        if not outage.may_ask() and (known := _remembered(digest)):
+            return known, known
+        try:
+            found = super().authenticate(request)
+        except UNREACHABLE:
+            outage.begin()
+            known = _remembered(digest)
+            if known is None:
+                raise
+            return known, known
+        outage.end()
+        if found is not None:
+            _remember(digest, found[0])
+        return found
+
+
+_lock = threading.Lock()
+_known: OrderedDict[str, Caller] = OrderedDict()
+
+
+def _remember(digest: str, caller: Caller) -> None:
+    with _lock:
+        _known[digest] = caller
+        _known.move_to_end(digest)
+        if len(_known) > MOST_REMEMBERED:
+            _known.popitem(last=False)
+
+
+def _remembered(digest: str) -> Caller | None:
+    with _lock:
+        return _known.get(digest)

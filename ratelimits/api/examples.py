@@ -1,0 +1,116 @@
+"""Example bodies and answers of the OpenAPI document. A test validates each against its schema."""
+
+from typing import Any
+
+AT = "2026-03-02T09:15:04.120394Z"
+LATER = "2026-03-02T09:15:09.120394Z"
+HOLDER = "api:demo:9f2c1be04d7a5c11.0"
+
+DECIDE = {
+    "calls": [{"service": "google-sheets", "call_type": "write", "user": "reports@demo.example"}],
+    "hold_seconds": 600,
+}
+DECISIONS: dict[str, Any] = {
+    "decisions": [
+        {
+            "kind": "defer",
+            "retry_at": LATER,
+            "retry_after_seconds": 5.0,
+            "reason": "sheets-write-user has no room",
+            "binding": {
+                "limit": "sheets-write-user",
+                "key": "user:reports@demo.example",
+                "unit": "requests",
+                "needed": 1,
+                "available": 0,
+                "capacity": 60,
+                "hard_reset": False,
+                "cooling": False,
+            },
+            "holder": None,
+        }
+    ],
+    "degraded": False,
+}
+SETTLE = {"holder": HOLDER, "actual": 812}
+SETTLED = {"holder": HOLDER, "settled": True}
+
+GAUGE = {
+    "counter_id": "00000001:project:demo",
+    "key": "project:demo",
+    "unit": "requests",
+    "used": 210,
+    "available": 90,
+    "capacity": 300,
+    "percent": 70,
+    "level": 60,
+    "pressure": 1,
+    "blocked_until": None,
+    "blocked_reason": "",
+    "next_free_at": None,
+    "per_second": 4.9,
+    "shadow_denials": 0,
+    "updated_at": AT,
+}
+FIGURES = {
+    "name": "sheets-write-project",
+    "service": "google-sheets",
+    "call_type": "write",
+    "scope": "project",
+    "unit": "requests",
+    "algorithm": "sliding_window",
+    "capacity": 300,
+    "window_seconds": 60,
+}
+OVERRIDE = {"key": "project:demo", "capacity": 600, "note": "raised by the provider"}
+LIMIT = {
+    "id": 1,
+    **FIGURES,
+    "model": "",
+    "per_model": False,
+    "refill_per_second": None,
+    "provider_quota": 300,
+    "slack_seconds": None,
+    "reset_zone": "",
+    "guard_seconds": 0.5,
+    "lease_seconds": 600,
+    "headroom_percent": 0,
+    "notice_percent": 60,
+    "warning_percent": 80,
+    "saturated_percent": 100,
+    "clears_late_seconds": 3600,
+    "fail_open": False,
+    "shadow": False,
+    "enabled": True,
+    "learns_caps": False,
+    "proposed_capacity": None,
+    "proposed_at": None,
+    "note": "",
+    "updated_at": AT,
+    "overrides": [
+        {"key": "project:demo", "capacity": 600, "refill_per_second": None, "note": "raised by the provider"}
+    ],
+    "counters": [GAUGE],
+}
+SAVED = {"id": 1, "changed": ["capacity"], "warnings": [], "url": "/api/v1/limits/1/"}
+OUTCOME = {
+    "delayed": 120,
+    "total_wait_seconds": 940,
+    "p95_wait_seconds": 12,
+    "longest_wait_seconds": 31,
+    "rejected": 0,
+    "utilisation_percent": 71.5,
+    "busiest_key": "project:demo",
+    "unfinished": 0,
+}
+SIMULATED = {
+    "hours": 1,
+    "calls": 9000,
+    "keys": 1,
+    "waited_seconds": 1200.5,
+    "today": OUTCOME,
+    "proposed": {**OUTCOME, "delayed": 0, "total_wait_seconds": 0, "p95_wait_seconds": 0, "longest_wait_seconds": 0},
+    "played_in_groups_of": 1,
+    "cut": False,
+    "warnings": [],
+}

@@ -1,0 +1,145 @@
+"""What the limiter's addresses take."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints
+
+from queueops.rest.inputs import Input
+from ratelimits.models import CallType, Limit, Unit
+from ratelimits.services.answers import MAX_CALLS
+from ratelimits.services.simulate import MOST_HOURS
+
+LARGEST_COST = 1e12
+LONGEST_HOLD_SECONDS = 86_400
+NO_NUL = r"^[^\x00]*$"
+
+# A counter's key names project, user and model, and has to fit its column.
+Name = Annotated[str, StringConstraints(max_length=80)]
+Reason = Annotated[str, StringConstraints(max_length=500)]
+# Pydantic would take the text "7" and a truth value for numbers.
+Number = Annotated[float, Field(strict=True)]
+WholeNumber = Annotated[int, Field(strict=True, ge=0, le=2_000_000_000)]
+Truth = Annotated[bool, Field(strict=True)]
+
+
+class AskedCall(Input):
+    """One call that asks to go."""
+
+    service: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    call_type: Literal["read", "write"]
+    project: Name | None = Field(default=None, description="By default the key's own; it cannot be another.")
+    user: Name = Field(default="", description="As the provider sees it. Empty: none.")
+    model: Name = Field(default="", description="The service's model, where it has several.")
+    cost: Annotated[Number, Field(le=LARGEST_COST)] = Field(
+        default=1, description="Tokens, estimated. Of requests and of places in flight a call takes one each."
+    )
+    known_cost: Annotated[Number, Field(le=LARGEST_COST)] | None = Field(
+        default=None, description="The part of the cost that is no guess. Null: all of it."
+    )
+
+
+class Decide(Input):
+    """Calls that want to go now, in the order in which they may."""
+
+    calls: list[AskedCall] = Field(min_length=1, max_length=MAX_CALLS)
+    hold_seconds: Annotated[Number, Field(ge=1, le=LONGEST_HOLD_SECONDS)] = Field(
+        default=600, description="What a call holds and nobody settles is given back after this."
+    )
+
+
+class Settle(Input):
+    """The end of a call."""
+
+    holder: Annotated[str, StringConstraints(min_length=1, max_length=300)] = Field(
+        description="From the decision that let it go."
+    )
+    actual: Annotated[Number, Field(ge=0, le=LARGEST_COST)] | None = Field(
+        default=None, description="The tokens that it cost. Null: not known, the estimate stands."
+    )
+
+
+class LimitFigures(Input):
+    """The figures of a limit; which of them an algorithm reads is in docs/how-to/ask-the-limiter.md."""
+
+    call_type: CallType = CallType.ANY
+    scope: Limit.Scope = Limit.Scope.PROJECT
+    model: str = Field(default="", description="Only calls of this model. Empty: of every model.")
+    per_model: Truth = Field(default=False, description="Each model has counters of its own.")
+    unit: Unit = Unit.REQUESTS
+    algorithm: Limit.Algorithm = Limit.Algorithm.SLIDING_WINDOW
+    capacity: Number | None = None
+    refill_per_second: Number | None = None
+    window_seconds: Number | None = 60
+    provider_quota: Number | None = Field(default=None, description="What the provider allows in a window.")
+    slack_seconds: Number | None = None
+    reset_zone: str = ""
+    guard_seconds: Number = 0.5
+    lease_seconds: Number = 600
+    headroom_percent: Number = 0
+    notice_percent: WholeNumber = 60
+    warning_percent: WholeNumber = 80
+    saturated_percent: WholeNumber = 100
+    clears_late_seconds: WholeNumber = 3600
+    fail_open: Truth = Field(default=False, description="Calls proceed while the limiter's database is out of reach.")
+    shadow: Truth = Field(default=False, description="Counts what it would refuse, but blocks nothing.")
+    enabled: Truth = True
+    learns_caps: Truth = Field(default=False, description="A cap that the provider states is taken over at once.")
+    note: str = ""
+    reason: Reason = Field(default="", description="For the audit trail.")
+
+    def figures(self) -> dict[str, Any]:
+        """What was given, by the names of the limit's fields."""
+        return self.model_dump(exclude_unset=True, exclude={"reason", "seen_at"})
+
+
+class NewLimit(LimitFigures):
+    name: str
+    service: str
+
+
+def _as_changes(schema: dict[str, Any]) -> None:
+    """What is left out stays as it is: a default would say something else."""
+    for described in schema["properties"].values():
+        described.pop("default", None)
+
+
+class ChangeLimit(LimitFigures):
+    """What is left out stays as it is."""
+
+    model_config = ConfigDict(json_schema_extra=_as_changes)
+
+    name: str = ""
+    service: str = ""
+    seen_at: AwareDatetime | None = Field(
+        default=None, description="The `updated_at` of what you looked at: refused if somebody changed it since."
+    )
+
+
+class SetOverride(Input):
+    key: str = Field(description="As its counter shows it: `project:acme`, `project:acme/user:u`.")
+    capacity: Number
+    refill_per_second: Number | None = None
+    note: Reason = ""
+    reason: Reason = ""
+
+
+class Simulate(Input):
+    changes: ChangeLimit = Field(description="As for changing the limit.")
+    hours: Annotated[Number, Field(gt=0, le=MOST_HOURS)] = 1
+
+
+class Reasoned(Input):
+    """Query parameters of what takes something away."""
+
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=NO_NUL)]
+    project: str = ""
+
+
+class OfOverride(Input):
+    """Query parameters that name one key of a limit."""
+
+    key: Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=NO_NUL)]
+    reason: Annotated[Reason, StringConstraints(pattern=NO_NUL)] = ""
+    project: str = ""

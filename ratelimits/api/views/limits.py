@@ -1,0 +1,271 @@
+"""Limits: list with their live state, look at one, create, change, delete, try a change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from django.db.models import Q, QuerySet
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from queueops.rest.parsers import parse_as, parse_query_as, read_document
+from queueops.rest.schema import operation
+from queueops.rest.views import CallerListView, CallerView
+from queueops.tenancy.authentication import Caller
+from queueops.tenancy.models import Scope
+from queueops.tenancy.permissions import Need
+from ratelimits.api import answers, examples, inputs
+from ratelimits.api.filters import LimitFilter
+from ratelimits.api.serializers import GaugeSerializer, LimitSerializer
+from ratelimits.models import Counter, Limit, LimitOverride
+from ratelimits.services.gauges import CounterGauge, gauges
+from ratelimits.services.limits import create_limit, delete_limit, update_limit
+from ratelimits.services.overrides import delete_override, set_override
+from ratelimits.services.saving import SavedLimit, find_limit
+from ratelimits.services.simulate import simulate
+from ratelimits.subjects import counter_id
+
+READ = Need(Scope.READ, "ratelimits.view_limit")
+ADD = Need(Scope.LIMITS, "ratelimits.add_limit")
+CHANGE = Need(Scope.LIMITS, "ratelimits.change_limit")
+DELETE = Need(Scope.LIMITS, "ratelimits.delete_limit")
+
+SHOWN_COUNTERS = 20
+
+REASON = OpenApiParameter("reason", str, description="For the audit trail.", required=True)
+OPTIONAL_REASON = OpenApiParameter("reason", str, description="For the audit trail.")
+KEY = OpenApiParameter("key", str, description="As the override shows it.", required=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one caller may see of limits, by limit."""
+
+    overrides: dict[int, list[LimitOverride]]
+    gauges: dict[int, list[CounterGauge]]
+
+
+def sees_all(caller: Caller) -> bool:
+    """Limits are the installation's, but a project's key sees no other project's counters."""
+    return caller.operator is not None or Scope.LIMITS in caller.scopes
+
+
+def own_keys(caller: Caller, *, prefix: str = "", name: str = "key") -> Q:
+    """The keys that count everyone together, or the caller's project alone."""
+    every, own = f"{prefix}*", f"{prefix}project:{caller.project_id}"
+    return (
+        Q(**{name: every})
+        | Q(**{f"{name}__startswith": f"{every}/"})
+        | Q(**{name: own})
+        | Q(**{f"{name}__startswith": f"{own}/"})
+    )
+
+
+def counters_of(caller: Caller, limit_ids: Sequence[int]) -> QuerySet[Counter]:
+    """The counters of these limits that the caller may see."""
+    rows = Counter.objects.filter(limit_id__in=limit_ids)
+    if sees_all(caller) or not limit_ids:
+        return rows
+    seen = Q()
+    for limit_id in limit_ids:  # by the primary key, which the index finds
+        seen |= own_keys(caller, prefix=counter_id(limit_id, ""), name="pk")
+    return rows.filter(seen)
+
+
+def seen_by(caller: Caller, limits: Sequence[Limit]) -> Seen:
+    limit_ids = [limit.pk for limit in limits]
+    overrides = LimitOverride.objects.filter(limit_id__in=limit_ids).order_by("limit_id", "key")
+    chosen: list[str] | None = None
+    if not sees_all(caller):
+        overrides = overrides.filter(own_keys(caller))
+        chosen = list(counters_of(caller, limit_ids).order_by("-updated_at").values_list("pk", flat=True)[:1000])
+    found = Seen({}, {})
+    for override in overrides:
+        found.overrides.setdefault(override.limit_id, []).append(override)
+    for gauge in gauges(limit_ids, counter_ids=chosen, most=SHOWN_COUNTERS):
+        shown = found.gauges.setdefault(gauge.limit_id, [])
+        if len(shown) < SHOWN_COUNTERS:
+            shown.append(gauge)
+    return found
+
+
+def saved(result: SavedLimit) -> dict[str, Any]:
+    return {
+        "id": result.limit_id,
+        "changed": list(result.changed),
+        "warnings": list(result.warnings),
+        "url": f"/api/v1/limits/{result.limit_id}/",
+    }
+
+
+class LimitList(CallerListView[Limit]):
+    needs: ClassVar = {"GET": READ, "POST": ADD}
+    queryset = Limit.objects.none()
+    serializer_class = LimitSerializer
+    filterset_class = LimitFilter
+
+    @operation(
+        "List limits with their live state, newest first",
+        tag="limits",
+        operation_id="limits_list",
+        answer=LimitSerializer(many=True),
+        example=examples.LIMIT,
+        errors=[400],
+        description=f"Each with up to {SHOWN_COUNTERS} of its counters, the fullest first.",
+    )
+    def get(self, request: Request) -> Response:
+        return self.listed(Limit.objects.all())
+
+    def shown(self, page: Any) -> Any:
+        return LimitSerializer(page, many=True, context={"seen": seen_by(self.caller, page)}).data
+
+    @operation(
+        "Create a limit",
+        tag="limits",
+        operation_id="limits_create",
+        body=inputs.NewLimit,
+        body_example=examples.FIGURES,
+        answer=answers.Saved,
+        status=201,
+        example=examples.SAVED,
+        description="It counts from within a second on, in every process. `warnings` say what may surprise.",
+    )
+    def post(self, request: Request) -> Response:
+        given = parse_as(inputs.NewLimit, read_document(request))
+        result = saved(create_limit(given.figures(), actor=self.caller.actor, reason=given.reason))
+        return Response(result, 201, headers={"Location": result["url"]})
+
+
+class LimitDetail(CallerView):
+    needs: ClassVar = {"GET": READ, "PATCH": CHANGE, "DELETE": DELETE}
+
+    @operation(
+        "Look at a limit",
+        tag="limits",
+        operation_id="limits_get",
+        answer=LimitSerializer,
+        example=examples.LIMIT,
+        errors=[404],
+    )
+    def get(self, request: Request, pk: int) -> Response:
+        limit = find_limit(pk)
+        return Response(LimitSerializer(limit, context={"seen": seen_by(self.caller, [limit])}).data)
+
+    @operation(
+        "Change a limit",
+        tag="limits",
+        operation_id="limits_change",
+        body=inputs.ChangeLimit,
+        body_example={"capacity": 600, "reason": "raised by the provider"},
+        answer=answers.Saved,
+        example=examples.SAVED,
+        errors=[404, 409],
+        description="Takes effect within a second, in every process.",
+    )
+    def patch(self, request: Request, pk: int) -> Response:
+        given = parse_as(inputs.ChangeLimit, read_document(request))
+        result = update_limit(pk, given.figures(), actor=self.caller.actor, reason=given.reason, seen_at=given.seen_at)
+        return Response(saved(result))
+
+    @operation(
+        "Delete a limit",
+        tag="limits",
+        operation_id="limits_delete",
+        answer=answers.Removed,
+        example={"removed": True},
+        errors=[400, 404],
+        parameters=[REASON],
+        description="With its overrides, counters and alerts. What it held back may go at once.",
+    )
+    def delete(self, request: Request, pk: int) -> Response:
+        given = parse_query_as(inputs.Reasoned, request.query_params.dict())
+        delete_limit(pk, actor=self.caller.actor, reason=given.reason)
+        return Response({"removed": True})
+
+
+class LimitCounters(CallerListView[Counter]):
+    needs: ClassVar = {"GET": READ}
+    queryset = Counter.objects.none()
+    serializer_class = GaugeSerializer
+
+    @operation(
+        "List the counters of a limit, by key from the last to the first",
+        tag="limits",
+        operation_id="limits_counters",
+        answer=GaugeSerializer(many=True),
+        example=examples.GAUGE,
+        errors=[400, 404],
+    )
+    def get(self, request: Request, pk: int) -> Response:
+        limit = find_limit(pk)
+        return self.listed(counters_of(self.caller, [limit.pk]))
+
+    def shown(self, page: Sequence[Counter]) -> Any:
+        ids = [counter.pk for counter in page]
+        read = gauges([counter.limit_id for counter in page], counter_ids=ids)
+        return GaugeSerializer(sorted(read, key=lambda gauge: ids.index(gauge.counter_id)), many=True).data
+
+
+class LimitOverrides(CallerView):
+    needs: ClassVar = {"POST": CHANGE, "DELETE": CHANGE}
+
+    @operation(
+        "Give one key of a limit another capacity",
+        tag="limits",
+        operation_id="limits_set_override",
+        body=inputs.SetOverride,
+        body_example=examples.OVERRIDE,
+        answer=answers.Saved,
+        example=examples.SAVED,
+        errors=[404],
+        description="Or change the one it has. Safe to repeat.",
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        given = parse_as(inputs.SetOverride, read_document(request))
+        result = set_override(
+            pk,
+            given.key,
+            capacity=given.capacity,
+            refill_per_second=given.refill_per_second,
+            note=given.note,
+            reason=given.reason,
+            actor=self.caller.actor,
+        )
+        return Response(saved(result))
+
+    @operation(
+        "Let one key of a limit have the limit's own figures again",
+        tag="limits",
+        operation_id="limits_delete_override",
+        answer=answers.Removed,
+        example={"removed": True},
+        errors=[400, 404],
+        parameters=[KEY, OPTIONAL_REASON],
+        description="Safe to repeat: `removed` says whether it had others.",
+    )
+    def delete(self, request: Request, pk: int) -> Response:
+        given = parse_query_as(inputs.OfOverride, request.query_params.dict())
+        removed = delete_override(pk, given.key, actor=self.caller.actor, reason=given.reason)
+        return Response({"removed": removed})
+
+
+class SimulateLimit(CallerView):
+    needs: ClassVar = {"POST": CHANGE}
+
+    @operation(
+        "Play the last hours through other figures",
+        tag="limits",
+        operation_id="limits_simulate",
+        body=inputs.Simulate,
+        body_example={"changes": {"capacity": 600}, "hours": 1},
+        answer=answers.Simulated,
+        example=examples.SIMULATED,
+        errors=[404, 409],
+        description="Changes nothing. Both sides are played as if this limit alone held calls back.",
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        given = parse_as(inputs.Simulate, read_document(request))
+        return Response(asdict(simulate(pk, given.changes.figures(), hours=given.hours)))
