@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.conf import settings
 from django.db import connection, transaction
 
 from jobs.services.submit import submit_batch
@@ -13,9 +14,11 @@ from .seeding import PROJECT, noop_lines, one_project
 
 
 def old_flood(count: int, *, aged_seconds: float, held_seconds: float) -> None:
-    """One project's batch of normal jobs that have waited so long; each will occupy a slot for `held_seconds`."""
+    """One project's normal jobs that have waited so long; each will occupy a slot for `held_seconds`."""
     one_project()
-    submit_batch(_holding_lines(count, held_seconds), project_id=PROJECT, actor="bench")
+    largest = settings.QUEUEOPS.max_batch_jobs
+    for begun in range(0, count, largest):
+        submit_batch(_holding_lines(min(largest, count - begun), held_seconds), project_id=PROJECT, actor="bench")
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")  # past the guard
         cursor.execute(
