@@ -64,6 +64,26 @@ def class_of(score: int, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> Prio
     return max(reached, key=lambda tier: rules[tier].base)
 
 
+def age_of_score(tier: Priority, score: int, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> float | None:
+    """The least age in seconds at which a job of `tier` has at least this score; None: it never gets there."""
+    rule = rules[tier]
+    age = _age_in_rule(rule, score)
+    if rule.promote_after is None or rule.promote_to is None or (age is not None and age < rule.promote_after):
+        return age
+    later = _age_in_rule(rules[rule.promote_to], score)
+    return None if later is None else rule.promote_after + later
+
+
+def _age_in_rule(rule: Rule, score: int) -> float | None:
+    if score <= rule.base:
+        return 0.0
+    if rule.first_after is None or rule.first_score is None or score > rule.cap:
+        return None
+    if score <= rule.first_score:
+        return rule.first_after
+    return rule.first_after + (score - rule.first_score) * rule.step if rule.step else None
+
+
 def _unpromoted(rules: Mapping[Priority, Rule]) -> dict[Priority, Rule]:
     """Promotion happens once: two rules that promote to each other would never end."""
     return {

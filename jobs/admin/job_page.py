@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString
 
 from jobs.models import DeadLetter, Job
 from jobs.services.snapshots import job_snapshot
+from jobs.services.waiting import Code, Waiting
 from jobs.states import RUNNING, TERMINAL
 
 from . import showing
@@ -30,6 +31,7 @@ def page_of(job: Job) -> dict[str, Any]:
         "snapshot": snapshot,
         "badge": showing.state_badge(job.status),
         "waiting_for": masked_text(snapshot.waiting_for or ""),
+        "waiting": _waiting(snapshot.waiting),
         "is_running": job.status in RUNNING,
         "has_ended": job.status in TERMINAL,
         "progress_bar": showing.bar(job.progress),
@@ -46,6 +48,57 @@ def page_of(job: Job) -> dict[str, Any]:
         "times": _times(job),
         "related": _related(job),
     }
+
+
+# Tone (of admin.css) and sign of what a job waits for; the words are the reason's own.
+SIGNS: dict[Code, tuple[str, str, str]] = {
+    "paused": ("qo-batch-paused", "pause", "paused"),
+    "outage": ("qo-state-failed", "cloud_off", "outage"),
+    "scheduled": ("", "schedule", "scheduled"),
+    "retry_backoff": ("qo-state-retried", "replay", "retry"),
+    "limit": ("qo-state-rate_limited", "speed", "limit"),
+    "cooled_down": ("qo-state-rate_limited", "ac_unit", "cooled down"),
+    "turn": ("", "format_list_numbered", "turn"),
+    "slots": ("", "group_work", "slots"),
+}
+
+
+def _waiting(waiting: Waiting | None) -> dict[str, Any] | None:
+    """The section about what a job waits for; None where nothing holds it."""
+    if waiting is None or not waiting.reasons:
+        return None
+    forecast = waiting.forecast
+    return {
+        "figures": _waiting_figures(waiting),
+        "forecast": forecast and forecast.basis,
+        "reasons": [
+            {
+                "badge": showing.badge(*SIGNS[reason.code]),
+                "text": masked_text(reason.text),
+                "key": reason.key,
+                "needed": _amount(reason.needed),
+                "available": _amount(reason.available),
+                "capacity": _amount(reason.capacity),
+                "ends": showing.ago(reason.free_at),
+            }
+            for reason in waiting.reasons
+        ],
+    }
+
+
+def _waiting_figures(waiting: Waiting) -> list[tuple[str, Any]]:
+    figures: list[tuple[str, Any]] = []
+    if waiting.forecast is not None:
+        figures.append(("Should start", showing.ago(waiting.forecast.starts_at)))
+    if waiting.position is not None:
+        figures.append(("Position in its lane", waiting.place))
+        ahead = [f"{count:,} {tier}" for tier, count in waiting.position.by_class.items() if count]
+        figures.append(("Ahead, by class reached", ", ".join(ahead) or "nobody"))
+    return figures
+
+
+def _amount(amount: float | None) -> str:
+    return "" if amount is None else f"{amount:,.0f}"
 
 
 def _facts(job: Job) -> list[tuple[str, Any]]:

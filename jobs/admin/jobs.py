@@ -16,7 +16,7 @@ from unfold.admin import ModelAdmin
 
 from jobs.aging import effective_priority
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch, ServiceBreaker
-from jobs.services.snapshots import aging_rules
+from jobs.services.position import aging_rules
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.tenancy.models import Project
 

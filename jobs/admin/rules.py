@@ -16,8 +16,8 @@ from jobs.aging import effective_priority
 from jobs.backoff import Policy, ceiling
 from jobs.models import AgingRule, RetryPolicy
 from jobs.services import audit
+from jobs.services.position import aging_rules
 from jobs.services.prepare import MAX_DELAY_SECONDS
-from jobs.services.snapshots import aging_rules
 from jobs.states import Priority
 
 from .showing import duration

@@ -7,6 +7,7 @@ DEAD_LETTER_ID = "01938a3e-11b4-7a90-8e2b-5f0c2c6f7d05"
 OPERATION_ID = "01938a42-9f10-72c8-a4de-91e20cc41b60"
 AT = "2026-03-02T09:15:04.120394Z"
 LATER = "2026-03-02T09:15:09.120394Z"
+MUCH_LATER = "2026-03-02T09:15:41.000000Z"
 
 SPEC = {
     "kind": "http.request",
@@ -75,6 +76,37 @@ JOB_DETAIL = {
     "eta": None,
     "effective_priority": 10,
     "waiting_for": "it is tried again after: The provider answered 429.",
+    "waiting": {
+        "reasons": [
+            {
+                "code": "retry_backoff",
+                "text": "it is tried again after: The provider answered 429.",
+                "free_at": LATER,
+                "limit": None,
+                "key": None,
+                "unit": None,
+                "needed": None,
+                "available": None,
+                "capacity": None,
+            },
+            {
+                "code": "limit",
+                "text": "api-writes-project has no room: 0 of 300 requests are free",
+                "free_at": MUCH_LATER,
+                "limit": "api-writes-project",
+                "key": "project:acme",
+                "unit": "requests",
+                "needed": 1.0,
+                "available": 0.0,
+                "capacity": 300.0,
+            },
+        ],
+        "position": None,
+        "position_is_exact": None,
+        "ahead": None,
+        "predicted_start_at": MUCH_LATER,
+        "forecast": "the time it waits for",
+    },
     "recheck_after_seconds": 5.0,
     "last_event": EVENT,
 }

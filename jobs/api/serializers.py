@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent
 from jobs.services.snapshots import BatchSnapshot, JobSnapshot
+from jobs.services.waiting import Code, Reason, Waiting
 from jobs.states import JobState
 
 JOB_FIELDS = (
@@ -78,6 +79,43 @@ class EventSerializer(serializers.ModelSerializer[JobEvent]):
         read_only_fields = fields
 
 
+class ReasonSerializer(serializers.Serializer[Reason]):
+    """One thing that keeps a job from running."""
+
+    code = serializers.ChoiceField(choices=get_args(Code))
+    text = serializers.CharField(help_text="For people; may change.")
+    free_at = serializers.DateTimeField(
+        allow_null=True, help_text="When it ends by itself. Null: nobody knows, or somebody must act."
+    )
+    limit = serializers.CharField(allow_null=True, help_text="The limit's name, for `limit` and `cooled_down`.")
+    key = serializers.CharField(allow_null=True, help_text="Whom the limit counts: project:acme.")
+    unit = serializers.CharField(allow_null=True, help_text="What it counts: requests, tokens or in_flight.")
+    needed = serializers.FloatField(allow_null=True, help_text="In the limit's unit.")
+    available = serializers.FloatField(allow_null=True, help_text="In the limit's unit.")
+    capacity = serializers.FloatField(allow_null=True, help_text="In the limit's unit.")
+
+
+class WaitingSerializer(serializers.Serializer[Waiting]):
+    """What holds a job up, and when it should go."""
+
+    reasons = ReasonSerializer(many=True, help_text="In the order in which they must end; none: it is next.")
+    position = serializers.IntegerField(
+        allow_null=True, help_text="Among the waiting calls it shares every limit with: 1 is next. Null: in no lane."
+    )
+    position_is_exact = serializers.BooleanField(
+        allow_null=True, help_text="False: it stands further back; more than 10,000 are not counted."
+    )
+    ahead = serializers.DictField(
+        child=serializers.IntegerField(),
+        allow_null=True,
+        help_text="How many of those go first, by the class that they have reached.",
+    )
+    predicted_start_at = serializers.DateTimeField(
+        allow_null=True, help_text="A forecast from rates and queues as they are, never a promise. Null: none."
+    )
+    forecast = serializers.CharField(allow_null=True, help_text="What the forecast was computed from.")
+
+
 class JobDetailSerializer(JobSerializer):
     payload = AnyJSON()
     result = AnyJSON()
@@ -87,6 +125,7 @@ class JobDetailSerializer(JobSerializer):
         allow_null=True, help_text="The score by which it is claimed; null once it runs or has ended."
     )
     waiting_for = serializers.CharField(allow_null=True, help_text="Why it does not run now, in words.")
+    waiting = WaitingSerializer(allow_null=True, help_text="The same in full; null once it runs or has ended.")
     recheck_after_seconds = serializers.FloatField(
         allow_null=True, help_text="When asking again is worth while; also sent as Retry-After."
     )
@@ -102,6 +141,7 @@ class JobDetailSerializer(JobSerializer):
             "eta",
             "effective_priority",
             "waiting_for",
+            "waiting",
             "recheck_after_seconds",
             "last_event",
         )
@@ -125,7 +165,10 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
     finished = serializers.IntegerField()
     progress = serializers.FloatField(help_text="Percent of the items that have ended.")
     rate_per_second = serializers.FloatField(allow_null=True)
-    eta = serializers.DateTimeField(allow_null=True)
+    eta = serializers.DateTimeField(
+        allow_null=True,
+        help_text="The later of what its past speed and the limits say; in lists of past speed alone. A forecast.",
+    )
     recheck_after_seconds = serializers.FloatField(allow_null=True)
 
     class Meta:
@@ -201,8 +244,21 @@ def job_answer(snapshot: JobSnapshot) -> dict[str, Any]:
         "eta": getattr(snapshot, "eta", None),
         "effective_priority": snapshot.effective_priority,
         "waiting_for": snapshot.waiting_for,
+        "waiting": waiting_answer(snapshot.waiting) if snapshot.waiting else None,
         "recheck_after_seconds": snapshot.recheck_after_seconds,
         "last_event": EventSerializer(snapshot.last_event).data if snapshot.last_event else None,
+    }
+
+
+def waiting_answer(waiting: Waiting) -> dict[str, Any]:
+    position, forecast = waiting.position, waiting.forecast
+    return {
+        "reasons": [ReasonSerializer(reason).data for reason in waiting.reasons],
+        "position": position and position.ahead + 1,
+        "position_is_exact": position and position.is_exact,
+        "ahead": position and {tier.value: count for tier, count in position.by_class.items()},
+        "predicted_start_at": forecast and _time.to_representation(forecast.starts_at),
+        "forecast": forecast and forecast.basis,
     }
 
 

@@ -10,14 +10,18 @@ from uuid import UUID
 from django.db.models import Sum
 from django.utils import timezone
 
-from jobs.aging import Rule, effective_priority
-from jobs.models import WHOLE_PROJECT, AgingRule, Batch, Job, JobCount, JobEvent, PauseSwitch, ServiceBreaker
-from jobs.states import RUNNING, TERMINAL, JobState, Priority
+from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
+from jobs.states import TERMINAL, WAITING, JobState
+
+from .forecast import seconds_of_batch
+from .position import effective_priority_of
+from .waiting import Waiting, explain_waiting
 
 Counts = dict[str, int]
 
 NO_JOBS: Counts = {state.value: 0 for state in JobState}
 SUMS = [Sum(state.value) for state in JobState]
+RECHECK_RUNNING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class JobSnapshot:
     """
     Attributes:
         effective_priority: None once the job runs or has ended.
-        waiting_for: Why it does not run now, in words; None when nothing holds it.
+        waiting: Why it does not run now; None once it runs or has ended.
         recheck_after_seconds: When asking again is worth while; None when it has ended.
         last_event: type, message and time of the newest event.
         cursor: The newest event's id.
@@ -33,9 +37,14 @@ class JobSnapshot:
 
     job: Job
     effective_priority: int | None
-    waiting_for: str | None
+    waiting: Waiting | None
     recheck_after_seconds: float | None
     last_event: JobEvent | None
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Why it does not run now, in words; None when nothing holds it."""
+        return self.waiting.text if self.waiting else None
 
     @property
     def eta(self) -> datetime | None:
@@ -72,21 +81,26 @@ def job_snapshot(job: Job) -> JobSnapshot:
     status = JobState(job.status)
     if status in TERMINAL:
         return JobSnapshot(job, None, None, None, last_event)
-    if status in RUNNING:
-        return JobSnapshot(job, None, None, 1.0, last_event)
-    now = timezone.now()
-    reason, seconds = _waiting(job, now)
-    return JobSnapshot(job, effective_priority_of(job, now=now), reason, seconds, last_event)
+    waiting = explain_waiting(job)
+    if waiting is None:
+        return JobSnapshot(job, None, None, RECHECK_RUNNING_SECONDS, last_event)
+    score = effective_priority_of(job, now=timezone.now())
+    return JobSnapshot(job, score, waiting, waiting.recheck_after_seconds, last_event)
 
 
 def batch_snapshot(batch: Batch, counts: Counts | None = None) -> BatchSnapshot:
-    """Args: counts: From `batch_counts`, where a caller shows many batches."""
+    """
+    Args:
+        counts: From `batch_counts`, where a caller shows many batches. Their ETA follows from past speed alone: a
+            page of them would read the limits of every one.
+    """
+    sees_limits = counts is None
     counts = counts or batch_counts([batch.pk])[batch.pk]
     finished = sum(counts[state] for state in TERMINAL)
     everything = sum(counts.values())
     eta = None
-    if batch.rate_per_second and not batch.paused and batch.finished_at is None:
-        eta = timezone.now() + timedelta(seconds=(everything - finished) / batch.rate_per_second)
+    if not batch.paused and batch.finished_at is None and finished < everything:
+        eta = _eta(batch, counts, everything - finished, sees_limits=sees_limits)
     return BatchSnapshot(
         batch=batch,
         counts=counts,
@@ -112,56 +126,28 @@ def project_counts(project_id: str) -> Counts:
     return {state: sums[state] for state in NO_JOBS}
 
 
-def effective_priority_of(job: Job, *, now: datetime) -> int:
-    """The score by which the job is claimed, by the same rules as the claim itself."""
-    age = max(0.0, (now - job.eligible_since).total_seconds())
-    return effective_priority(Priority(job.priority), age, aging_rules())
-
-
-def aging_rules() -> dict[Priority, Rule]:
-    return {
-        Priority(row.tier): Rule(
-            base=row.base,
-            cap=row.cap,
-            first_after=row.first_after_seconds,
-            first_score=row.first_score,
-            step=row.step_seconds,
-            promote_after=row.promote_after_seconds,
-            promote_to=Priority(row.promote_to) if row.promote_to else None,
-        )
-        for row in AgingRule.objects.all()
-    }
-
-
 def _counts(sums: Sequence[int]) -> Counts:
     return dict(zip(NO_JOBS, sums, strict=True))
 
 
-def _waiting(job: Job, now: datetime) -> tuple[str | None, float]:
-    for switch in PauseSwitch.objects.all():
-        covered = {
-            PauseSwitch.Scope.GLOBAL: "",
-            PauseSwitch.Scope.PROJECT: job.project_id,
-            PauseSwitch.Scope.SERVICE: job.service,
-            PauseSwitch.Scope.KIND: job.kind,
-            PauseSwitch.Scope.BATCH: str(job.batch_id),
-        }[PauseSwitch.Scope(switch.scope)]
-        if switch.key == covered:
-            why = f": {switch.reason}" if switch.reason else ""
-            return f"{switch} is paused{why}", 30.0
-    breaker = ServiceBreaker.objects.filter(service=job.service, opened_at__isnull=False).first()
-    if breaker is not None:
-        return f"{job.service} does not answer: {breaker.last_error}", _bounded_wait(breaker.next_probe_at)
-    if job.held:
-        return "it is held", 30.0
-    if job.scheduled_at is not None:
-        reasons = {
-            JobState.QUEUED: "it is scheduled for later",
-            JobState.RATE_LIMITED: "a limit has no room",
-            JobState.RETRIED: f"it is tried again after: {job.last_error_message or job.last_error_code or 'a stop'}",
-        }
-        return reasons[JobState(job.status)], _bounded_wait(job.scheduled_at)
-    return "other jobs go first", 1.0
+def _eta(batch: Batch, counts: Counts, left: int, *, sees_limits: bool) -> datetime | None:
+    """
+    The later of what past speed and what the limits say; None while neither tells when all of it ends.
+
+    Past speed shows what the limits do not: other work on the same limits, slots, slow handlers. The limits show what
+    it does not yet: a burst that is over, a changed cap, a batch that has not begun.
+    """
+    now = timezone.now()
+    ends = [left / batch.rate_per_second] if batch.rate_per_second else []
+    limited = seconds_of_batch(batch.pk, counts, now=now) if sees_limits and _waits(counts) else None
+    if limited is not None:
+        seconds, is_whole = limited
+        ends += [seconds] if ends or is_whole else []
+    return now + timedelta(seconds=max(ends)) if ends else None
+
+
+def _waits(counts: Counts) -> bool:
+    return any(counts[state] for state in WAITING)
 
 
 def _bounded_wait(until: datetime | None) -> float:

@@ -10,10 +10,10 @@ from django.db import connection, transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.aging import DEFAULT_RULES, Rule, class_of, effective_priority
+from jobs.aging import DEFAULT_RULES, Rule, age_of_score, class_of, effective_priority
 from jobs.models import AgingRule
 from jobs.services.claim import claim_jobs
-from jobs.services.snapshots import aging_rules
+from jobs.services.position import aging_rules
 from jobs.states import Priority
 from jobs.turns import ClassTurns
 from tests.factories import make_job
@@ -62,6 +62,16 @@ def test_the_rows_of_a_new_database_are_the_table():
 @given(tier=st.sampled_from(Priority), age=st.floats(0, 400 * DAY), more=st.floats(0, 400 * DAY))
 def test_waiting_never_lowers_a_job(tier, age, more):
     assert effective_priority(tier, age) <= effective_priority(tier, age + more) <= max(99, DEFAULT_RULES[tier].cap)
+
+
+@given(tier=st.sampled_from(Priority), score=st.integers(0, 110))
+def test_the_age_of_a_score_is_the_first_instant_that_has_it(tier, score):
+    age = age_of_score(tier, score)
+    if age is None:
+        assert effective_priority(tier, 400 * DAY) < score
+    else:
+        assert effective_priority(tier, age) >= score
+        assert age == 0 or effective_priority(tier, age - JUST_UNDER) < score
 
 
 @given(age=st.floats(0, 400 * DAY), other=st.floats(0, 400 * DAY), tier=st.sampled_from([NORMAL, LOW]))

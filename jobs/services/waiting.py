@@ -1,0 +1,228 @@
+"""Why a waiting job does not run now, what must happen first, and when that is likely."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from django.db.models import F, Sum
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
+from jobs.states import WAITING, JobState
+from ratelimits.services.outlook import Outlook
+
+from .forecast import Forecast, forecast_start, read_limits
+from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
+
+Code = Literal["paused", "outage", "scheduled", "retry_backoff", "limit", "cooled_down", "turn", "slots"]
+
+SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
+RECHECK_PAUSED_SECONDS = 30.0
+RECHECK_TURN_SECONDS = 1.0
+LONGEST_RECHECK_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """
+    One thing that keeps a job from running.
+
+    Attributes:
+        text: A sentence without its end, for people.
+        limit, key, unit: Which limit, whom it counts, and what: `requests`, `tokens` or `in_flight`.
+        needed, available, capacity: In that unit.
+        free_at: When it ends by itself; None: nobody knows, or somebody must act.
+    """
+
+    code: Code
+    text: str
+    free_at: datetime | None = None
+    limit: str | None = None
+    key: str | None = None
+    unit: str | None = None
+    needed: float | None = None
+    available: float | None = None
+    capacity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """
+    What holds a job up, in the order in which it must end.
+
+    Attributes:
+        reasons: Empty when the next claim will take it. Limits: the one that frees up last comes first.
+        position: In its lane; None: it stands in none.
+        forecast: When limits should let it go; None: somebody must act first, or no rate is known.
+        recheck_after_seconds: When asking again is worth while: at least one second, at most five minutes.
+    """
+
+    reasons: tuple[Reason, ...]
+    position: Position | None
+    forecast: Forecast | None
+    recheck_after_seconds: float
+
+    @property
+    def text(self) -> str | None:
+        """The first reason, which the others wait for; None: nothing holds it."""
+        return self.reasons[0].text if self.reasons else None
+
+    @property
+    def place(self) -> str | None:
+        """The position in words: `212`, or `more than 10,000`."""
+        if self.position is None:
+            return None
+        ahead = self.position.ahead
+        return f"{ahead + 1:,}" if self.position.is_exact else f"more than {ahead:,}"
+
+    def line(self) -> str:
+        """Everything in one line: `runs at 14:03:12 (a forecast), waits for …, position 212`."""
+        parts = []
+        if self.forecast is not None:
+            parts.append(f"runs at {timezone.localtime(self.forecast.starts_at):%H:%M:%S} (a forecast)")
+        limits = [reason.limit for reason in self.reasons if reason.limit]
+        if limits:
+            parts.append(f"waits for {', '.join(limits)}")
+        elif self.text:
+            parts.append(self.text)
+        if self.place is not None:
+            parts.append(f"position {self.place}")
+        return ", ".join(parts)
+
+
+def explain_waiting(job: Job) -> Waiting | None:
+    """
+    Explain why a job waits.
+
+    Reads without locks, and a bounded number of rows: what is told may have changed a moment later.
+
+    Returns:
+        None where the job runs or has ended.
+    """
+    if job.status not in WAITING:
+        return None
+    now = timezone.now()
+    rules = aging_rules()
+    limits = read_limits(job, now=now)
+    weighed = job.coalesce_key is not None or any(not limit.per_call for limit in limits)
+    position = find_position(job, rules, now=now, weighed=weighed)
+    stopped = [*_pauses(job), *_outage(job)]
+    times = _schedule(job, now)
+    after = max((reason.free_at for reason in times if reason.free_at), default=now)
+    blocking = _limits(limits, after)
+    turn = _turn(job, position)
+    slots = [] if times else _slots(job)
+    waits_for_turn = turn if position is not None or not slots else []
+    reasons = (*stopped, *times, *blocking, *([] if times else waits_for_turn), *slots)
+    forecast = None
+    if not stopped:
+        not_before = max([reason.free_at for reason in (*times, *blocking) if reason.free_at], default=None)
+        forecast = forecast_start(job, position, limits, rules, not_before=not_before, now=now)
+    return Waiting(reasons, position, forecast, _recheck_after(reasons, forecast, now))
+
+
+def _pauses(job: Job) -> list[Reason]:
+    covered = {
+        PauseSwitch.Scope.GLOBAL: "",
+        PauseSwitch.Scope.PROJECT: job.project_id,
+        PauseSwitch.Scope.SERVICE: job.service,
+        PauseSwitch.Scope.KIND: job.kind,
+        PauseSwitch.Scope.BATCH: str(job.batch_id),
+    }
+    found = []
+    for switch in PauseSwitch.objects.filter(key__in=covered.values()).order_by("created_at"):
+        if switch.key == covered[PauseSwitch.Scope(switch.scope)]:
+            why = f": {switch.reason}" if switch.reason else ""
+            found.append(Reason("paused", f"{switch} is paused{why}"))
+    if job.held and not found:
+        found.append(Reason("paused", "it is held"))  # a pause that is being taken off in chunks
+    return found
+
+
+def _outage(job: Job) -> list[Reason]:
+    breaker = ServiceBreaker.objects.filter(service=job.service, opened_at__isnull=False).first()
+    if breaker is None or breaker.probe_job_id == job.pk:
+        return []
+    return [Reason("outage", f"{job.service} does not answer: {breaker.last_error}", breaker.next_probe_at)]
+
+
+def _schedule(job: Job, now: datetime) -> list[Reason]:
+    """What waits for a time alone. In a lane a rate-limited job's time is only a forecast, and no reason."""
+    if job.scheduled_at is None:
+        return []
+    if job.status == JobState.RATE_LIMITED:
+        return [] if job.lane else [Reason("limit", "a limit has no room", job.scheduled_at)]
+    if job.status == JobState.RETRIED:
+        failed = job.last_error_message or job.last_error_code or "a stop"
+        return [Reason("retry_backoff", f"it is tried again after: {failed}", job.scheduled_at)]
+    return [Reason("scheduled", "it is scheduled for later", job.scheduled_at)] if job.scheduled_at > now else []
+
+
+def _limits(limits: tuple[Outlook, ...], after: datetime) -> list[Reason]:
+    """The limits without room for it at `after`: first those that nobody knows the end of, last what frees up first."""
+    closed = [limit for limit in limits if limit.is_closed]
+    late = [limit for limit in closed if limit.free_at is None or limit.free_at > after.timestamp()]
+    late.sort(key=lambda limit: math.inf if limit.free_at is None else limit.free_at, reverse=True)
+    return [
+        Reason(
+            code="limit" if limit.cooled_until is None else "cooled_down",
+            text=_words(limit),
+            free_at=None if limit.free_at is None else datetime.fromtimestamp(limit.free_at, UTC),
+            limit=limit.rule.name,
+            key=limit.key,
+            unit=limit.rule.unit,
+            needed=limit.needed,
+            available=limit.available,
+            capacity=limit.capacity,
+        )
+        for limit in late
+    ]
+
+
+def _words(limit: Outlook) -> str:
+    if limit.cooled_until is not None:
+        return f"{limit.rule.name} is cooled down: {limit.why or 'the provider refused calls'}"
+    if limit.why:
+        return f"{limit.rule.name} will never admit it: {limit.why}"
+    unit = "calls in flight" if limit.rule.unit == "in_flight" else limit.rule.unit
+    needs = "" if limit.per_call else f"; it needs {limit.needed:,.0f}"
+    return f"{limit.rule.name} has no room: {limit.available:,.0f} of {limit.capacity:,.0f} {unit} are free{needs}"
+
+
+def _turn(job: Job, position: Position | None) -> list[Reason]:
+    if position is None:
+        return [Reason("turn", "other jobs go first")]
+    if not position.ahead:
+        return []
+    number = f"{position.ahead:,}" if position.is_exact else f"more than {position.ahead:,}"
+    return [Reason("turn", f"{number} jobs of its lane go first")]
+
+
+def _slots(job: Job) -> list[Reason]:
+    """Executors without a free slot; from the second crash on only quarantine counts."""
+    suspect = job.crash_count >= SUSPECT_CRASHES
+    role = Executor.Role.QUARANTINE if suspect else Executor.Role.GENERAL
+    alive = Executor.objects.filter(draining=False, heartbeat_at__gt=Now() - timedelta(seconds=SILENT_EXECUTOR_SECONDS))
+    seats = alive.filter(role=role).aggregate(all=Sum("slots"), free=Sum(F("slots") - F("in_flight")))
+    if not seats["all"]:
+        return [Reason("slots", "no quarantine worker is running" if suspect else "no worker is running")]
+    if seats["free"] > 0:
+        return []
+    if suspect:
+        return [Reason("slots", "its process died twice, and the quarantine runs another job")]
+    return [Reason("slots", f"all {seats['all']:,} slots of the workers are busy")]
+
+
+def _recheck_after(reasons: tuple[Reason, ...], forecast: Forecast | None, now: datetime) -> float:
+    if any(reason.code == "paused" for reason in reasons):
+        return RECHECK_PAUSED_SECONDS
+    times = [reason.free_at for reason in reasons if reason.free_at]
+    if forecast is not None:
+        times.append(forecast.starts_at)
+    if not times:
+        return RECHECK_TURN_SECONDS
+    return min(LONGEST_RECHECK_SECONDS, max(1.0, (max(times) - now).total_seconds()))

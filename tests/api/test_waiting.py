@@ -1,0 +1,98 @@
+"""What a producer is told of waiting work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from jobs.lanes import lane_name
+from jobs.models import Executor, Job
+from jobs.states import JobState
+from ratelimits.models import Limit
+from ratelimits.services import catalogue
+from ratelimits.services.decide import Call, decide
+from ratelimits.subjects import Subject
+from tests.factories import make_batch, make_job, make_jobs
+
+SHEETS = Subject("google-sheets", "write", "acme")
+
+
+@pytest.fixture(autouse=True)
+def one_write_every_ten_seconds(db: None) -> Iterator[None]:
+    """A limit that has just been used up, and a worker with free slots."""
+    Limit.objects.all().delete()
+    Limit.objects.create(
+        name="writes",
+        service=SHEETS.service,
+        call_type="write",
+        algorithm="token_bucket",
+        capacity=1,
+        refill_per_second=0.1,  # so slow that the seconds a test takes don't matter
+    )
+    catalogue.forget()
+    decide([Call(SHEETS)])
+    Executor.objects.create(host="worker-1", pid=1, process_started_at=0, cluster_pid=1, slots=9, loop_lag_ms=1)
+    yield
+    catalogue.forget()
+
+
+def limited(count: int, **fields: Any) -> list[Job]:
+    lane = lane_name(SHEETS, project="acme", user="")
+    return make_jobs(count, service=SHEETS.service, lane=lane, **fields)
+
+
+def test_a_limited_job_says_what_binds_it_where_it_stands_and_when_to_ask_again(api):
+    jobs = limited(20, state=JobState.RATE_LIMITED)
+    response = api.get(f"/jobs/{jobs[19].pk}/")
+    answer = response.json()
+    waiting = answer["waiting"]
+    limit, turn = waiting["reasons"]
+    assert (limit["code"], limit["limit"], limit["key"], limit["unit"]) == (
+        "limit",
+        "writes",
+        "project:acme",
+        "requests",
+    )
+    assert (limit["needed"], limit["capacity"]) == (1.0, 1.0)
+    assert turn["code"] == "turn"
+    assert (waiting["position"], waiting["position_is_exact"]) == (20, True)
+    assert sum(waiting["ahead"].values()) == 19
+    assert waiting["forecast"] == "20 calls at 0.1 a second of writes"
+    assert datetime.fromisoformat(limit["free_at"]) <= datetime.fromisoformat(waiting["predicted_start_at"])
+    assert answer["waiting_for"] == limit["text"]
+    assert answer["eta"] is None  # the time of its end, which nobody knows
+    assert int(response["Retry-After"]) == pytest.approx(200, abs=9)
+
+
+def test_a_job_that_runs_or_has_ended_waits_for_nothing(api):
+    for state in (JobState.IN_PROGRESS, JobState.COMPLETED):
+        answer = api.get(f"/jobs/{make_job(state=state).pk}/").json()
+        assert (answer["waiting"], answer["waiting_for"]) == (None, None)
+
+
+def test_a_job_outside_lanes_has_a_reason_and_no_position(api):
+    waiting = api.get(f"/jobs/{make_job().pk}/").json()["waiting"]
+    assert [reason["code"] for reason in waiting["reasons"]] == ["turn"]
+    assert (waiting["position"], waiting["ahead"], waiting["predicted_start_at"]) == (None, None, None)
+
+
+def test_a_batch_says_when_its_limits_let_it_end_and_when_to_ask_again(api):
+    batch = make_batch()
+    limited(20, batch=batch)
+    response = api.get(f"/batches/{batch.pk}/")
+    answer = response.json()
+    left = datetime.fromisoformat(answer["eta"]).timestamp() - datetime.fromisoformat(answer["created_at"]).timestamp()
+    assert left == pytest.approx(200, abs=9)
+    assert int(response["Retry-After"]) == pytest.approx(200, abs=9)
+
+
+def test_a_list_of_batches_reads_no_limits(api, django_assert_max_num_queries):
+    for _ in range(5):
+        limited(2, batch=make_batch())
+    api.get("/batches/")
+    with django_assert_max_num_queries(8):
+        answer = api.get("/batches/").json()
+    assert len(answer["results"]) == 5

@@ -1,0 +1,139 @@
+"""What is foreseen of limits, against what they then do on a clock of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratelimits.algorithms.admission import State, admit
+from ratelimits.models import Counter, Limit
+from ratelimits.services import catalogue
+from ratelimits.services.catalogue import Rule, rule_of
+from ratelimits.services.decide import Call, decide
+from ratelimits.services.outlook import Asked, look_ahead, outlook_of
+from ratelimits.subjects import Subject
+
+SHEETS = Subject("google-sheets", "write", "acme", "u-1")
+BEGIN = 1_800_000_000.0
+WINDOW = 60.0
+
+FIGURES: dict[str, dict[str, Any]] = {
+    "sliding_window": {},
+    "token_bucket": {"refill_per_second": 5.0},
+    "leaky_bucket": {"refill_per_second": 5.0},
+    "fixed_window": {},
+}
+
+
+def rule(algorithm: str, *, capacity: float = 30, **figures: Any) -> Rule:
+    made = Limit(name="l", service="s", algorithm=algorithm, capacity=capacity, **(FIGURES[algorithm] | figures))
+    made.pk = 1
+    return rule_of(made)
+
+
+def drained(one: Rule, state: State, calls: int) -> float:
+    """When the last of some calls leaves if each asks again as soon as it is told to: the truth."""
+    algorithm, now = one.algorithm("*"), BEGIN
+    for _ in range(calls):
+        while True:
+            admission = admit(algorithm, state, now, [1])
+            if admission.granted:
+                state = admission.state
+                break
+            assert admission.retry_at is not None
+            now = max(now, admission.retry_at)
+    return now
+
+
+def foreseen(one: Rule, state: State, calls: int) -> float:
+    counter = Counter(id="x", limit_id=1, key="*", state=state)
+    at = outlook_of(one, Asked(SHEETS), counter, BEGIN).passed_at(calls)
+    assert at is not None
+    return at
+
+
+@pytest.mark.parametrize("algorithm", FIGURES)
+@given(used=st.integers(0, 30), calls=st.integers(1, 150))
+@settings(max_examples=40, deadline=None)
+def test_a_queue_is_through_within_a_window_of_when_it_was_foreseen(algorithm: str, used: int, calls: int):
+    one = rule(algorithm)
+    state = admit(one.algorithm("*"), {}, BEGIN - 1, [1] * used).state
+    truth = drained(one, state, calls)
+    assert abs(foreseen(one, state, calls) - truth) <= WINDOW + 2
+
+
+@pytest.mark.parametrize("algorithm", ["token_bucket", "leaky_bucket", "fixed_window"])
+@given(calls=st.integers(1, 150))
+@settings(max_examples=40, deadline=None)
+def test_a_queue_behind_a_paced_limit_is_through_when_it_was_foreseen(algorithm: str, calls: int):
+    one = rule(algorithm)
+    state = admit(one.algorithm("*"), {}, BEGIN, [1] * 30).state
+    assert foreseen(one, state, calls) == pytest.approx(drained(one, state, calls), abs=1.1)
+
+
+def sheets_limit(name: str = "writes", **figures: Any) -> Limit:
+    made = Limit.objects.create(
+        name=name, service="google-sheets", **({"call_type": "write", "scope": "project", "capacity": 2} | figures)
+    )
+    catalogue.forget()
+    return made
+
+
+@pytest.mark.django_db
+def test_looking_changes_nothing_and_foresees_when_a_call_has_room():
+    sheets_limit()
+    decide([Call(SHEETS)] * 2)
+    before = list(Counter.objects.values())
+    now = decide([Call(SHEETS)])[0].now
+    [[seen]] = look_ahead([Asked(SHEETS)], now=now)
+    assert (seen.is_closed, seen.needed, seen.available, seen.capacity) == (True, 1, 0, 2)
+    assert seen.free_at == pytest.approx(now + WINDOW, abs=2)
+    assert list(Counter.objects.values()) == before
+
+
+@pytest.mark.django_db
+def test_a_limit_nobody_has_used_is_open():
+    sheets_limit()
+    [[seen]] = look_ahead([Asked(SHEETS)], now=BEGIN)
+    assert (seen.is_closed, seen.available, seen.free_at) == (False, 2, BEGIN)
+
+
+@pytest.mark.django_db
+def test_shadow_limits_and_limits_of_other_calls_are_left_out():
+    sheets_limit("shadow", shadow=True)
+    sheets_limit("reads", call_type="read")
+    sheets_limit("off", enabled=False)
+    assert look_ahead([Asked(SHEETS)], now=BEGIN) == [()]
+
+
+@pytest.mark.django_db
+def test_a_call_that_never_fits_and_one_in_flight_are_free_at_no_known_time():
+    sheets_limit("tokens", unit="tokens", capacity=100)
+    sheets_limit("places", unit="in_flight", algorithm="concurrency", capacity=1)
+    now = decide([Call(SHEETS, holder="h")])[0].now
+    tokens, places = look_ahead([Asked(SHEETS, cost=101)], now=now)[0]
+    assert (tokens.is_closed, tokens.free_at) == (True, None)
+    assert "101" in tokens.why
+    assert (places.is_closed, places.free_at, places.passed_at(5)) == (True, None, None)
+
+
+@pytest.mark.django_db
+def test_a_guess_is_foreseen_as_it_will_be_charged():
+    sheets_limit("tokens", unit="tokens", capacity=100)
+    [[seen]] = look_ahead([Asked(SHEETS, cost=500, known_cost=10)], now=BEGIN)
+    assert (seen.needed, seen.is_closed) == (50, False)
+
+
+@pytest.mark.django_db
+def test_a_cool_down_comes_before_all_else():
+    limit = sheets_limit()
+    now = decide([Call(SHEETS)])[0].now
+    Counter.objects.filter(limit=limit).update(blocked_until="2100-01-01T00:00Z", blocked_reason="asked to")
+    [[seen]] = look_ahead([Asked(SHEETS)], now=now)
+    assert seen.is_closed
+    assert seen.free_at == seen.cooled_until
+    assert seen.why == "asked to"
+    assert seen.passed_at(1) == seen.cooled_until
