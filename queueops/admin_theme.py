@@ -65,6 +65,7 @@ UNFOLD: dict[str, Any] = {
                     _item("Batches", "stacks", "jobs_batch", "jobs.view_batch"),
                     _item("Dead letters", "report", "jobs_deadletter", "jobs.view_deadletter"),
                     _item("Bulk operations", "checklist", "jobs_bulkoperation", "jobs.view_bulkoperation"),
+                    _item("Alerts", "notifications", "ratelimits_quotaalert", "ratelimits.view_quotaalert"),
                 ],
             },
             {
@@ -91,6 +92,7 @@ UNFOLD: dict[str, Any] = {
                 "title": "System",
                 "collapsible": True,
                 "items": [
+                    _item("Alert routes", "forward_to_inbox", "ratelimits_alertroute", "ratelimits.view_alertroute"),
                     _item("Audit trail", "history", "jobs_auditentry", "jobs.view_auditentry"),
                     _item("Users", "person", "auth_user", "auth.view_user"),
                     _item("Roles", "group", "auth_group", "auth.view_group"),

@@ -67,6 +67,16 @@ async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
     message = await sync_to_async(_compose_in_thread, thread_sensitive=False)(job.payload.delivery_id)
     if message is None:
         return Done({"skipped": "the webhook was removed or disabled"})
+    return Done({"status": await post_message(message)})
+
+
+async def post_message(message: Message) -> int:
+    """
+    Post one signed message to an address that installations may reach; returns the receiver's 2xx.
+
+    Raises:
+        ProviderError: It was refused, did not arrive, or was answered with anything else.
+    """
     try:
         response = await shared_client().send(
             "POST",
@@ -92,7 +102,7 @@ async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
             code="webhook_refused",
             outcome="answered",
         )
-    return Done({"status": response.status})
+    return response.status
 
 
 def _compose_in_thread(delivery_id: UUID) -> Message | None:

@@ -65,6 +65,11 @@ class QuotaAlert(models.Model):
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def runbook(self) -> str:
+        """The page that says what to do, below the checkout."""
+        return f"docs/runbooks/{self.kind}.md"
+
 
 class AlertRoute(models.Model):
     """Where alerts of at least one severity are sent."""

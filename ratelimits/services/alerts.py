@@ -182,6 +182,14 @@ def tell_exceeded(rule: Rule, key: str, *, message: str, figures: Mapping[str, A
 def note_saturated(
     rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
 ) -> QuotaAlert | None:
+    """Open or update the alert of `saturation`; returns it when it was not open."""
+    opened = open_all([saturation(rule, key, waiting=waiting, clears_at=clears_at, now=now, more=more)])
+    return QuotaAlert.objects.get(pk=opened[0]) if opened else None
+
+
+def saturation(
+    rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
+) -> Opening:
     """
     Say that work waits beyond a cap, and when that clears; a warning when it takes longer than the limit allows.
 
@@ -194,15 +202,34 @@ def note_saturated(
     count = f"more than {waiting:,}" if more else f"{waiting:,}"
     jobs = "job waits" if count == "1" else "jobs wait"
     clears = "" if clears_at is None else f"; clears {'after' if more else 'at about'} {clock(clears_at, now)}"
-    return open_alert(
+    return Opening(
         Kind.SATURATED,
         counter_id(rule.id, key),
-        severity=Severity.WARNING if late else Severity.NOTICE,
-        message=f"{named(rule, key)}: {count} {jobs} beyond the cap{clears}",
-        figures={"waiting": waiting, "more": more},
+        Severity.WARNING if late else Severity.NOTICE,
+        f"{named(rule, key)}: {count} {jobs} beyond the cap{clears}",
+        {"waiting": waiting, "more": more},
         limit_id=rule.id,
         forecast_at=clears_at,
     )
+
+
+def reconcile(kind: str, found: Sequence[Opening], *, keep: Collection[str] = ()) -> None:
+    """
+    Make what was found the open alerts of a kind: open or update those, and resolve the others.
+
+    Args:
+        keep: Subjects whose alert stays open though it would not be opened now.
+    """
+    if found:
+        open_all(found)
+    standing = {*keep, *(one.subject for one in found)}
+    over = [
+        pk
+        for pk, subject in QuotaAlert.objects.filter(kind=kind, resolved_at=None).values_list("pk", "subject")
+        if subject not in standing
+    ]
+    if over:
+        resolve(QuotaAlert.objects.filter(pk__in=over))
 
 
 def named(rule: Rule, key: str) -> str:

@@ -1,0 +1,271 @@
+"""Alerts: what is open, what it says to do, and who looks after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.contrib.filters.admin import DropdownFilter
+from unfold.views import ChangeList
+
+from dashboards.runbooks import read_runbook
+from jobs.admin import showing
+from jobs.admin.forms import ConfirmForm
+from jobs.admin.paging import BEFORE, OlderPages
+from jobs.admin.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
+from ratelimits.models import Limit, QuotaAlert
+from ratelimits.services.alerts import acknowledge_alerts
+
+STATES: dict[str, dict[str, Any]] = {
+    "open": {"resolved_at": None, "acknowledged_at": None},
+    "acknowledged": {"resolved_at": None, "acknowledged_at__isnull": False},
+    "resolved": {"resolved_at__isnull": False},
+}
+SIGNS = {
+    "notice": ("qo-batch-open", "info"),
+    "warning": ("qo-batch-paused", "warning"),
+    "critical": ("qo-state-failed", "error"),
+}
+STATE_SIGNS = {
+    "open": ("qo-state-failed", "notifications_active"),
+    "acknowledged": ("qo-batch-open", "visibility"),
+    "resolved": ("qo-batch-ended", "check"),
+}
+
+
+def _acknowledge(ids: Sequence[int], *, actor: str) -> Outcome:
+    moved = acknowledge_alerts(ids, actor=actor)
+    return Outcome(moved, len(ids) - moved)
+
+
+ACKNOWLEDGE = Verb(
+    name="acknowledge",
+    permission="ratelimits.acknowledge_alert",
+    label="Acknowledge",
+    done="acknowledged",
+    explains="Tells the others that you look after it. It stays until its cause is gone, and is sent again only if it"
+    " gets worse.",
+    icon="visibility",
+    applies=lambda rows: rows.filter(acknowledged_at=None, resolved_at=None),
+    carry_out=_acknowledge,
+    form=ConfirmForm,
+)
+
+
+class NewestFirst(ChangeList):  # type: ignore[misc]  # unfold has no types
+    """One page by id, newest first, without counting the others."""
+
+    searched_back_to = None
+    about = None
+
+    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
+        wanted: dict[str, Any] = super().get_filters_params(params)
+        wanted.pop(BEFORE, None)
+        return wanted
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str]:
+        return ["-pk"]
+
+    def get_results(self, request: HttpRequest) -> None:
+        before = str(self.params.get(BEFORE, ""))
+        rows = self.queryset.filter(pk__lt=int(before)) if before.isdecimal() and len(before) < 19 else self.queryset  # noqa: PLR2004 - a bigint's digits
+        found = list(rows[: self.list_per_page + 1])
+        self.result_list = found[: self.list_per_page]
+        self.result_count = self.full_result_count = len(self.result_list)
+        self.show_all = self.can_show_all = self.multi_page = False
+        self.paginator = OlderPages(self.result_list, self.list_per_page)
+        self.is_first_page = not before
+        self.newest_link = self.get_query_string(remove=[BEFORE])
+        more = len(found) > self.list_per_page
+        self.older_link = self.get_query_string({BEFORE: self.result_list[-1].pk}) if more else None
+
+
+class StateFilter(DropdownFilter):  # type: ignore[misc]
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(state, state) for state in STATES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
+        return queryset.filter(**STATES.get(self.value() or "", {}))
+
+
+class SeverityFilter(DropdownFilter):  # type: ignore[misc]
+    title = "severity"
+    parameter_name = "severity"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return list(QuotaAlert.Severity.choices)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
+        return queryset.filter(severity=self.value()) if self.value() else queryset
+
+
+class KindFilter(DropdownFilter):  # type: ignore[misc]
+    title = "kind"
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return list(QuotaAlert.Kind.choices)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
+class ServiceFilter(DropdownFilter):  # type: ignore[misc]
+    title = "service"
+    parameter_name = "service"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        services = Limit.objects.order_by("service").values_list("service", flat=True).distinct()
+        return [(service, service) for service in services]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
+        return queryset.filter(limit__service=self.value()) if self.value() else queryset
+
+
+@admin.register(QuotaAlert)
+class QuotaAlertAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+    list_display = ("told", "severity_shown", "state", "kind_shown", "since", "ends", "acknowledged")
+    list_filter = (StateFilter, SeverityFilter, KindFilter, ServiceFilter)
+    list_filter_submit = True
+    list_fullwidth = True
+    list_per_page = 50
+    list_select_related = ("limit",)
+    list_before_template = "admin/ratelimits/quotaalert/states.html"
+    change_list_template = "admin/jobs/change_list.html"
+    show_full_result_count = False
+    sortable_by = ()
+    empty_title = "No alerts."
+    empty_hint = "Caps that come near, queues behind them, and workers or dead letters that need a person appear here."
+    actions = ("acknowledge_selected",)
+    actions_detail = ("acknowledge",)
+
+    acknowledge_selected, acknowledge = on_selected(ACKNOWLEDGE), on_one(ACKNOWLEDGE)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestFirst]:
+        return NewestFirst
+
+    def get_urls(self) -> list[Any]:
+        runbook = path(
+            "runbook/<slug:kind>/", self.admin_site.admin_view(self.runbook), name="ratelimits_quotaalert_runbook"
+        )
+        return [runbook, *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        chosen = request.GET.get("state", "")
+        shown = {"alert_states": [(state, _state_badge(state), state == chosen) for state in STATES], "all": not chosen}
+        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
+        return response
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        alert = self.get_object(request, object_id)
+        shown = _page_of(alert) if alert is not None and self.has_view_permission(request, alert) else {}
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        offered = super().get_actions_detail(request, object_id)
+        alert = self.get_object(request, str(object_id))
+        return list(offered) if alert is not None and state_of(alert) == "open" else []
+
+    def runbook(self, request: HttpRequest, kind: str) -> HttpResponse:
+        """What to do about alerts of one kind."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if kind not in QuotaAlert.Kind.values:
+            raise Http404
+        title, sections = read_runbook(kind)
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "title": title, "sections": sections}
+        return TemplateResponse(request, "admin/ratelimits/quotaalert/runbook.html", context)
+
+    @admin.display(description="alert")
+    def told(self, alert: QuotaAlert) -> SafeString:
+        return format_html('<span class="qo-told">{}</span>', alert.message)
+
+    @admin.display(description="severity")
+    def severity_shown(self, alert: QuotaAlert) -> SafeString:
+        return showing.badge(*SIGNS[alert.severity], alert.severity)
+
+    @admin.display(description="state")
+    def state(self, alert: QuotaAlert) -> SafeString:
+        return _state_badge(state_of(alert))
+
+    @admin.display(description="kind")
+    def kind_shown(self, alert: QuotaAlert) -> SafeString:
+        address = reverse("admin:ratelimits_quotaalert_runbook", args=[alert.kind])
+        return format_html('{} <a class="qo-link" href="{}">runbook</a>', alert.kind.replace("_", " "), address)
+
+    @admin.display(description="opened")
+    def since(self, alert: QuotaAlert) -> SafeString | str:
+        return showing.ago(alert.opened_at)
+
+    @admin.display(description="forecast")
+    def ends(self, alert: QuotaAlert) -> SafeString | str:
+        return showing.NOTHING if alert.resolved_at else showing.ago(alert.forecast_at)
+
+    @admin.display(description="acknowledged by")
+    def acknowledged(self, alert: QuotaAlert) -> str:
+        return alert.acknowledged_by if alert.acknowledged_at else showing.NOTHING
+
+
+def state_of(alert: QuotaAlert) -> str:
+    if alert.resolved_at:
+        return "resolved"
+    return "acknowledged" if alert.acknowledged_at else "open"
+
+
+def _state_badge(state: str) -> SafeString:
+    return showing.badge(*STATE_SIGNS[state], state)
+
+
+def _page_of(alert: QuotaAlert) -> dict[str, Any]:
+    title, sections = read_runbook(alert.kind)
+    facts: list[tuple[str, Any]] = [("Kind", alert.get_kind_display())]
+    if alert.limit is not None:
+        key = alert.subject.partition(":")[2]
+        facts += [("Limit", _limit_link(alert.limit)), ("Service", alert.limit.service), ("Counts", key)]
+    else:
+        facts.append(("About", alert.subject))
+    if alert.threshold:
+        facts.append(("Threshold", f"{alert.threshold} %"))
+    facts.append(("Opened", showing.ago(alert.opened_at)))
+    if alert.forecast_at and not alert.resolved_at:
+        words = "Clears" if alert.kind == QuotaAlert.Kind.SATURATED else "Reaches the cap"
+        facts.append((f"{words} (forecast)", showing.ago(alert.forecast_at)))
+    if alert.acknowledged_at:
+        facts.append(
+            ("Acknowledged", format_html("{} by {}", showing.ago(alert.acknowledged_at), alert.acknowledged_by))
+        )
+    if alert.resolved_at:
+        facts.append(("Resolved", showing.ago(alert.resolved_at)))
+    facts.append(("Handed to its routes", showing.ago(alert.notified_at)))
+    return {
+        "alert": alert,
+        "severity": showing.badge(*SIGNS[alert.severity], alert.severity),
+        "state": _state_badge(state_of(alert)),
+        "facts": facts,
+        "figures": json.dumps(alert.figures, indent=2, ensure_ascii=False) if alert.figures else "",
+        "runbook_title": title,
+        "sections": sections,
+        "title": f"Alert {alert.pk}",
+    }
+
+
+def _limit_link(limit: Limit) -> SafeString | str:
+    if not admin.site.is_registered(Limit):
+        return limit.name
+    return showing.link("ratelimits_limit", limit.pk, limit.name)

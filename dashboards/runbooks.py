@@ -1,0 +1,73 @@
+"""The runbooks of docs/runbooks/, made into HTML for those who answer an alert."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import groupby
+from typing import NamedTuple
+
+from django.conf import settings
+from django.utils.html import conditional_escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+_CODE = re.compile(r"`([^`]+)`")
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which no web process serves: their words stay
+
+
+class Section(NamedTuple):
+    heading: str
+    body: SafeString
+
+
+@cache
+def read_runbook(kind: str) -> tuple[str, tuple[Section, ...]]:
+    """
+    Return a runbook's title and sections.
+
+    Knows what runbooks use: one title, second-level headings, paragraphs, lists of one level, code in a line.
+
+    Raises:
+        FileNotFoundError: There is none of that name.
+    """
+    text = (settings.BASE_DIR / "docs" / "runbooks" / f"{kind}.md").read_text(encoding="utf-8")
+    title, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    sections = []
+    for part in parts:
+        heading, _, body = part.partition("\n")
+        sections.append(Section(heading.strip(), _blocks(body)))
+    return title.splitlines()[0].removeprefix("# ").strip(), tuple(sections)
+
+
+def _blocks(body: str) -> SafeString:
+    made = []
+    for block in re.split(r"\n\s*\n", body.strip()):
+        for is_item, lines in groupby(_joined(block), key=lambda line: line.startswith(("- ", "1. "))):
+            if is_item:
+                items = list(lines)
+                tag = "ul" if items[0].startswith("- ") else "ol"
+                rows = format_html_join("", "<li>{}</li>", ((_inline(item.split(" ", 1)[1]),) for item in items))
+                made.append(format_html("<{tag}>{}</{tag}>", rows, tag=mark_safe(tag)))  # noqa: S308 - one of two words
+            else:
+                made.append(format_html("<p>{}</p>", _inline(" ".join(lines))))
+    return SafeString("".join(made))
+
+
+def _joined(block: str) -> list[str]:
+    """Lines that go on an item or a paragraph, put together."""
+    joined: list[str] = []
+    for line in block.splitlines():
+        words = line.strip()
+        starts = re.match(r"(- |\d+\. )", words)
+        if starts and starts.group() != "- ":
+            words = "1. " + words[starts.end() :]
+        if joined and not starts:
+            joined[-1] += f" {words}"
+        else:
+            joined.append(words)
+    return joined
+
+
+def _inline(text: str) -> SafeString:
+    words = conditional_escape(_LINK.sub(r"\1", text))
+    return SafeString(_CODE.sub(r'<code class="qo-code">\1</code>', words))

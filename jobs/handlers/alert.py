@@ -1,0 +1,179 @@
+"""`queueops.alert`: tells one route of one alert, by e-mail or by a signed webhook."""
+
+from __future__ import annotations
+
+import json
+import smtplib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db import close_old_connections
+from django.urls import reverse
+from django.utils import timezone
+from pydantic import BaseModel
+
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.registry import Done, RunningJob, handler
+from jobs.handlers.webhook import Message, post_message
+
+MOST_ERROR = 500  # characters of a route's last error
+PERMANENT = 500  # SMTP replies from here on are final (RFC 5321, 4.2.1)
+
+
+class Delivery(BaseModel):
+    """`service` repeats what the outage breaker goes by; `alert` is null in a test."""
+
+    route: int
+    service: str
+    alert: int | None
+    event: Literal["opened", "resolved", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is said to whom."""
+
+    channel: str
+    target: str
+    secret: str
+    subject: str
+    text: str
+    content: dict[str, Any]
+
+
+@handler(
+    kind="queueops.alert",
+    service=lambda delivery: delivery.service,
+    payload=Delivery,
+    idempotent=True,  # a second message is better than none
+    retry="aggressive",
+)
+async def deliver_alert(job: RunningJob[Delivery]) -> Done:
+    """Tell a route of an alert; repeated until the mail server or the webhook accepts it."""
+    told = await _in_thread(_compose, job.payload)
+    if told is None:
+        return Done({"skipped": "the route was removed or disabled, or the alert deleted"})
+    try:
+        if told.channel == "email":
+            await _in_thread(_send_email, told, job.effect_key)
+        else:
+            message = Message(
+                id=job.effect_key,
+                url=told.target,
+                secret=told.secret,
+                timestamp=int(timezone.now().timestamp()),
+                body=json.dumps(told.content).encode(),
+            )
+            await post_message(message)
+    except ProviderError as error:
+        await _in_thread(_note, job.payload.route, error.message)
+        raise
+    await _in_thread(_note, job.payload.route, "")
+    return Done({"sent_by": told.channel})
+
+
+async def _in_thread(function: Any, *arguments: Any) -> Any:
+    def run() -> Any:
+        try:
+            return function(*arguments)
+        finally:
+            close_old_connections()  # or the thread would keep one, and fail with it once the server has restarted
+
+    return await sync_to_async(run, thread_sensitive=False)()
+
+
+def _compose(delivery: Delivery) -> Told | None:
+    """Write the message from the alert as it is now; None: nobody wants it any more."""
+    from ratelimits.models import AlertRoute, QuotaAlert
+
+    route = AlertRoute.objects.filter(pk=delivery.route, enabled=True).first()
+    alert = QuotaAlert.objects.select_related("limit").filter(pk=delivery.alert).first() if delivery.alert else None
+    if route is None or (alert is None and delivery.event != "test"):
+        return None
+    lines: list[str] = []
+    content: dict[str, Any] = {"type": f"alert.{delivery.event}", "timestamp": timezone.now().isoformat()}
+    if alert is None:
+        subject = "Test of an alert route"
+        lines.append(f"This is a test of the route {route.name}. Nothing is wrong.")
+    else:
+        state = "Resolved" if delivery.event == "resolved" else alert.get_severity_display().capitalize()
+        subject = f"{state}: {alert.message}"
+        lines += [alert.message, "", f"Kind: {alert.get_kind_display()}", f"Severity: {alert.severity}"]
+        lines.append(f"Since: {_time(alert.opened_at)}")
+        if alert.resolved_at:
+            lines.append(f"Resolved: {_time(alert.resolved_at)}")
+        lines.append(f"What to do: {alert.runbook}")
+        content["data"] = _data(alert)
+        if link := _link(alert.pk):
+            lines.append(f"Alert: {link}")
+    return Told(route.channel, route.target, route.secret, " ".join(subject.split())[:200], "\n".join(lines), content)
+
+
+def _data(alert: Any) -> dict[str, Any]:
+    return {
+        "alert": alert.pk,
+        "kind": alert.kind,
+        "severity": alert.severity,
+        "limit": alert.limit.name if alert.limit else None,
+        "subject": alert.subject,
+        "threshold": alert.threshold,
+        "message": alert.message,
+        "figures": alert.figures,
+        "forecast_at": alert.forecast_at.isoformat() if alert.forecast_at else None,
+        "opened_at": alert.opened_at.isoformat(),
+        "resolved_at": alert.resolved_at.isoformat() if alert.resolved_at else None,
+        "runbook": alert.runbook,
+        "link": _link(alert.pk),
+    }
+
+
+def _link(alert_id: int) -> str | None:
+    base = settings.QUEUEOPS.public_url
+    return base + reverse("admin:ratelimits_quotaalert_change", args=[alert_id]) if base else None
+
+
+def _time(moment: Any) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _send_email(told: Told, message_id: str) -> None:
+    mail = EmailMessage(
+        subject=f"[QueueOps] {told.subject}",
+        body=told.text,
+        to=[told.target],
+        headers={"Message-ID": f"<{message_id.replace(':', '.')}@queueops>"},  # so that a repetition can be recognised
+    )
+    try:
+        mail.send()
+    except smtplib.SMTPResponseException as error:
+        raise _refused(error.smtp_code, f"the mail server answered {error.smtp_code}") from error
+    except smtplib.SMTPRecipientsRefused as error:
+        code = next((code for code, _ in error.recipients.values()), PERMANENT)
+        raise _refused(code, f"the mail server refused the address with {code}") from error
+    except (OSError, smtplib.SMTPException) as error:
+        raise ProviderError(
+            None, f"the mail server cannot be reached: {error}", code="mail_unreachable", outcome="not_sent"
+        ) from error
+
+
+def _refused(code: int, message: str) -> ProviderError:
+    is_final = code >= PERMANENT
+    return ProviderError(
+        None, message, code="mail_refused", outcome="refused" if is_final else "not_sent", details={"smtp": code}
+    )
+
+
+def _note(route_id: int, error: str) -> None:
+    """Keep what became of the last message where the route is shown."""
+    from django.db.models.functions import Now
+
+    from ratelimits.models import AlertRoute
+
+    rows = AlertRoute.objects.filter(pk=route_id)
+    if error:
+        rows.update(last_error=error[:MOST_ERROR])
+    else:
+        rows.update(last_error="", last_sent_at=Now())

@@ -1,0 +1,172 @@
+"""What operators must be told of and no decision notices: looked for every few seconds, in bounded reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount
+from jobs.states import JobState, Priority
+from queueops.tenancy.models import Project
+from ratelimits.models import Charge, QuotaAlert
+from ratelimits.services.alerts import Opening, reconcile
+from ratelimits.services.quiet import resolve_quiet
+
+from .notify_alerts import send_unsent
+from .watch_lanes import StaleLane, watch_lanes
+
+Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
+
+GROWTH, SIZE = "growth", "size"  # subjects of dead-letter alerts
+GROWTH_MINUTES = 15
+MOST_CAUSES_READ = 500
+EVERYWHERE = "*"
+MOST_PROJECTS = 200  # asked for their oldest ready job, those with the most queued first
+LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its process killed
+LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
+MOST_LEAKS = 1000
+SENT_AT_ONCE = 50
+DELETED_AT_ONCE = 200
+
+READY = {"status": JobState.QUEUED, "scheduled_at": None, "held": False, "crash_count__lt": 2, "lane": None}
+
+
+def tend_alerts() -> None:
+    """
+    Open, update and resolve the alerts that are not raised by decisions, and hand over what is to be sent.
+
+    For one process at a time, every few seconds; two at once do no harm. Reads a bounded number of rows however long
+    the queue is.
+    """
+    resolve_quiet()
+    watch_dead_letters()
+    watch_ready(watch_lanes())
+    watch_executors()
+    watch_charges()
+    send_unsent(SENT_AT_ONCE)
+    _delete_old()
+
+
+def watch_dead_letters() -> None:
+    """Tell when dead letters come fast, or have become many; resolved at half of the threshold."""
+    recent = DeadLetter.objects.filter(created_at__gt=Now() - timedelta(minutes=GROWTH_MINUTES)).order_by()
+    fast, many = settings.QUEUEOPS.alert_dead_letters, settings.QUEUEOPS.alert_open_dead_letters
+    growth, size = _at_most(recent, fast), _at_most(DeadLetter.objects.open().order_by(), many)
+    found = []
+    if growth >= fast:
+        causes = _causes(recent)
+        message = f"{fast:,} or more dead letters in {GROWTH_MINUTES} minutes; most: {causes[0]['cause']}"
+        found.append(Opening(Kind.DEAD_LETTERS, GROWTH, Severity.WARNING, message, {"causes": causes}))
+    if size >= many:
+        message = f"{many:,} or more dead letters are open"
+        found.append(Opening(Kind.DEAD_LETTERS, SIZE, Severity.WARNING, message, {"open_at_least": size}))
+    keep = {
+        subject for subject, count, threshold in ((GROWTH, growth, fast), (SIZE, size, many)) if count * 2 > threshold
+    }
+    reconcile(Kind.DEAD_LETTERS, found, keep=keep)
+
+
+def watch_ready(stale_lanes: list[StaleLane]) -> None:
+    """Tell of projects whose oldest ready job waits too long though nothing holds it back."""
+    now, allowed = timezone.now(), timedelta(minutes=settings.QUEUEOPS.alert_oldest_ready_minutes)
+    oldest = _oldest_ready()
+    for lane in stale_lanes:
+        oldest[lane.project] = min(oldest.get(lane.project, lane.since), lane.since)
+    found = [
+        Opening(
+            Kind.OLDEST_READY,
+            project,
+            Severity.WARNING,
+            f"{project}: the oldest ready job has waited {_minutes(now - since)}; no limit, pause or schedule holds it",
+            {"since": since.isoformat()},
+        )
+        for project, since in oldest.items()
+        if now - since > allowed
+    ]
+    reconcile(Kind.OLDEST_READY, found)
+
+
+def watch_executors() -> None:
+    """Tell of executors that went silent or whose handlers block the event loop; over when they answer or are gone."""
+    silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
+    stuck = Executor.objects.filter(Q(heartbeat_at__lt=silent) | Q(loop_lag_ms__gt=LATE_LOOP_MS)).order_by("pk")
+    reconcile(Kind.STUCK_EXECUTOR, [_stuck(executor) for executor in stuck[:MOST_PROJECTS]])
+
+
+def watch_charges() -> None:
+    """Tell when estimates of crashed calls are not taken back: a part of the quota is lost until they are."""
+    expired = Charge.objects.filter(expires_at__lt=Now() - LEAK_AFTER).order_by()
+    count = _at_most(expired, MOST_LEAKS)
+    more = "or more " if count == MOST_LEAKS else ""
+    message = f"{count:,} {more}calls ended without settling and were not taken back; their quota is lost"
+    leak = Opening(Kind.CHARGE_LEAK, EVERYWHERE, Severity.WARNING, message, {"charges": count})
+    reconcile(Kind.CHARGE_LEAK, [leak] if count else [])
+
+
+def _at_most(rows: QuerySet[Any], most: int) -> int:
+    """Count rows without reading more than `most`."""
+    return rows.values("pk")[:most].count()
+
+
+def _causes(recent: QuerySet[DeadLetter]) -> list[dict[str, Any]]:
+    rows = recent.order_by("-created_at").values_list("project_id", "kind", "error_code")[:MOST_CAUSES_READ]
+    return [
+        {"cause": f"{code} ({kind}, {project})", "count": count}
+        for (project, kind, code), count in Counter(rows).most_common(5)
+    ]
+
+
+def _oldest_ready() -> dict[str, Any]:
+    """Since when the oldest ready job outside of lanes waits, by project: one probe of the index a project and tier."""
+    counted = (
+        JobCount.objects.filter(batch_id=WHOLE_PROJECT)
+        .values("project_id")
+        .annotate(total=Sum("queued"))
+        .filter(total__gt=0)
+        .order_by("-total")
+    )
+    projects = [row["project_id"] for row in counted[:MOST_PROJECTS]]
+    heads = {
+        f"oldest_{tier}": Subquery(
+            Job.objects.filter(**READY, project_id=OuterRef("pk"), priority=tier)
+            .order_by("eligible_since")
+            .values("eligible_since")[:1]
+        )
+        for tier in Priority
+    }
+    rows = Project.objects.filter(pk__in=projects).order_by().annotate(**heads).values("pk", *heads)
+    found = {row["pk"]: min((row[head] for head in heads if row[head]), default=None) for row in rows}
+    return {project: since for project, since in found.items() if since is not None}
+
+
+def _stuck(executor: Executor) -> Opening:
+    silent = timezone.now() - executor.heartbeat_at
+    if silent > timedelta(seconds=settings.QUEUEOPS.lease_seconds):
+        what = f"has been silent for {_minutes(silent)}; its jobs come back when their leases lapse"
+    else:
+        what = f"answers {executor.loop_lag_ms / 1000:,.0f} s late: a handler blocks its event loop"
+    return Opening(
+        Kind.STUCK_EXECUTOR,
+        str(executor.pk),
+        Severity.WARNING,
+        f"executor {executor} {what}",
+        {"in_flight": executor.in_flight, "loop_lag_ms": round(executor.loop_lag_ms)},
+    )
+
+
+def _minutes(time: timedelta) -> str:
+    seconds = time.total_seconds()
+    return f"{seconds / 60:,.0f} min" if seconds >= 60 else f"{seconds:.0f} s"  # noqa: PLR2004 - a minute
+
+
+def _delete_old() -> None:
+    """Delete what was resolved before the retention; a bounded part."""
+    before = Now() - timedelta(days=settings.QUEUEOPS.retention_days)
+    old = QuotaAlert.objects.filter(opened_at__lt=before, resolved_at__lt=before).order_by("opened_at")
+    QuotaAlert.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:DELETED_AT_ONCE])).delete()

@@ -1,0 +1,111 @@
+"""Lanes whose work waits beyond a cap, and lanes with room whose work waits nevertheless."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from jobs.lanes import read_lane
+from queueops.core.sql import run_sql
+from ratelimits.models import QuotaAlert, Unit
+from ratelimits.services.alerts import Opening, reconcile, saturation
+from ratelimits.services.catalogue import Rule, rules
+from ratelimits.services.decide import Binding
+from ratelimits.services.rooms import Room, rooms
+from ratelimits.subjects import counter_id
+
+MOST_LANES = 1000
+MOST_COUNTED = 20_000  # waiting jobs, shared out among the lanes
+MOST_SAMPLED = 5000
+FEWEST = 10  # of each lane
+SATURATED_SECONDS = 10  # a queue that clears sooner is no news
+
+
+@dataclass(frozen=True, slots=True)
+class StaleLane:
+    """A project's lane with room for all that waits in it, where a job no limit has put back waits `since`."""
+
+    project: str
+    since: datetime
+
+
+@dataclass(slots=True)
+class _Behind:
+    """What waits behind one counter."""
+
+    rule: Rule
+    key: str
+    waiting: int = 0
+    units: float = 0.0
+    more: bool = False
+    retry_at: float | None = None
+    capacity: float = 0.0
+
+
+def watch_lanes() -> list[StaleLane]:
+    """
+    Open, update and resolve the alerts of saturated counters.
+
+    An alert is opened where work waits behind a counter without room that takes more than SATURATED_SECONDS to clear,
+    and stays until no lane of that counter has more work than room: between two calls there often is room for one.
+
+    Returns:
+        The lanes where work waits though it could go.
+    """
+    lanes = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES})]
+    if not lanes:
+        reconcile(QuotaAlert.Kind.SATURATED, [])
+        return []
+    counted = max(FEWEST, MOST_COUNTED // len(lanes))
+    sampled = max(FEWEST, MOST_SAMPLED // len(lanes))
+    rows = run_sql("jobs", "count_lanes", {"lanes": lanes, "most": counted, "sampled": sampled})
+    read = {lane: read_lane(lane) for lane in lanes}
+    open_rooms = rooms(lane.subject for lane in read.values())
+    by_id = {rule.id: rule for rule in rules()}
+    behind: dict[str, _Behind] = {}
+    held_up: set[str] = set()
+    stale = []
+    for name, waiting, cost, calls, since in rows:
+        lane = read[name]
+        room = open_rooms[lane.subject]
+        if waiting * calls > room.calls:
+            held_up.update(room.counters)
+        elif since is not None and not room.blocking:
+            stale.append(StaleLane(lane.project, datetime.fromtimestamp(since, UTC)))
+        if waiting and (binding := _binding(room, by_id)):
+            rule = by_id[binding.limit_id]
+            one = behind.setdefault(counter_id(rule.id, binding.key), _Behind(rule, binding.key))
+            one.waiting += waiting
+            one.units += waiting * (cost if rule.unit == Unit.TOKENS else calls)
+            one.more |= waiting >= counted
+            one.retry_at = max(one.retry_at or 0.0, binding.retry_at or 0.0) or None
+            one.capacity = binding.capacity
+    now = next(iter(open_rooms.values())).now
+    found = [opening for one in behind.values() if (opening := _opening(one, now))]
+    complete = len(lanes) < MOST_LANES
+    known = held_up if complete else {*held_up, *_open_subjects()}
+    reconcile(QuotaAlert.Kind.SATURATED, found, keep=known)
+    return stale
+
+
+def _binding(room: Room, by_id: dict[int, Rule]) -> Binding | None:
+    """The limit that takes longest to have room; None where there is some."""
+    return next((binding for binding in room.blocking if binding.limit_id in by_id), None)
+
+
+def _opening(one: _Behind, now: float) -> Opening | None:
+    rate = one.rule.rate_per_second(one.key)
+    clears_at = None
+    if rate:
+        clears_at = max(one.retry_at or now, now + one.units / rate)
+        is_news = clears_at - now >= SATURATED_SECONDS
+    else:
+        is_news = one.waiting >= one.capacity  # nobody knows how long calls take; a whole round more than fits
+    if not is_news:
+        return None
+    return saturation(one.rule, one.key, waiting=one.waiting, clears_at=clears_at, now=now, more=one.more)
+
+
+def _open_subjects() -> set[str]:
+    alerts = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.SATURATED, resolved_at=None)
+    return set(alerts.values_list("subject", flat=True))

@@ -1,0 +1,39 @@
+-- Count what waits in lanes, a bounded part of each.
+--
+-- params  lanes; most: jobs counted in a lane; sampled: jobs of a lane of which cost and calls are looked at
+-- locks   none
+-- clock   none
+-- returns lane, jobs waiting (`most` where there are more), the mean cost of a sampled job, calls a sampled job (below
+--         1 where jobs leave together), and since when the oldest job waits that no limit has put back, or null
+--
+-- A lane's conditions are those of jobs_job_in_lane_idx, word by word.
+SELECT given.lane,
+       (SELECT count(*)
+          FROM (SELECT 1 FROM jobs_job AS job
+                 WHERE job.lane = given.lane
+                   AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
+                   AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL
+                 LIMIT %(most)s::int) AS counted) AS waiting,
+       sample.cost, sample.calls, head.since
+  FROM unnest(%(lanes)s::text[]) AS given (lane)
+ CROSS JOIN LATERAL (
+       SELECT coalesce(avg(cost), 1)::float8 AS cost,
+              (count(*) FILTER (WHERE coalesce_key IS NULL) + count(DISTINCT coalesce_key))::float8
+                  / greatest(count(*), 1) AS calls
+         FROM (SELECT cost, coalesce_key FROM jobs_job AS job
+                WHERE job.lane = given.lane
+                  AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
+                  AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL
+                LIMIT %(sampled)s::int) AS looked_at
+ ) AS sample
+ CROSS JOIN LATERAL (
+       SELECT extract(epoch FROM min(first.eligible_since))::float8 AS since
+         FROM (VALUES ('urgent'), ('normal'), ('low')) AS tier (priority)
+        CROSS JOIN LATERAL (
+              SELECT job.eligible_since, job.status, job.deferral_count FROM jobs_job AS job
+               WHERE job.lane = given.lane AND job.priority = tier.priority
+                 AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
+                 AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL
+               ORDER BY job.eligible_since LIMIT 1) AS first
+        WHERE first.status = 'queued' AND first.deferral_count = 0
+ ) AS head

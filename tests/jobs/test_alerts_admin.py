@@ -1,0 +1,195 @@
+"""The admin's screens of alerts and of where they are sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from jobs.models import AuditEntry, Job
+from ratelimits.models import AlertRoute, Limit, QuotaAlert
+from ratelimits.services import catalogue
+from ratelimits.services.alerts import note_saturated, open_alert, tell_exceeded
+from tests.support.people import signed_in
+
+pytestmark = pytest.mark.django_db
+
+ALERTS = "/admin/ratelimits/quotaalert/"
+ROUTES = "/admin/ratelimits/alertroute/"
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def make_alert(**fields) -> QuotaAlert:
+    return QuotaAlert.objects.create(
+        **{"kind": "dead_letters", "severity": "warning", "subject": "growth", "message": "they come fast", **fields}
+    )
+
+
+def page(client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200
+    text: str = response.content.decode()
+    return text
+
+
+def test_an_empty_list_says_what_would_appear():
+    assert "No alerts." in page(signed_in("viewer"), ALERTS)
+
+
+def test_the_list_is_narrowed_by_state_severity_kind_and_service():
+    limit = Limit.objects.create(name="sheets-writes", service="google-sheets", capacity=10)
+    make_alert(message="of no limit")
+    make_alert(message="seen", subject="b", acknowledged_at=timezone.now(), acknowledged_by="user:1")
+    make_alert(message="over", subject="c", resolved_at=timezone.now())
+    make_alert(message="of a limit", kind="exceeded", severity="critical", limit=limit, subject=f"{limit.pk:08d}:*")
+    client = signed_in("viewer")
+    for query, shown in {
+        "": {"of no limit", "seen", "over", "of a limit"},
+        "?state=open": {"of no limit", "of a limit"},
+        "?state=acknowledged": {"seen"},
+        "?state=resolved": {"over"},
+        "?severity=critical": {"of a limit"},
+        "?kind=exceeded": {"of a limit"},
+        "?service=google-sheets": {"of a limit"},
+        "?state=nonsense&before=x": {"of no limit", "seen", "over", "of a limit"},
+    }.items():
+        text = page(client, ALERTS + query)
+        found = {message for message in ("of no limit", "seen", "over", "of a limit") if f">{message}<" in text}
+        assert found == shown, query
+
+
+def test_the_list_goes_by_pages_and_counts_nothing():
+    QuotaAlert.objects.bulk_create(
+        QuotaAlert(kind="usage", severity="notice", subject=str(n), message=f"alert no {n}.") for n in range(120)
+    )
+    client = signed_in("viewer")
+    with CaptureQueriesContext(connection) as queries:
+        first = page(client, ALERTS)
+    assert not [one for one in queries if "COUNT(" in one["sql"].upper() and "quotaalert" in one["sql"]]
+    assert "alert no 119." in first
+    assert "alert no 69." not in first
+    oldest = QuotaAlert.objects.get(message="alert no 70.").pk
+    second = page(client, f"{ALERTS}?before={oldest}")
+    assert "alert no 69." in second
+    assert "alert no 70." not in second
+
+
+def test_an_alerts_page_shows_its_limit_its_figures_and_its_runbook():
+    limit = Limit.objects.create(name="sheets-writes", service="google-sheets", capacity=10)
+    tell_exceeded(catalogue.rule_of(limit), "project:acme", message=HOSTILE, figures={"status": 429, "x": HOSTILE})
+    alert = QuotaAlert.objects.get()
+    text = page(signed_in("viewer"), f"{ALERTS}{alert.pk}/change/")
+    assert "project:acme" in text
+    assert "Runbook: The provider refused, or the cap was passed" in text
+    assert "lower the concurrency" in text
+    assert HOSTILE not in text
+
+
+def test_a_saturated_alert_says_when_it_clears():
+    limit = Limit.objects.create(name="sheets-writes", service="google-sheets", capacity=10)
+    now = timezone.now().timestamp()
+    note_saturated(catalogue.rule_of(limit), "*", waiting=7, clears_at=now + 600, now=now)
+    assert "Clears (forecast)" in page(signed_in("viewer"), f"{ALERTS}{QuotaAlert.objects.get().pk}/change/")
+
+
+@pytest.mark.parametrize("kind", QuotaAlert.Kind.values)
+def test_every_kinds_runbook_is_a_page(kind):
+    text = page(signed_in("viewer"), reverse("admin:ratelimits_quotaalert_runbook", args=[kind]))
+    assert "What to do" in text
+    assert "`" not in text.split("qo-runbook")[-1].split("</section>")[0]
+
+
+def test_a_runbook_is_closed_to_those_who_may_not_see_alerts_and_unknown_ones_are_not_found():
+    address = f"{ALERTS}runbook/usage/"
+    assert signed_in(None).get(address).status_code == 403
+    assert signed_in("viewer").get(f"{ALERTS}runbook/nonsense/").status_code == 404
+
+
+@pytest.mark.parametrize("role", [None, "viewer", "operator", "superuser"])
+def test_acknowledging_asks_first_and_needs_its_permission(role):
+    alert = make_alert()
+    over = make_alert(subject="size", resolved_at=timezone.now())
+    client = signed_in(role)
+    chosen = {"action": "acknowledge_selected", "_selected_action": [str(alert.pk), str(over.pk)]}
+    asked = client.post(ALERTS, chosen)
+    alert.refresh_from_db()
+    assert alert.acknowledged_at is None
+    client.post(ALERTS, {**chosen, "confirmed": "yes"})
+    alert.refresh_from_db()
+    if role in ("operator", "superuser"):
+        assert "<strong>1</strong> will be acknowledged, 1 left alone" in asked.content.decode()
+        assert alert.acknowledged_by.startswith("user:")
+        assert AuditEntry.objects.filter(action="acknowledge_alert", target=f"alert {alert.pk}").count() == 1
+    else:
+        assert alert.acknowledged_at is None
+
+
+def test_the_page_offers_to_acknowledge_what_is_open_alone():
+    client = signed_in("operator")
+    alert = make_alert()
+    button = f"{ALERTS}{alert.pk}/acknowledge"
+    assert button in page(client, f"{ALERTS}{alert.pk}/change/")
+    assert client.post(f"{button}/", {"confirmed": "yes"}).status_code == 302
+    assert button not in page(client, f"{ALERTS}{alert.pk}/change/")
+
+
+FORM = {"name": "pager", "channel": "webhook", "target": "https://pager.example.org/", "least_severity": "warning"}
+
+
+def test_a_webhooks_secret_is_shown_once_and_never_audited():
+    client = signed_in("administrator")
+    added = client.post(f"{ROUTES}add/", {**FORM, "enabled": "on"})
+    route = AlertRoute.objects.get()
+    assert route.secret.startswith("whsec_")
+    assert route.secret in added.content.decode()
+    assert "no-store" in added["Cache-Control"]
+    assert route.secret not in page(client, f"{ROUTES}{route.pk}/change/")
+    assert route.secret not in page(client, ROUTES)
+    assert route.secret not in str(list(AuditEntry.objects.values()))
+    assert AuditEntry.objects.filter(action="add_alertroute").exists()
+
+
+def test_an_email_route_is_refused_until_a_mail_server_is_configured(settings):
+    client = signed_in("administrator")
+    form = {**FORM, "channel": "email", "target": "oncall@example.org"}
+    assert "set QUEUEOPS_EMAIL_URL" in client.post(f"{ROUTES}add/", form).content.decode()
+    assert not AlertRoute.objects.exists()
+    settings.QUEUEOPS = replace(django_settings.QUEUEOPS, email_url="smtp://127.0.0.1:9")
+    assert client.post(f"{ROUTES}add/", form).status_code == 302
+    assert AlertRoute.objects.get().secret == ""
+
+
+@pytest.mark.parametrize(
+    ("channel", "target"),
+    [("email", "no address"), ("webhook", "ftp://example.org"), ("webhook", "javascript:alert(1)"), ("webhook", "x")],
+)
+def test_a_target_must_fit_its_channel(settings, channel, target):
+    settings.QUEUEOPS = replace(django_settings.QUEUEOPS, email_url="smtp://127.0.0.1:9")
+    response = signed_in("administrator").post(f"{ROUTES}add/", {**FORM, "channel": channel, "target": target})
+    assert response.status_code == 200
+    assert not AlertRoute.objects.exists()
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "administrator"])
+def test_a_test_alert_is_a_job_and_needs_the_permission(role):
+    route = AlertRoute.objects.create(name="pager", channel="webhook", target="https://pager.example.org/", secret="s")
+    response = signed_in(role).post(f"{ROUTES}{route.pk}/test/", {"confirmed": "yes"})
+    if role == "administrator":
+        assert response.status_code == 302
+        assert Job.objects.get().payload["event"] == "test"
+        assert AuditEntry.objects.filter(action="test_alert_route").exists()
+    else:
+        assert response.status_code == 403
+        assert not Job.objects.exists()
+
+
+def test_an_alert_that_worsens_wants_to_be_acknowledged_again():
+    open_alert("dead_letters", "growth", severity="notice", message="few", figures={})
+    QuotaAlert.objects.update(acknowledged_at=timezone.now(), acknowledged_by="user:1")
+    open_alert("dead_letters", "growth", severity="warning", message="many", figures={})
+    assert ">many<" in page(signed_in("viewer"), f"{ALERTS}?state=open")

@@ -1,0 +1,203 @@
+"""Alerts reach people: a real mail server, a real webhook, real executors; once, retried, and only those wanted."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from django.conf import settings as django_settings
+from django.db import transaction
+from django.utils import timezone
+
+from jobs.models import DeadLetter, Job
+from jobs.services.notify_alerts import PROJECT, send_test, send_unsent
+from jobs.testing import drain
+from ratelimits.models import AlertRoute, QuotaAlert
+from ratelimits.services import alerts
+from tests.support.background import in_background
+from tests.support.http_server import serving
+from tests.support.mail_sink import MailSink, mail_sink
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
+
+
+@pytest.fixture
+def mail(settings):
+    with in_background(mail_sink()) as sink:
+        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", sink.port
+        settings.QUEUEOPS = replace(
+            django_settings.QUEUEOPS,
+            email_url=f"smtp://127.0.0.1:{sink.port}",
+            public_url="https://queue.example.org",
+        )
+        yield sink
+
+
+def email_route(**fields: Any) -> AlertRoute:
+    return AlertRoute.objects.create(
+        **{"name": "on call", "channel": "email", "target": "oncall@example.org", **fields}
+    )
+
+
+def open_alert(
+    severity: str = "warning", subject: str = "growth", message: str = "20 or more dead letters"
+) -> QuotaAlert:
+    alert = alerts.open_alert("dead_letters", subject, severity=severity, message=message, figures={"open": 20})
+    assert alert is not None
+    return alert
+
+
+def text_of(sink: MailSink) -> str:
+    payload = sink.messages[-1].get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    return payload.decode()
+
+
+def test_an_alert_is_mailed_once_with_its_runbook_and_a_link(mail):
+    route = email_route()
+    alert = open_alert()
+    assert send_unsent(10) == 1
+    assert send_unsent(10) == 0
+    drain()
+    [message] = mail.messages
+    assert message["Subject"] == "[QueueOps] Warning: 20 or more dead letters"
+    assert mail.recipients == ["oncall@example.org"]
+    assert "What to do: docs/runbooks/dead_letters.md" in text_of(mail)
+    assert f"https://queue.example.org/admin/ratelimits/quotaalert/{alert.pk}/change/" in text_of(mail)
+    route.refresh_from_db()
+    assert route.last_sent_at is not None
+    assert Job.objects.get().project_id == PROJECT
+
+
+def test_a_message_can_hold_no_line_of_its_own_in_the_head(mail):
+    email_route()
+    open_alert(message="evil\r\nBcc: thief@example.org")
+    send_unsent(10)
+    drain()
+    assert mail.messages[0]["Bcc"] is None
+    assert mail.recipients == ["oncall@example.org"]
+
+
+def test_a_route_hears_of_its_severity_and_above_alone(mail):
+    email_route(least_severity="critical")
+    email_route(name="off", least_severity="notice", enabled=False)
+    open_alert("warning")
+    assert send_unsent(10) == 0
+    assert not QuotaAlert.objects.filter(notified_at=None).exists()
+    open_alert("critical", subject="size")
+    assert send_unsent(10) == 1
+
+
+def test_the_end_is_told_of_critical_alerts_alone(mail):
+    email_route()
+    for severity in ("warning", "critical"):
+        open_alert(severity, subject=severity)
+    assert send_unsent(10) == 2
+    alerts.resolve(QuotaAlert.objects.all())
+    assert send_unsent(10) == 1
+    drain()
+    assert sorted(message["Subject"].split(":")[0] for message in mail.messages) == [
+        "[QueueOps] Critical",
+        "[QueueOps] Resolved",
+        "[QueueOps] Warning",
+    ]
+
+
+def test_a_risen_severity_is_told_again(mail):
+    email_route(least_severity="notice")
+    open_alert("notice")
+    send_unsent(10)
+    assert alerts.open_alert("dead_letters", "growth", severity="warning", message="worse", figures={}) is None
+    assert send_unsent(10) == 1
+    assert alerts.open_alert("dead_letters", "growth", severity="warning", message="still", figures={}) is None
+    assert send_unsent(10) == 0
+
+
+def test_marking_and_handing_over_are_one_transaction(mail):
+    email_route()
+    alert = open_alert()
+    with transaction.atomic():
+        assert send_unsent(10) == 1
+        transaction.set_rollback(True)
+    alert.refresh_from_db()
+    assert alert.notified_at is None
+    assert not Job.objects.exists()
+
+
+def test_the_same_event_is_never_handed_over_twice(mail):
+    email_route()
+    open_alert()
+    assert send_unsent(10) == 1
+    QuotaAlert.objects.update(notified_at=None)
+    assert send_unsent(10) == 0
+    assert Job.objects.count() == 1
+
+
+def test_a_busy_mail_server_is_asked_again_and_a_final_refusal_is_a_dead_letter(mail, settings):
+    route = email_route()
+    mail.refusals["oncall@example.org"] = ["451 try later"]
+    open_alert()
+    send_unsent(10)
+    drain()
+    assert mail.recipients == ["oncall@example.org"]
+    mail.refusals["oncall@example.org"] = ["550 no such mailbox"]
+    open_alert(subject="size")
+    send_unsent(10)
+    drain()
+    assert DeadLetter.objects.get().error_code == "mail_refused"
+    route.refresh_from_db()
+    assert route.last_error == "the mail server refused the address with 550"
+
+
+def test_a_webhook_gets_a_signed_message():
+    received: list[tuple[dict[str, str], bytes]] = []
+
+    async def keep(request: web.Request) -> web.Response:
+        received.append((dict(request.headers), await request.read()))
+        return web.Response(status=204)
+
+    with in_background(serving(keep)) as url:
+        AlertRoute.objects.create(name="pager", channel="webhook", target=f"{url}/alerts", secret=SECRET)
+        alert = open_alert()
+        assert send_unsent(10) == 1
+        drain()
+    [(headers, body)] = received
+    head = {name.lower(): value for name, value in headers.items()}
+    signed = f"{head['webhook-id']}.{head['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.new(b"k" * 32, signed, hashlib.sha256).digest()).decode()
+    assert head["webhook-signature"] == f"v1,{expected}"
+    content = json.loads(body)
+    assert content["type"] == "alert.opened"
+    assert content["data"]["alert"] == alert.pk
+    assert content["data"]["runbook"] == "docs/runbooks/dead_letters.md"
+
+
+def test_a_route_that_is_out_does_not_hold_up_the_others(mail):
+    AlertRoute.objects.create(name="down", channel="webhook", target="http://127.0.0.1:9/", secret=SECRET)
+    email_route()
+    for number in range(8):
+        open_alert(subject=f"s{number}")
+    assert send_unsent(20) == 16
+    services = set(Job.objects.values_list("service", flat=True))
+    assert len(services) == 2
+    Job.objects.filter(payload__route=AlertRoute.objects.get(name="down").pk).update(scheduled_at=timezone.now())
+    mails = Job.objects.exclude(payload__route=AlertRoute.objects.get(name="down").pk)
+    Job.objects.exclude(pk__in=mails).update(held=True)
+    drain()
+    assert len(mail.messages) == 8
+
+
+def test_a_test_message_says_that_nothing_is_wrong(mail):
+    send_test(email_route())
+    drain()
+    assert mail.messages[0]["Subject"] == "[QueueOps] Test of an alert route"
+    assert "Nothing is wrong." in text_of(mail)
