@@ -1,5 +1,5 @@
 """
-Effective priority: a score that grows with waiting. Pure; jobs/sql/claim_jobs.sql computes the same.
+Effective priority: a score that grows with waiting. Pure; jobs/sql/choose_jobs.sql computes the same.
 
     score(tier, age) = score(promote_to, age - promote_after)                    once age >= promote_after
                      = min(cap, first_score + floor((age - first_after) / step)) once age >= first_after

@@ -12,7 +12,11 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         from jobs.handlers.registry import load_handlers
 
+        from jobs.services.audit import keep_trail
+        from ratelimits.trail import recorded
+
         load_handlers()
+        recorded.connect(keep_trail, dispatch_uid="audit")
         post_migrate.connect(_prepare_database, sender=self)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from jobs.handlers.errors import Outcome, ProviderError
 from jobs.handlers.registry import UnknownKind
+from ratelimits.feedback import PushBack
 
 MAX_MESSAGE = 2000
 MAX_CODE = 64
@@ -40,6 +41,10 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "task_error": "The task raised an exception: its traceback is with the attempts. Fix the cause, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
     "result_not_stored": "The database refused the handler's result: a bug. The call was made.",
+    "limit_rejected": (
+        "A limit can never admit it: its cost is above the cap, or the cap is 0. Split the request or raise the cap, "
+        "then requeue."
+    ),
     "target_refused": "The target address may not be called. Check the URL.",
 }
 # In JSON as json.dumps writes it: NUL, or one surrogate without its pair; after an even number of backslashes.
@@ -62,6 +67,7 @@ class Failure:
     status: int | None = None
     retry_after: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    push_back: PushBack | None = None
 
     @property
     def remedy(self) -> str:
@@ -84,6 +90,7 @@ def failure_of(error: BaseException) -> Failure:
             status=error.status if error.status is None or 0 <= error.status < MAX_STATUS else None,
             retry_after=_usable_delay(error.retry_after),
             details=error.details,
+            push_back=error.push_back,
         )
     if isinstance(error, UnknownKind):
         return Failure("unknown_kind", name, clean(error.message), outcome="not_sent")

@@ -150,7 +150,7 @@ def _prepare(
 async def _closing(handler: Handler, job: RunningJob[Any]) -> Done:
     try:
         async with asyncio.timeout(handler.timeout.total_seconds()):
-            return _checked(await handler.function(job))  # type: ignore[misc]
+            return _checked(await handler.function(job))
     finally:
         await close_handlers()
 

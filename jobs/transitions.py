@@ -24,6 +24,7 @@ class Move:
         message: What the event says; None: the edge's common message.
         result: The handler's result as JSON text.
         data: The event's further figures as JSON text.
+        coalesce_key: Replaces the job's, so that it leaves with others than before. None: it stays.
     """
 
     id: UUID
@@ -33,25 +34,35 @@ class Move:
     message: str | None = None
     result: str | None = None
     data: str | None = None
+    coalesce_key: str | None = None
 
 
-def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "") -> set[UUID]:
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who claims, and for how many seconds unless it renews. The moves' tokens become the jobs' fencing tokens."""
+
+    executor: UUID
+    seconds: float
+
+
+def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lease | None = None) -> set[UUID]:
     """
     Move jobs along one edge of `states.TRANSITIONS`, with their events and counts, in the caller's transaction.
 
     Args:
         moves: At most one a job.
         message: What the events say of jobs whose move has no message of its own.
+        lease: Of the edge `dispatch`, which alone gives one.
 
     Returns:
         The ids that moved. One that is missing was in no source state of the edge, or another executor owns it.
     """
     if not moves:
         return set()
-    return {row[0] for row in run_sql("jobs", "transition_jobs", _parameters(edge, moves, message))}
+    return {row[0] for row in run_sql("jobs", "transition_jobs", _parameters(edge, moves, message, lease))}
 
 
-def _parameters(edge: str, moves: Sequence[Move], message: str) -> dict[str, Any]:
+def _parameters(edge: str, moves: Sequence[Move], message: str, lease: Lease | None) -> dict[str, Any]:
     transition = TRANSITIONS[edge]
     return {
         "target": transition.target.value,
@@ -67,5 +78,8 @@ def _parameters(edge: str, moves: Sequence[Move], message: str) -> dict[str, Any
         "messages": nullable([move.message for move in moves]),
         "results": nullable([move.result for move in moves]),
         "data": nullable([move.data for move in moves]),
+        "keys": nullable([move.coalesce_key for move in moves]),
         "message": message,
+        "executor": lease.executor if lease else None,
+        "lease": lease.seconds if lease else None,
     }

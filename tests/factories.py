@@ -139,7 +139,7 @@ def move_along(edge: str, ids: list[UUID]) -> None:
 
 
 def _dispatch(ids: list[UUID]) -> None:
-    """What claim_jobs.sql does, but to given jobs: a claim chooses by priority and age."""
+    """What choose_jobs.sql does, but to given jobs: a claim chooses by priority and age."""
     with connection.cursor() as cursor:
         cursor.execute(
             """

@@ -9,12 +9,12 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
-from uuid import UUID
+from typing import Any, cast
+from uuid import UUID, uuid4
 
 import pydantic_core
 from django.conf import settings
@@ -22,9 +22,22 @@ from django.db import close_old_connections
 from pydantic import ValidationError
 
 from jobs.classify import Failure, clean, clean_json, failure_of
-from jobs.handlers.registry import Done, Handler, JobCancelled, RunningJob, close_handlers, find_handler
-from jobs.services.claim import ClaimedJob
+from jobs.handlers.registry import (
+    Answer,
+    Bisect,
+    Continue,
+    Done,
+    Handler,
+    JobCancelled,
+    Poison,
+    RunningJob,
+    close_handlers,
+    find_handler,
+)
+from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.credentials import OpenCredential
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +47,10 @@ OUT_OF_MEMORY_EXIT = 137  # as if the kernel had killed it
 
 CANCELLED = "cancelled"
 STOPPING = "stopping"
+HALF = "#"  # begins what bisecting adds to a coalesce key
+
+
+Opened = OpenCredential | QueueOpsError
 
 
 @dataclass(slots=True)
@@ -42,6 +59,8 @@ class _Run:
 
     job: ClaimedJob
     begun: float
+    credential: Opened | None = None
+    group: Sequence[_Run] = ()  # that leave with it as one call, itself included
     task: asyncio.Task[None] | None = None
     running: RunningJob[Any] | None = None
     service: str = ""
@@ -69,7 +88,7 @@ class HandlerLoop:
         self._threads = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="handler")
         # By claim, not by job: one that was taken away and claimed again runs beside the end of its former run.
         self._runs: dict[tuple[UUID, int], _Run] = {}
-        self._strays: dict[Future[Done | None], float] = {}  # threads whose job has ended, and their last moment
+        self._strays: dict[Future[Answer], float] = {}  # threads whose job has ended, and their last moment
         self._outcomes: deque[Outcome] = deque()
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
@@ -77,9 +96,14 @@ class HandlerLoop:
     def start(self) -> None:
         self._thread.start()
 
-    def carry_out(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Begin these jobs. Each ends in exactly one outcome, unless `cancel` says that nobody wants it."""
-        self._loop.call_soon_threadsafe(self._begin, jobs)
+    def carry_out(self, jobs: Sequence[ClaimedJob], credentials: Mapping[str, Opened] | None = None) -> None:
+        """
+        Begin these jobs. Each ends in exactly one outcome, unless `cancel` says that nobody wants it.
+
+        Args:
+            credentials: By name, those that the jobs name; an error where one cannot be opened.
+        """
+        self._loop.call_soon_threadsafe(self._begin, jobs, credentials or {})
 
     def cancel(self, jobs: Sequence[ClaimedJob], *, reason: str = CANCELLED) -> None:
         """Interrupt jobs: CANCELLED drops their outcome, STOPPING gives them back."""
@@ -151,16 +175,28 @@ class HandlerLoop:
                 del self._strays[call]
         self._loop.call_later(TICK_SECONDS, self._tick)
 
-    def _begin(self, jobs: Sequence[ClaimedJob]) -> None:
+    def _begin(self, jobs: Sequence[ClaimedJob], credentials: Mapping[str, Opened]) -> None:
         now = time.monotonic()
+        groups: dict[UUID, list[_Run]] = {}
         for job in jobs:
-            run = self._runs[job.id, job.token] = _Run(job, now)
-            run.task = self._loop.create_task(self._carry_out(run))
+            run = self._runs[job.id, job.token] = _Run(job, now, credentials.get(job.credential or ""))
+            if job.coalesce_key is None:
+                run.task = self._loop.create_task(self._carry_out(run))
+            else:
+                groups.setdefault(job.group or job.id, []).append(run)
+        for runs in groups.values():
+            task = self._loop.create_task(self._carry_out_group(runs))
+            for run in runs:
+                run.task, run.group = task, runs
 
     def _interrupt(self, jobs: Sequence[ClaimedJob], reason: str) -> None:
         for job in jobs:
             run = self._runs.get((job.id, job.token))
             if run is None or run.task is None or run.ending:
+                continue
+            if reason == CANCELLED and any(other.ending != CANCELLED for other in run.group if other is not run):
+                run.ending = reason  # the call is the others' too: it goes on without a word about this job
+                self._end(run, None)
                 continue
             run.ending = reason
             run.deadline = time.monotonic() + OVERRUN_SECONDS
@@ -171,27 +207,71 @@ class HandlerLoop:
     async def _carry_out(self, run: _Run) -> None:
         outcome: Outcome | None
         try:
-            done = await self._call(run)
-            outcome = Succeeded(run.job, run.service, _stored_result(done), self._elapsed_ms(run))
-        except asyncio.CancelledError:
-            outcome = self._interrupted(run)
-        except JobCancelled:
-            outcome = self._interrupted(run)
-        except MemoryError:
+            outcome = self._answered(run, await self._call(run))
+        except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
+            outcome = self._broken(run, error)
+        self._end(run, outcome)
+
+    async def _carry_out_group(self, runs: Sequence[_Run]) -> None:
+        """One call for several jobs. What spoils it for all is found out here, so that only its job fails."""
+        ready = []
+        for run in runs:
+            try:
+                self._prepare(run)
+                ready.append(run)
+            except BaseException as error:  # noqa: BLE001 - as in _carry_out
+                self._end(run, self._broken(run, error))
+        if not ready:
+            return
+        outcomes: list[Outcome | None]
+        try:
+            handler = find_handler(ready[0].job.kind)
+            async with asyncio.timeout(handler.timeout.total_seconds()):
+                answers = await handler.function([run.running for run in ready])
+            outcomes = [
+                self._broken(run, answer) if isinstance(answer, BaseException) else self._answered(run, answer)
+                for run, answer in zip(ready, answers, strict=True)
+            ]
+        except Poison as poison:
+            guilty = ready[poison.index]
+            outcomes = [
+                self._broken(run, poison.error) if run is guilty else GivenBack(run.job, "sent again without another")
+                for run in ready
+            ]
+        except Bisect:
+            outcomes = _halves(ready)
+        except BaseException as error:  # noqa: BLE001 - as in _carry_out
+            outcomes = [self._broken(run, error) for run in ready]
+        for run, outcome in zip(ready, outcomes, strict=True):
+            self._end(run, outcome)
+
+    def _answered(self, run: _Run, answer: Answer) -> Outcome:
+        if isinstance(answer, Continue):
+            return GivenBack(run.job, clean(answer.message), _as_json(answer.partial) or "null", answer.cost)
+        return Succeeded(
+            run.job, run.service, _stored_result(answer), self._elapsed_ms(run), answer.cost if answer else None
+        )
+
+    def _broken(self, run: _Run, error: BaseException) -> Outcome | None:
+        """What an exception makes of a job."""
+        if isinstance(error, asyncio.CancelledError | JobCancelled):
+            return self._interrupted(run)
+        if isinstance(error, MemoryError):
             # The process may be damaged. Ending it counts a crash for its jobs and leads the guilty one to quarantine.
             logger.critical("out of memory while carrying out job %s (%s)", run.job.id, run.job.kind)
             os._exit(OUT_OF_MEMORY_EXIT)
-        except TimeoutError:
-            outcome = self._failed(run, self._timeout(run))
-        except _InvalidPayload as error:
-            outcome = self._failed(run, Failure("invalid_payload", "ValidationError", clean(str(error)), "refused"))
-        except pydantic_core.PydanticSerializationError as error:
-            outcome = self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
-        except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
-            outcome = self._failed(run, failure_of(error))
-        self._end(run, outcome)
+        if isinstance(error, TimeoutError):
+            return self._failed(run, self._timeout(run))
+        if isinstance(error, _InvalidPayload):
+            return self._failed(run, Failure("invalid_payload", "ValidationError", clean(str(error)), "refused"))
+        if isinstance(error, pydantic_core.PydanticSerializationError):
+            return self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
+        if isinstance(error, QueueOpsError) and error is run.credential:
+            return self._failed(run, Failure(error.code, type(error).__qualname__, clean(error.message), "refused"))
+        return self._failed(run, failure_of(error))
 
-    async def _call(self, run: _Run) -> Done | None:
+    def _prepare(self, run: _Run) -> tuple[Handler, RunningJob[Any]]:
+        """Read the payload and make what the handler gets; raises what _broken understands."""
         job = run.job
         handler = find_handler(job.kind)
         run.retry = handler.retry
@@ -201,6 +281,8 @@ class HandlerLoop:
             raise _InvalidPayload(error) from None
         run.service = handler.service_of(payload)
         run.repeatable = handler.is_repeatable(payload)
+        if isinstance(run.credential, QueueOpsError):
+            raise run.credential
         running = run.running = RunningJob(
             id=job.id,
             payload=payload,
@@ -209,15 +291,21 @@ class HandlerLoop:
             effect_key=job.effect_key,
             attempt=job.retry_count + 1,
             report=lambda percent, message: self._note(run, percent, message),
+            cost=job.cost,
+            credential=run.credential,
+            partial=None if job.partial is None else json.loads(job.partial),
         )
-        seconds = handler.timeout.total_seconds()
-        run.deadline = run.begun + seconds + OVERRUN_SECONDS
-        async with asyncio.timeout(seconds):
+        run.deadline = run.begun + handler.timeout.total_seconds() + OVERRUN_SECONDS
+        return handler, running
+
+    async def _call(self, run: _Run) -> Answer:
+        handler, running = self._prepare(run)
+        async with asyncio.timeout(handler.timeout.total_seconds()):
             if handler.is_async:
-                return await handler.function(running)  # type: ignore[misc, no-any-return]
+                return cast("Answer", await handler.function(running))
             return await self._call_in_thread(handler, running)
 
-    async def _call_in_thread(self, handler: Handler, running: RunningJob[Any]) -> Done | None:
+    async def _call_in_thread(self, handler: Handler, running: RunningJob[Any]) -> Answer:
         call = self._threads.submit(_call_sync, handler, running)
         try:
             return await asyncio.wrap_future(call)
@@ -271,11 +359,26 @@ class HandlerLoop:
         return (time.monotonic() - run.begun) * 1000
 
 
+def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
+    """Give a group back as two that never leave together again: one of them has the job that spoils the call."""
+    base = (runs[0].job.coalesce_key or "").partition(HALF)[0]
+    keys = [f"{base}{HALF}{uuid4().hex[:12]}" for _ in range(2)]
+    middle = len(runs) // 2
+    return [
+        GivenBack(run.job, "sent again in two halves", coalesce_key=keys[place >= middle])
+        for place, run in enumerate(runs)
+    ]
+
+
 def _stored_result(done: Done | None) -> str | None:
-    """The result as JSON text; one too large to keep is replaced by a note, because the call has succeeded."""
-    if done is None or done.result is None:
+    return None if done is None else _as_json(done.result)
+
+
+def _as_json(result: Any) -> str | None:
+    """As JSON text; what is too large to keep is replaced by a note, because the call has succeeded."""
+    if result is None:
         return None
-    text = pydantic_core.to_json(done.result, inf_nan_mode="null")
+    text = pydantic_core.to_json(result, inf_nan_mode="null")
     limit = settings.QUEUEOPS.max_payload_bytes
     if len(text) > limit:
         return json.dumps({"omitted": f"the result has {len(text)} bytes; at most {limit} are kept"})
@@ -289,8 +392,8 @@ class _InvalidPayload(ValueError):
         super().__init__(str(error))
 
 
-def _call_sync(handler: Handler, running: RunningJob[Any]) -> Done | None:
+def _call_sync(handler: Handler, running: RunningJob[Any]) -> Answer:
     try:
-        return handler.function(running)  # type: ignore[return-value]
+        return cast("Answer", handler.function(running))
     finally:
         close_old_connections()

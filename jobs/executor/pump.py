@@ -25,10 +25,15 @@ from django.db import (
 
 from jobs.backoff import TEMPLATES
 from jobs.models import Executor as ExecutorRow
-from jobs.services import breaker, claim, executors, finish, upkeep
-from jobs.services.claim import ClaimedJob
+from jobs.services import breaker, claim, executors, finish, push_back, upkeep
+from jobs.services.claimed import ClaimedJob
+from jobs.services.lanes import LaneGate
+from jobs.services.park import AT_ONCE, Parking
 from jobs.turns import ClassTurns
+from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel
+from queueops.tenancy.credentials import OpenCredential, open_for, open_named
+from ratelimits.services import catalogue, decide
 
 from .loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
 
@@ -36,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
 LINGER_SECONDS = 0.02  # outcomes wait at most this long for company
+PARK_SECONDS = 0.5
+PARK_AGAIN_SECONDS = 0.05  # between two full chunks, so that claims are not kept waiting
+CREDENTIAL_SECONDS = 5.0  # how long an opened credential is kept
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 TICK_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
@@ -73,12 +81,16 @@ class Executor:
         self._slots = settings.slots
         self._role = ExecutorRow.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
+        self._calls = 0  # what occupies slots: jobs that leave together are one
         self._turns = ClassTurns(settings.starved_share)
+        self._gate = LaneGate()
+        self._parking = Parking()
+        self._opened: dict[str, tuple[float, OpenCredential | QueueOpsError]] = {}
         self._policies = dict(TEMPLATES)
         self._hint = True  # there may be work
         self._connected = False
         self._leases_lost = 0
-        self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "sweep", "progress"), 0.0)
+        self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "sweep", "progress", "park"), 0.0)
         self._renewed_at = float("-inf")
         self._stopping = threading.Event()
         self._stop_at = float("inf")
@@ -186,10 +198,20 @@ class Executor:
             self._hint |= promoted > 0
             self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
         self._flush_and_claim(now)
+        if now >= self._next["park"] and not self._stopping.is_set():
+            self._park(now)
+
+    def _park(self, now: float) -> None:
+        """A bounded number of jobs in lanes that have no room; more of them in the next cycles."""
+        adopted = self._parking.adopt()
+        parked = self._parking.park(self._gate.waiting)
+        self._next["park"] = now + (PARK_AGAIN_SECONDS if max(adopted, parked) >= AT_ONCE else PARK_SECONDS)
+        if adopted:
+            self._gate.hint()
 
     def _flush_and_claim(self, now: float) -> None:
-        free = 0 if self._stopping.is_set() else self._slots - len(self._owned)
-        wants_work = self._hint or now >= self._next["claim"]
+        free = self._free_slots()
+        wants_work = self._hint or now >= min(self._next["claim"], now + self._gate.next_look_seconds)
         outcomes: list[finish.Outcome] = []
         notes: list[finish.Progress] = []
         if self._flush_is_due(claiming=wants_work and free > 0) or (
@@ -198,7 +220,7 @@ class Executor:
             self._next["progress"] = now + PROGRESS_SECONDS
             outcomes, notes = self.loop.collect()
         if not self._stopping.is_set():
-            free += sum(self._owns(outcome.job) for outcome in outcomes)
+            free += sum(self._owns(outcome.job) and _is_call(outcome.job) for outcome in outcomes)
         claims = wants_work and free > 0
         if not outcomes and not notes and not claims:
             return
@@ -209,16 +231,44 @@ class Executor:
             raise
         for outcome in outcomes:
             if self._owns(outcome.job):
-                del self._owned[outcome.job.id]
+                self._disown(outcome.job.id)
         self._drop({note.job.id for note in notes if note.job.id in lost and self._owns(note.job)})
         self._leases_lost += len(lost)
         if claims:
-            self._hint = bool(claimed)
+            self._hint = bool(claimed) or self._gate.has_refused
             self._next["claim"] = now + self.settings.poll_seconds
         if claimed:
             self._drop({job.id for job in claimed if job.id in self._owned})
             self._owned.update((job.id, job) for job in claimed)
-            self.loop.carry_out(claimed)
+            self._calls += sum(map(_is_call, claimed))
+            self.loop.carry_out(claimed, self._credentials(claimed))
+        if any(isinstance(outcome, finish.Failed) and outcome.failure.push_back for outcome in outcomes):
+            push_back.cool_down(outcomes, actor=f"executor:{self.id}")
+            self._gate.hint()
+
+    def _free_slots(self) -> int:
+        return 0 if self._stopping.is_set() else self._slots - self._calls
+
+    def _disown(self, job_id: UUID) -> ClaimedJob:
+        job = self._owned.pop(job_id)
+        self._calls -= _is_call(job)
+        return job
+
+    def _credentials(self, jobs: list[ClaimedJob]) -> dict[str, OpenCredential | QueueOpsError]:
+        """Open the credentials that jobs name, those used lately without asking the database again."""
+        names = {job.credential for job in jobs if job.credential}
+        if not names:
+            return {}
+        now = time.monotonic()
+        missing = {name for name in names if self._opened.get(name, (0.0,))[0] < now}
+        opened: dict[str, OpenCredential | QueueOpsError] = dict(open_for(missing))
+        for name in missing - opened.keys():
+            try:
+                opened[name] = open_named(name)
+            except QueueOpsError as error:
+                opened[name] = error
+        self._opened.update((name, (now + CREDENTIAL_SECONDS, found)) for name, found in opened.items())
+        return {name: self._opened[name][1] for name in names}
 
     def _write(
         self, outcomes: list[finish.Outcome], notes: list[finish.Progress], *, wanted: int
@@ -229,7 +279,11 @@ class Executor:
                 lost: set[UUID] = set()
                 if outcomes or notes:
                     lost = finish.record_outcomes(outcomes, notes, policies=self._policies).lost
-                return lost, self._claim(wanted) if wanted else []
+                settlements = finish.settlements_of(outcomes)
+                if wanted:
+                    return lost, self._claim(wanted, settlements)
+                decide.settle(settlements)
+                return lost, []
         except (DataError, IntegrityError):
             if not outcomes:
                 raise
@@ -242,6 +296,7 @@ class Executor:
         for outcome in outcomes:
             try:
                 lost |= finish.record_outcomes([outcome], policies=self._policies).lost
+                decide.settle(finish.settlements_of([outcome]))
             except (DataError, IntegrityError) as error:
                 lost |= finish.record_outcomes([finish.unstorable(outcome, error)], policies=self._policies).lost
         return lost
@@ -252,11 +307,15 @@ class Executor:
             return False
         return claiming or waiting >= LINGER_SECONDS or self.loop.active == 0 or self._stopping.is_set()
 
-    def _claim(self, wanted: int) -> list[ClaimedJob]:
+    def _claim(self, wanted: int, settlements: list[decide.Settlement]) -> list[ClaimedJob]:
         lease = self.settings.lease_seconds
         if self._role == ExecutorRow.Role.QUARANTINE:
-            return claim.claim_suspect(self.id, lease_seconds=lease)
-        return claim.claim_jobs(self.id, wanted=wanted, lease_seconds=lease, turns=self._turns)
+            return claim.claim_suspect(self.id, lease_seconds=lease, settlements=settlements)
+        if settlements:
+            self._gate.hint()  # a place in flight, or tokens, may have come back
+        return claim.claim_jobs(
+            self.id, wanted=wanted, lease_seconds=lease, turns=self._turns, gate=self._gate, settlements=settlements
+        )
 
     def _renew(self) -> None:
         owned = {job.id: job.token for job in self._owned.values()}
@@ -265,7 +324,7 @@ class Executor:
         self._drop(lost)
         known = executors.heartbeat(
             self.id,
-            in_flight=len(self._owned),
+            in_flight=self._calls,
             loop_lag_seconds=self.loop.lag_seconds,
             draining=self._stopping.is_set(),
             lost=self._leases_lost,
@@ -286,11 +345,12 @@ class Executor:
             upkeep.expire_waiting()
             upkeep.finish_batches()
             breaker.tend_breakers()
+            decide.reclaim_expired()
 
     def _drop(self, lost: set[UUID]) -> None:
         """Interrupt handlers whose job is not ours any more; what they return is not wanted."""
         if lost:
-            self.loop.cancel([self._owned.pop(job_id) for job_id in lost], reason=CANCELLED)
+            self.loop.cancel([self._disown(job_id) for job_id in lost], reason=CANCELLED)
 
     def _owns(self, job: ClaimedJob) -> bool:
         """Whether this claim is the one held, and not an earlier one of the same job."""
@@ -299,16 +359,19 @@ class Executor:
     def _hear(self, channel: str) -> None:
         if channel == Channel.CANCEL:
             self._next["renew"] = 0.0  # renewing tells which jobs are not ours any more
-        elif self._role != ExecutorRow.Role.QUARANTINE:  # a submitted job is no suspect
+            return
+        if channel == Channel.LIMITS:
+            catalogue.forget()
+        if self._role != ExecutorRow.Role.QUARANTINE:  # a submitted job is no suspect
             self._hint = True
+            self._gate.hint()
 
     def _wait(self) -> None:
         """Sleep until the next thing is due, a handler ends, or the database says something."""
         now = time.monotonic()
-        until = min(self._next["renew"], self._next["tick"], self._next["promote"])
-        free = 0 if self._stopping.is_set() else self._slots - len(self._owned)
-        if free > 0:
-            until = now if self._hint else min(until, self._next["claim"])
+        until = min(self._next["renew"], self._next["tick"], self._next["promote"], self._next["park"])
+        if self._free_slots() > 0:
+            until = now if self._hint else min(until, self._next["claim"], now + self._gate.next_look_seconds)
         if (waiting := self.loop.waiting_seconds) is not None:
             until = now if self.loop.active == 0 else min(until, now - waiting + LINGER_SECONDS)
         if self.loop.has_progress:
@@ -345,3 +408,8 @@ def _drain(pipe: int) -> None:
     with suppress(BlockingIOError):
         while os.read(pipe, 4096):
             pass
+
+
+def _is_call(job: ClaimedJob) -> bool:
+    """Whether it occupies a slot: of jobs that leave together one does."""
+    return job.group is None or job.group == job.id

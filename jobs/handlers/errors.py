@@ -1,7 +1,12 @@
 """What a handler raises when its call to a provider did not succeed."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ratelimits.feedback import PushBack
 
 Outcome = Literal["not_sent", "refused", "answered", "unknown"]
 
@@ -22,6 +27,8 @@ class ProviderError(Exception):
             allowed); repeating cannot help. `answered`: the provider gave `status`.
             `unknown`: sent, but no complete answer came; the effect may have been applied.
         details: JSON-able facts for the dead letter.
+        push_back: Which quota the provider said was exceeded. The job is given back without spending an attempt,
+            and the quota's counters cool down.
     """
 
     def __init__(
@@ -33,6 +40,7 @@ class ProviderError(Exception):
         retry_after: float | None = None,
         outcome: Outcome,
         details: Mapping[str, Any] | None = None,
+        push_back: PushBack | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -41,3 +49,4 @@ class ProviderError(Exception):
         self.retry_after = retry_after
         self.outcome: Outcome = outcome
         self.details: dict[str, Any] = dict(details or {})
+        self.push_back = push_back

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 from django.apps import apps
@@ -18,10 +18,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import module_has_submodule
 from pydantic import TypeAdapter
 
+from jobs.handlers.errors import ProviderError
 from jobs.states import CallType
 from queueops.core.errors import QueueOpsError
 
+if TYPE_CHECKING:
+    from queueops.tenancy.credentials import OpenCredential
+
 P = TypeVar("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 KIND_RULE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*\Z")
 MAX_KIND_LENGTH = 100
@@ -54,6 +59,67 @@ class Done:
     cost: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """
+    What a handler returns when its job takes more calls: it is given back, and no attempt is spent.
+
+    Claimed again, it passes the limits again and finds `partial` in `job.partial`.
+
+    Attributes:
+        partial: JSON-able; stored with the job in place of its result.
+        cost: As in Done, of the call just made.
+    """
+
+    partial: Any
+    message: str = ""
+    cost: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """
+    The cost of a call before it is made.
+
+    Attributes:
+        known: What is known of it, such as input tokens: never guessed lower.
+        unknown: The guess at the rest, such as output tokens: learned from earlier calls where there are some.
+    """
+
+    known: int
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Coalesce:
+    """
+    Waiting jobs of one key leave as one call: one unit of quota, one slot.
+
+    Attributes:
+        key: Everything of the payload that must be equal for one call, such as the spreadsheet and its options.
+            The kind, the project, the user and the credential are part of it anyway.
+        max_items: Jobs of one call.
+        max_bytes: Of their payloads together.
+    """
+
+    key: Callable[[Any], str]
+    max_items: int = 500
+    max_bytes: int = 2_000_000
+
+
+class Poison(Exception):
+    """Raised by a coalescing handler: nothing was applied because of one job; the others are to be sent again."""
+
+    def __init__(self, index: int, error: ProviderError) -> None:
+        super().__init__(str(error))
+        self.index = index
+        self.error = error
+
+
+class Bisect(Exception):
+    """Raised by a coalescing handler: nothing was applied, and nobody knows because of which of its jobs."""
+
+
 @dataclass(slots=True)
 class RunningJob(Generic[P]):
     """A job in its handler's hands."""
@@ -65,6 +131,9 @@ class RunningJob(Generic[P]):
     effect_key: str  # send it to the provider, if it takes such a key: it stays the same over retries and requeues
     attempt: int  # 1 for the first
     report: Callable[[int, str], None] = field(repr=False)
+    cost: int = 1  # what was estimated when it was submitted
+    credential: OpenCredential | None = field(default=None, repr=False)
+    partial: Any = None  # of the last Continue
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def progress(self, percent: int, message: str = "") -> None:
@@ -83,7 +152,9 @@ class RunningJob(Generic[P]):
             raise JobCancelled
 
 
-HandlerFunction = Callable[[RunningJob[Any]], Awaitable[Done | None] | Done | None]
+Answer = Done | Continue | None
+# Of one running job, or of a sequence of them where the kind coalesces; async or not.
+HandlerFunction = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +170,13 @@ class Handler:
     sends_effect_key: bool
     timeout: timedelta
     retry: str
-    cost: int | Callable[[Any], int]
+    cost: int | Callable[[Any], int | Cost]
     description: str
     is_async: bool
+    credential: Callable[[Any], str | None] | None = None
+    model: Callable[[Any], str | None] | None = None
+    coalesce: Coalesce | None = None
+    user_turns: bool = False
 
     def is_repeatable(self, payload: Any) -> bool:
         """Whether a call whose outcome is unknown may be made again without doubling its effect."""
@@ -113,8 +188,9 @@ class Handler:
         """The external API that this payload's call goes to."""
         return self.service(payload) if callable(self.service) else self.service
 
-    def estimated_cost(self, payload: Any) -> int:
-        return max(0, self.cost(payload)) if callable(self.cost) else self.cost
+    def estimated_cost(self, payload: Any) -> Cost:
+        cost = self.cost(payload) if callable(self.cost) else self.cost
+        return cost if isinstance(cost, Cost) else Cost(known=max(0, cost))
 
 
 _handlers: dict[str, Handler] = {}
@@ -132,9 +208,13 @@ def handler(
     sends_effect_key: bool = False,
     timeout: timedelta = DEFAULT_TIMEOUT,
     retry: str = "moderate",
-    cost: int | Callable[[Any], int] = 1,
+    cost: int | Callable[[Any], int | Cost] = 1,
+    credential: Callable[[Any], str | None] | None = None,
+    model: Callable[[Any], str | None] | None = None,
+    coalesce: Coalesce | None = None,
+    user_turns: bool = False,
     aliases: tuple[str, ...] = (),
-) -> Callable[[HandlerFunction], HandlerFunction]:
+) -> Callable[[F], F]:
     """
     Register a function, async or not, as the handler of one kind of job.
 
@@ -149,12 +229,18 @@ def handler(
         timeout: Of one attempt.
         retry: Name of the RetryPolicy; a job may name another.
         cost: Estimated units or tokens of a call, or a function of the payload.
+        credential: Names the Credential that a payload's call shows, or None; the handler finds it opened in
+            `job.credential`.
+        model: Names the model that a payload's call goes to, where the provider counts models apart.
+        coalesce: Waiting jobs leave together. The function, which must be async, then takes a sequence of running
+            jobs and returns one Done or exception for each; see also Poison and Bisect.
+        user_turns: The users of a project take turns, also where no limit counts them.
 
     Raises:
-        ImproperlyConfigured: The kind is malformed or taken.
+        ImproperlyConfigured: The kind is malformed or taken, or a coalescing function is not async.
     """
 
-    def register(function: HandlerFunction) -> HandlerFunction:
+    def register(function: F) -> F:
         registered = Handler(
             kind=kind,
             function=function,
@@ -168,7 +254,13 @@ def handler(
             cost=cost,
             description=inspect.getdoc(function) or "",
             is_async=inspect.iscoroutinefunction(function),
+            credential=credential,
+            model=model,
+            coalesce=coalesce,
+            user_turns=user_turns,
         )
+        if coalesce is not None and not registered.is_async:
+            raise ImproperlyConfigured(f"kind {kind!r}: a coalescing handler is an async function")
         for name in (kind, *aliases):
             if not KIND_RULE.match(name) or len(name) > MAX_KIND_LENGTH:
                 raise ImproperlyConfigured(f"kind {name!r}: use lower-case words joined by dots, 100 letters at most")
@@ -214,7 +306,7 @@ async def close_handlers() -> None:
 
 def load_handlers() -> None:
     """Import `<app>.handlers` of every installed app, with its modules where it is a package, and our own."""
-    for module in ("http", "webhook", "django_task"):
+    for module in ("http", "llm", "webhook", "alert", "django_task"):
         importlib.import_module(f"jobs.handlers.{module}")
     for config in apps.get_app_configs():
         if config.name != "jobs" and module_has_submodule(config.module, "handlers"):

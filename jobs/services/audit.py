@@ -45,6 +45,12 @@ def record(
     )
 
 
+def keep_trail(**told: Any) -> None:
+    """Receive what `ratelimits.trail` tells: the limiter's changes are part of the same trail."""
+    del told["signal"], told["sender"]
+    record(**told)
+
+
 def target_of(noun: str, ids: Collection[UUID]) -> str:
     """`job <id>` for one, `3 jobs` for several."""
     return f"{noun} {next(iter(ids))}" if len(ids) == 1 else f"{len(ids)} {noun}s"

@@ -3,78 +3,93 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Sequence
 from uuid import UUID
 
 from django.db import transaction
 
-from jobs.transitions import Move, move_jobs
+from jobs.transitions import Lease, Move, move_jobs
 from jobs.turns import ClassTurns
 from queueops.core.sql import run_sql
+from ratelimits.services.decide import Settlement, settle
+
+from .admit import admit
+from .claimed import ClaimedJob
+from .companions import with_companions
+from .lanes import LaneGate
 
 PROMOTE_AT_ONCE = 1000
 
 
-class ClaimedJob(NamedTuple):
-    """
-    What an executor needs to carry out a job and to prove that it owns it.
-
-    `payload` is JSON text. `window_used`: seconds since the first attempt, less the time waited for limits.
-    `tier_class`: the class it was claimed in, counted from the lowest tier.
-    """
-
-    id: UUID
-    token: int
-    project: str
-    user_id: UUID | None
-    batch_id: UUID | None
-    kind: str
-    payload: str
-    effect_key: str
-    retry_policy: str | None
-    retry_count: int
-    crash_count: int
-    window_used: float
-    weight: float
-    tier_class: int
-
-
 @transaction.atomic(savepoint=False)
-def claim_jobs(executor_id: UUID, *, wanted: int, lease_seconds: float, turns: ClassTurns) -> list[ClaimedJob]:
+def claim_jobs(
+    executor_id: UUID,
+    *,
+    wanted: int,
+    lease_seconds: float,
+    turns: ClassTurns,
+    gate: LaneGate | None = None,
+    settlements: Sequence[Settlement] = (),
+) -> list[ClaimedJob]:
     """
-    Claim and start up to `wanted` jobs, in the order the specification gives.
+    Claim and start up to `wanted` calls, in the order the specification gives, as far as every limit admits.
 
     Dispatch and start are logged as two moves of one commit: a handler is called only after both are durable, so
-    what was running when a process died is known exactly.
+    what was running when a process died is known exactly. What the limits charge is of the same commit.
+
+    Args:
+        gate: The executor's view of the lanes; without one, one is made for this claim.
+        settlements: Of calls that have ended; settled here, where the counters are locked anyway.
+
+    Returns:
+        The jobs claimed. Those that leave as one call have the same `group`, so there may be more than `wanted`.
     """
     if wanted < 1:
+        settle(settlements)
         return []
+    gate = gate or LaneGate()
+    lanes = gate.look(wanted=wanted)
     standing = turns.standing()
+    flow_projects, flow_passes = gate.flows()
     rows = run_sql(
         "jobs",
-        "claim_jobs",
+        "choose_jobs",
         {
             "wanted": wanted,
             "starved": turns.owed_to_starved(wanted),
-            "executor": executor_id,
-            "lease": lease_seconds,
             "turn_classes": [of_class for of_class, _, _ in standing],
             "turn_projects": [project for _, project, _ in standing],
             "turn_passes": [at for _, _, at in standing],
             "turn_nows": turns.nows(),
+            "lanes": lanes.names,
+            "rooms": lanes.rooms,
+            "passes": lanes.passes,
+            "flow_projects": flow_projects,
+            "flow_passes": flow_passes,
         },
     )
-    claimed = _start(rows)
-    turns.served(
-        Counter((job.tier_class, job.project) for job in claimed), {job.project: job.weight for job in claimed}
-    )
+    chosen = [ClaimedJob(*row) for row in rows]
+    admitted, delays = admit(chosen, lease_seconds=lease_seconds, settlements=settlements)
+    claimed = _begin(with_companions(admitted, chosen), Lease(executor_id, lease_seconds))
+    calls = [job for job in claimed if job.group == job.id]
+    turns.served(Counter((job.tier_class, job.project) for job in calls), {job.project: job.weight for job in calls})
+    gate.served((job.project, job.lane or "") for job in calls)
+    if len(claimed) < len(chosen) and {job.id for job in chosen} - {job.id for job in claimed}:
+        gate.refused(delays)
+    elif lanes.names and not claimed:
+        gate.rest()
     return claimed
 
 
 @transaction.atomic(savepoint=False)
-def claim_suspect(executor_id: UUID, *, lease_seconds: float) -> list[ClaimedJob]:
-    """Claim and start the oldest job that has brought down its process twice, if there is one."""
-    return _start(run_sql("jobs", "claim_suspect", {"executor": executor_id, "lease": lease_seconds}))
+def claim_suspect(
+    executor_id: UUID, *, lease_seconds: float, settlements: Sequence[Settlement] = ()
+) -> list[ClaimedJob]:
+    """Claim and start the oldest job that has brought down its process twice, if there is one and limits admit it."""
+    chosen = [ClaimedJob(*row) for row in run_sql("jobs", "choose_suspect", {})]
+    admitted, _ = admit(chosen, lease_seconds=lease_seconds, settlements=settlements)
+    claimed = [job._replace(group=job.id) for job in admitted]
+    return _begin(claimed, Lease(executor_id, lease_seconds), quarantine=True)
 
 
 def promote_due(*, most: int = PROMOTE_AT_ONCE) -> tuple[int, float | None]:
@@ -104,7 +119,12 @@ def renew_leases(owned: dict[UUID, int], *, lease_seconds: float) -> set[UUID]:
     return {row[0] for row in run_sql("jobs", "renew_leases", parameters)}
 
 
-def _start(rows: list[tuple[object, ...]]) -> list[ClaimedJob]:
-    claimed = [ClaimedJob._make(row) for row in rows]
-    move_jobs("start", [Move(job.id, token=job.token) for job in claimed])
-    return claimed
+def _begin(jobs: list[ClaimedJob], lease: Lease, *, quarantine: bool = False) -> list[ClaimedJob]:
+    if not jobs:
+        return []
+    token = jobs[0].token
+    alone = ', "quarantine": true' if quarantine else ""
+    data = f'{{"executor": "{lease.executor}", "fencing_token": {token}{alone}}}'
+    move_jobs("dispatch", [Move(job.id, token=job.token, data=data) for job in jobs], lease=lease)
+    move_jobs("start", [Move(job.id, token=job.token) for job in jobs])
+    return jobs

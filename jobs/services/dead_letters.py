@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from pydantic import ValidationError
 
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, DeadLetter, Resolution, new_id
@@ -19,7 +20,7 @@ from queueops.core.sql import run_sql
 
 from . import audit
 from .errors import InvalidDelay
-from .prepare import MAX_DELAY_SECONDS, JobSpec, PreparedJob, prepare_job
+from .prepare import MAX_DELAY_SECONDS, Details, JobSpec, PreparedJob, describe, prepare_job
 from .results import BulkResult, RequeueResult, distinct_ids
 from .submit import insert_prepared
 
@@ -207,6 +208,10 @@ def _prepare(letter: _Letter, options: RequeueOptions, *, delay_seconds: float) 
     }
     if options.payload is not None:
         return prepare_job(spec, **origin)
+    try:
+        details, _ = describe(handler, handler.schema.validate_json(letter.payload), spec)
+    except ValidationError:
+        details = Details(model=letter.model)  # its handler has changed; it fails again, and says how
     return PreparedJob(
         id=new_id(),
         handler=handler,
@@ -214,6 +219,7 @@ def _prepare(letter: _Letter, options: RequeueOptions, *, delay_seconds: float) 
         payload=letter.payload,
         service=letter.service,
         cost=letter.cost,
+        details=details,
         **origin,
     )
 

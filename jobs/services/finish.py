@@ -16,23 +16,28 @@ from jobs.classify import Failure, clean, clean_json, fingerprint, is_outage, is
 from jobs.models import RetryPolicy, new_id
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
+from ratelimits.services.catalogue import limited_services
+from ratelimits.services.decide import Settlement
 
 from .breaker import record_answers
-from .claim import ClaimedJob
+from .claimed import ClaimedJob
 
 logger = logging.getLogger(__name__)
 
 GIVE_BACK_SECONDS = 0.0
+PUSHED_BACK_SECONDS = 1.0  # until its counters have cooled down nothing of the lane leaves anyway
+LONGEST_PUSH_BACK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """`result`: JSON text or None."""
+    """`result`: JSON text or None. `cost`: what it really cost; None: the handler does not know."""
 
     job: ClaimedJob
     service: str
     result: str | None
     duration_ms: float
+    cost: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,20 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """The executor stops before the job could end; the attempt does not count."""
+    """
+    The job is to run again, and the attempt does not count: its executor stops, or it takes more calls.
+
+    Attributes:
+        partial: JSON text for the next run; None: as it was.
+        cost: What the call really cost, where one was made and the handler knows.
+        coalesce_key: With whom it leaves next; None: as it was.
+    """
 
     job: ClaimedJob
     reason: str
+    partial: str | None = None
+    cost: int | None = None
+    coalesce_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +118,17 @@ def record_outcomes(
     )
     _move(
         "hand_back",
-        [Move(o.job.id, token=o.job.token, delay_seconds=GIVE_BACK_SECONDS, message=o.reason) for o in given_back],
+        [
+            Move(
+                o.job.id,
+                token=o.job.token,
+                delay_seconds=GIVE_BACK_SECONDS,
+                message=o.reason,
+                result=o.partial,
+                coalesce_key=o.coalesce_key,
+            )
+            for o in given_back
+        ],
         flushed,
     )
     silent = record_answers(*_answers(succeeded, failed))
@@ -112,6 +137,15 @@ def record_outcomes(
     if flushed.lost:
         _log_refused([o for o in outcomes if o.job.id in flushed.lost])
     return flushed
+
+
+def settlements_of(outcomes: Sequence[Outcome]) -> list[Settlement]:
+    """What the calls behind these outcomes have to settle with the limits: once a call, whoever wrote its outcome."""
+    return [
+        Settlement(outcome.job.holder, None if isinstance(outcome, Failed) else outcome.cost)
+        for outcome in outcomes
+        if outcome.job.holds
+    ]
 
 
 def retry_policies() -> dict[str, backoff.Policy]:
@@ -172,11 +206,16 @@ def _write_failures(
     waits: list[Move] = []
     deaths: list[Move] = []
     reasons: dict[UUID, tuple[str, Failure]] = {}
+    limited = limited_services()
     for outcome in failed:
         failure, job = outcome.failure, outcome.job
         retryable = is_retryable(failure, repeatable=outcome.repeatable)
         delay, stop = _next_try(outcome, policies)
-        if retryable and outcome.service in silent and is_outage(failure):
+        if failure.push_back is not None and outcome.service in limited:
+            # The quota was full although our counters had room: the limits' mistake, not the job's.
+            wait = min(failure.push_back.retry_after or PUSHED_BACK_SECONDS, LONGEST_PUSH_BACK_SECONDS)
+            waits.append(_failure_move(outcome, delay_seconds=wait))
+        elif retryable and outcome.service in silent and is_outage(failure):
             waits.append(_failure_move(outcome, delay_seconds=GIVE_BACK_SECONDS))
         elif retryable and stop is None:
             retries.append(_failure_move(outcome, delay_seconds=delay))

@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.models import Job
-from jobs.states import Priority
+from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.reasons import clean_reason, required_reason
@@ -61,6 +61,11 @@ def schedule_jobs(job_ids: Iterable[UUID], *, delay: timedelta, actor: str, reas
     ids = distinct_ids(job_ids)
     reason = clean_reason(reason)
     seconds = _seconds(delay)
+    # A parked job's time is a forecast that its lane pays no heed to: taken out of it, it goes by the time given.
+    parked = Job.objects.filter(pk__in=ids, status=JobState.RATE_LIMITED, lane__isnull=False).values_list(
+        "pk", flat=True
+    )
+    move_jobs("release", [Move(job_id, delay_seconds=seconds or None) for job_id in parked], message=reason)
     parameters = {"ids": ids, "delay": seconds, "actor": actor, "message": reason}
     moved = {row[0] for row in run_sql("jobs", "schedule_jobs", parameters)}
     notify(Channel.READY)

@@ -23,11 +23,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from jobs.handlers.registry import Handler, find_handler
+from jobs.handlers.registry import Cost, Handler, find_handler
 from jobs.models import RetryPolicy, new_id
 from jobs.states import Priority
 from queueops.core.errors import QueueOpsError
 from queueops.core.nul import NUL_ESCAPE
+from queueops.tenancy.credentials import CredentialNotAllowed
+from queueops.tenancy.models import Credential
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 
@@ -95,6 +97,22 @@ class JobSpec(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Details:
+    """
+    What limits and coalescing go by, as the handler reads it from a payload.
+
+    Attributes:
+        known_cost: The part of the cost that is no guess; None: all of it.
+        coalesce: The handler's key; None: the job leaves alone.
+    """
+
+    model: str | None = None
+    credential: str | None = None
+    known_cost: int | None = None
+    coalesce: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedJob:
     """A validated job, ready to insert."""
 
@@ -104,6 +122,7 @@ class PreparedJob:
     payload: str
     service: str
     cost: int
+    details: Details = Details()
     effect_key: str = ""
     origin: UUID | None = None
     delay_seconds: float | None = None
@@ -112,7 +131,9 @@ class PreparedJob:
 class Rules:
     """What jobs are held against besides their handler's schema; one object serves a whole batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, project_id: str | None = None) -> None:
+        """`project_id`: whose credentials jobs may name; None: that was checked when they first came."""
+        self.project_id = project_id
         self.max_payload_bytes: int = settings.QUEUEOPS.max_payload_bytes
         self.max_line_bytes: int = settings.QUEUEOPS.max_job_bytes
 
@@ -120,6 +141,15 @@ class Rules:
     def retry_policies(self) -> frozenset[str]:
         """Read when first asked for: most jobs name no policy, and a single job should not pay for the query."""
         return frozenset(RetryPolicy.objects.values_list("name", flat=True))
+
+    @cached_property
+    def credentials(self) -> dict[str, str]:
+        """Those that the project may use, and the service that each opens."""
+        return dict(Credential.objects.filter(projects=self.project_id).values_list("name", "service"))
+
+    def read_all(self) -> None:
+        """Ask the database now, for a thread that must not."""
+        _ = self.retry_policies, self.credentials
 
 
 def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> PreparedJob:
@@ -131,7 +161,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:
-        UnknownKind, InvalidJob, PayloadTooLarge
+        UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed
     """
     rules = rules or Rules()
     handler = find_handler(spec.kind)
@@ -156,8 +186,30 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         raise InvalidJob("The payload holds a NUL character.", fields={"payload": ["\\u0000 cannot be stored"]})
     if spec.retry_policy is not None and spec.retry_policy not in rules.retry_policies:
         raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
-    cost = handler.estimated_cost(payload) if spec.cost is None else spec.cost
-    return PreparedJob(new_id(), handler, spec, text.decode(), handler.service_of(payload), cost, **extra)
+    details, cost = describe(handler, payload, spec)
+    service = handler.service_of(payload)
+    if details.credential and rules.project_id is not None and rules.credentials.get(details.credential) != service:
+        # One answer to all: whether a credential of that name exists is not the producer's to know.
+        raise CredentialNotAllowed(
+            f"The project may not use a credential {details.credential!r} for {service}. An administrator makes it "
+            "and adds the project to it.",
+            credential=details.credential,
+            project=rules.project_id,
+            fields={"payload.credential": ["the project may not use it, or it does not exist"]},
+        )
+    return PreparedJob(new_id(), handler, spec, text.decode(), service, cost, details, **extra)
+
+
+def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, int]:
+    """Return what limits and coalescing go by, and the cost; a cost that the producer gives is taken as known."""
+    estimate = handler.estimated_cost(payload) if spec.cost is None else Cost(spec.cost)
+    details = Details(
+        model=spec.model or (handler.model(payload) if handler.model else None),
+        credential=handler.credential(payload) if handler.credential else None,
+        known_cost=estimate.known if estimate.unknown else None,
+        coalesce=handler.coalesce.key(payload) if handler.coalesce else None,
+    )
+    return details, estimate.known + estimate.unknown
 
 
 def parse_spec(line: bytes | str | Mapping[str, Any]) -> JobSpec:

@@ -18,6 +18,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
 
+from .place import place_jobs
 from .prepare import JobSpec, PayloadTooLarge, PreparedJob, Rules, parse_spec, prepare_job
 
 T = TypeVar("T")
@@ -98,7 +99,7 @@ def submit_job(spec: JobSpec, *, project_id: str, actor: str) -> SubmittedJob:
     Raises:
         UnknownKind, InvalidJob, PayloadTooLarge, QueueFull, IdempotencyKeyReused: Nothing was stored.
     """
-    prepared = prepare_job(spec)
+    prepared = prepare_job(spec, rules=Rules(project_id))
     with transaction.atomic():
         _refuse_when_full(project_id, 1)
         if insert_prepared([prepared], project_id=project_id, actor=actor):
@@ -131,7 +132,7 @@ def submit_batch(
         BatchRejected: A line is bad (partial: every line is). Nothing was stored.
         TooManyJobs, QueueFull, EmptyBatch: Nothing was stored.
     """
-    intake = _Intake(start_interval_seconds)
+    intake = _Intake(start_interval_seconds, project_id)
     with transaction.atomic():
         room = _refuse_when_full(project_id, 0)
         batch = Batch.objects.create(project_id=project_id, name=name, submitted_by=actor)
@@ -166,6 +167,7 @@ def submit_batch(
 
 def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, batch: Batch | None = None) -> set[UUID]:
     """Insert in the caller's transaction; returns the ids inserted. A missing one met its idempotency key."""
+    places = place_jobs(jobs, project_id)
     rows = run_sql(
         "jobs",
         "insert_jobs",
@@ -177,9 +179,13 @@ def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, bat
             "ids": plain_array([job.id for job in jobs]),
             "kinds": _one_for_all([job.handler.kind for job in jobs]),
             "services": _one_for_all([job.service for job in jobs]),
-            "models": nullable([job.spec.model for job in jobs]),
+            "models": nullable([job.details.model or job.spec.model for job in jobs]),
             "call_types": _one_for_all([job.handler.call_type.value for job in jobs]),
-            "costs": _one_for_all([job.cost for job in jobs]),
+            "costs": _one_for_all([place.cost for place in places]),
+            "known_costs": plain_array([job.details.known_cost for job in jobs]),
+            "credentials": nullable([job.details.credential for job in jobs]),
+            "lanes": nullable([place.lane for place in places]),
+            "coalesce_keys": nullable([place.coalesce_key for place in places]),
             "priorities": _one_for_all([job.spec.priority.value for job in jobs]),
             "payloads": f"[{','.join([job.payload for job in jobs])}]",
             "user_ids": plain_array([job.spec.user_id for job in jobs]),
@@ -215,10 +221,10 @@ def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
 class _Intake:
     """Validates the lines of a batch and keeps their errors. `chunks` and `refuse` may run in different threads."""
 
-    def __init__(self, start_interval_seconds: float) -> None:
+    def __init__(self, start_interval_seconds: float, project_id: str) -> None:
         self.start_interval_seconds = start_interval_seconds
-        self.rules = Rules()
-        _ = self.rules.retry_policies  # here, or the thread that makes the chunks would open a connection for it
+        self.rules = Rules(project_id)
+        self.rules.read_all()  # here, or the thread that makes the chunks would open a connection for it
         self._lock = Lock()
         self.seen = 0
         self.error_count = 0

@@ -1,4 +1,5 @@
--- Make jobs whose time has come claimable: scheduled, deferred and retried ones.
+-- Make jobs whose time has come claimable: scheduled, deferred and retried ones. Those parked in a lane are not among
+-- them: their time is a forecast, and the lane releases them.
 --
 -- params  most: bound of one statement
 -- locks   the promoted rows, SKIP LOCKED: an executor that promotes the same rows loses nothing
@@ -7,6 +8,7 @@
 WITH candidate AS MATERIALIZED (
     SELECT id, status FROM jobs_job
      WHERE status IN ('queued', 'rate_limited', 'retried') AND scheduled_at <= now()
+       AND (NOT status = 'rate_limited' OR lane IS NULL)
      ORDER BY scheduled_at
      LIMIT %(most)s::int
        FOR UPDATE SKIP LOCKED
@@ -46,4 +48,5 @@ WITH candidate AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM moved)::int AS promoted,
        (SELECT extract(epoch FROM min(scheduled_at) - now()) FROM jobs_job
-         WHERE status IN ('queued', 'rate_limited', 'retried') AND scheduled_at > now())::float8 AS next_due
+         WHERE status IN ('queued', 'rate_limited', 'retried') AND scheduled_at > now()
+           AND (NOT status = 'rate_limited' OR lane IS NULL))::float8 AS next_due

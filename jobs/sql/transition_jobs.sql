@@ -3,7 +3,8 @@
 -- params  target, sources, needs_lease: the edge; attempt, crash, deferral: 0 or 1, added to the counters;
 --         ids, tokens, delays (seconds until it may run; null: at once), codes and messages (of the error),
 --         results, data (JSON as text): parallel arrays, one entry a job; message: what the event says where
---         the job's own message is null
+--         the job's own message is null; executor, lease (seconds): who claims, of a move to dispatched alone;
+--         keys: the new coalesce key of a job that must not leave with the same others again; null: as it is
 -- locks   the moved rows, in id order; waits rather than skips, so that an operator's click is not lost
 --         because an executor held the row; then the counters of this backend alone
 -- clock   now(): the transaction's start
@@ -11,8 +12,8 @@
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         %(ids)s::uuid[], %(tokens)s::bigint[], %(delays)s::float8[], %(codes)s::text[], %(messages)s::text[],
-        %(results)s::text[], %(data)s::text[]
-    ) AS t (id, token, delay, code, message, result, data)
+        %(results)s::text[], %(data)s::text[], %(keys)s::text[]
+    ) AS t (id, token, delay, code, message, result, data, key)
 ), candidate AS MATERIALIZED (
     SELECT given.*, job.status AS from_status
       FROM given JOIN jobs_job AS job ON job.id = given.id
@@ -32,7 +33,11 @@ WITH given AS MATERIALIZED (
                       ELSE extract(epoch FROM now() - job.deferred_since) END,
            deferred_since = CASE WHEN %(target)s::text = 'rate_limited' THEN now() END,
            scheduled_at = CASE WHEN candidate.delay IS NOT NULL THEN now() + candidate.delay * interval '1 second' END,
-           lease_expires_at = CASE WHEN %(target)s::text = 'in_progress' THEN job.lease_expires_at END,
+           executor = CASE WHEN %(target)s::text = 'dispatched' THEN %(executor)s::uuid ELSE job.executor END,
+           fencing_token = CASE WHEN %(target)s::text = 'dispatched' THEN candidate.token ELSE job.fencing_token END,
+           lease_expires_at = CASE %(target)s::text WHEN 'in_progress' THEN job.lease_expires_at
+                                   WHEN 'dispatched' THEN now() + %(lease)s::float8 * interval '1 second' END,
+           coalesce_key = coalesce(candidate.key, job.coalesce_key),
            started_at = CASE WHEN %(target)s::text = 'in_progress' THEN now() ELSE job.started_at END,
            first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, now())
                                    ELSE job.first_attempt_at END,

@@ -21,7 +21,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.models import Executor as ExecutorRow
-from jobs.services.claim import ClaimedJob
+from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.operate import cancel_jobs, reset_to_pending
 from jobs.services.prepare import JobSpec
@@ -123,6 +123,8 @@ def claimed(kind: str, payload: str = '{"n": 4}') -> ClaimedJob:
     return ClaimedJob(
         id=uuid4(), token=7, project="acme", user_id=None, batch_id=None, kind=kind, payload=payload,
         effect_key="e", retry_policy=None, retry_count=2, crash_count=0, window_used=0.0, weight=1.0, tier_class=2,
+            service="test", call_type="write", model=None, credential=None, cost=1, known_cost=None, lane=None,
+            coalesce_key=None, partial=None, was="queued", waited=0.0, claimed_at=0.0,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from jobs.handlers import registry
 from jobs.handlers.registry import (
+    Cost,
     Done,
     JobCancelled,
     RunningJob,
@@ -109,8 +110,8 @@ def test_what_depends_on_the_payload_is_asked_of_it():
     )
     found = find_handler("test.count")
     assert found.service_of(Numbers(count=3, where="there")) == "there"
-    assert found.estimated_cost(Numbers(count=3)) == 3
-    assert found.estimated_cost(Numbers(count=-3)) == 0
+    assert found.estimated_cost(Numbers(count=3)) == Cost(3)
+    assert found.estimated_cost(Numbers(count=-3)) == Cost(0)
     assert found.is_repeatable(Numbers(count=0))
     assert not found.is_repeatable(Numbers(count=1))
 

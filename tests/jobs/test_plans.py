@@ -151,21 +151,22 @@ def some(state: str, number: int = 50, **conditions: Any) -> list[tuple[UUID, in
 @pytest.mark.parametrize(("wanted", "rows"), [(1, 600), (50, 1200), (200, 2500)])
 def test_a_claim_reads_heads_and_not_the_backlog(as_executor, wanted, rows):
     plan = explain_file(
-        "claim_jobs", wanted=wanted, starved=wanted // 10, executor=uuid4(), lease=30.0,
+        "choose_jobs", wanted=wanted, starved=wanted // 10,
         turn_classes=[2, 2], turn_projects=["p1", "p2"], turn_passes=[3.0, 4.0], turn_nows=[0.0, 2.0],
+        lanes=[], rooms=[], passes=[], flow_projects=["p3"], flow_passes=[2.0],
     )  # fmt: skip
     assert_bounded(plan, rows=rows, blocks=6_000 + 60 * wanted)
 
 
 def test_a_claim_in_quarantine_reads_one_suspect(as_executor):
-    assert_bounded(explain_file("claim_suspect", executor=uuid4(), lease=30.0), rows=20, blocks=200)
+    assert_bounded(explain_file("choose_suspect"), rows=20, blocks=200)
 
 
 def test_a_promotion_reads_what_is_due_and_no_more_than_it_was_asked(as_executor):
     assert_bounded(explain_file("promote_jobs", most=20), rows=60, blocks=3_000)
 
 
-@pytest.mark.parametrize("edge", ["start", "complete", "retry", "cancel", "release"])
+@pytest.mark.parametrize("edge", ["dispatch", "start", "complete", "retry", "cancel", "release"])
 def test_a_transition_reads_the_jobs_it_was_given(as_executor, edge):
     transition = TRANSITIONS[edge]
     jobs = [job for source in sorted(transition.sources) for job in some(source.value)][:50]
@@ -176,7 +177,7 @@ def test_a_transition_reads_the_jobs_it_was_given(as_executor, edge):
         "transition_jobs", target=transition.target.value, sources=[state.value for state in transition.sources],
         needs_lease=transition.needs_lease, attempt=int(transition.consumes_attempt), crash=0, deferral=0,
         ids=ids, tokens=tokens, delays=[1.0] * len(ids), codes=nothing, messages=nothing, results=nothing,
-        data=nothing, message="x",
+        data=nothing, keys=nothing, message="x", executor=uuid4(), lease=30.0,
     )  # fmt: skip
     assert_bounded(plan, rows=200, blocks=7_000)
 
@@ -216,7 +217,20 @@ def test_a_chunk_of_retention_reads_the_oldest_finished_jobs(backlog):
 
 def test_a_submission_reads_no_jobs(backlog):
     given: dict[str, Any] = dict.fromkeys(
-        ("models", "user_ids", "retry_policies", "scheduled_ats", "delays", "expires_ats", "origins", "batch")
+        (
+            "models",
+            "user_ids",
+            "retry_policies",
+            "scheduled_ats",
+            "delays",
+            "expires_ats",
+            "origins",
+            "batch",
+            "known_costs",
+            "credentials",
+            "lanes",
+            "coalesce_keys",
+        )
     )
     given |= {
         "ids": [new_id()], "kinds": ["http.request"], "services": ["http"], "call_types": ["write"], "costs": [1],

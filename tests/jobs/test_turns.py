@@ -19,7 +19,7 @@ def start_of(turns: Turns, project: str) -> float:
 
 
 def claim(turns: Turns, backlog: Counter[str], weights: dict[str, float], wanted: int) -> Counter[str]:
-    """What claim_jobs.sql does among jobs of one class: the earliest starts, ties to the first name."""
+    """What choose_jobs.sql does among jobs of one class: the earliest starts, ties to the first name."""
     starts = sorted(
         (start_of(turns, project) + place / weights[project], project)
         for project, waiting in backlog.items()

@@ -20,7 +20,7 @@ from jobs.executor import loop, pump
 from jobs.executor.loop import HandlerLoop
 from jobs.executor.pump import ExecutorSettings
 from jobs.services import breaker, claim, finish
-from jobs.services.claim import ClaimedJob
+from jobs.services.claimed import ClaimedJob
 from tests.faults.ledger import Ledger
 
 
@@ -37,6 +37,7 @@ def end_here(point: str, wanted: str, job_id: UUID) -> None:
 
 def install() -> None:
     """Put the points and whatever else FAULTS_* asks for in place. Called in every process that loads the app."""
+    _end_before_the_claim_is_committed()
     _end_between_claim_and_handler()
     _end_around_the_acknowledgement()
     if host := os.environ.get("FAULTS_HOST"):
@@ -53,6 +54,19 @@ def install() -> None:
         breaker.FIRST_PROBE_SECONDS = float(seconds)
     if statement := os.environ.get("FAULTS_LOSE_ANSWER_OF"):
         _lose_the_answer_of(statement)
+
+
+def _end_before_the_claim_is_committed() -> None:
+    claim_jobs = claim.claim_jobs
+
+    @wraps(claim_jobs)
+    def wrapped(*args: Any, **kwargs: Any) -> claim.Claimed:
+        claimed = claim_jobs(*args, **kwargs)
+        for job in claimed:
+            end_here("in_claim", _point(job), job.id)  # decided and dispatched, not committed
+        return claimed
+
+    claim.claim_jobs = wrapped
 
 
 def _end_between_claim_and_handler() -> None:

@@ -1,0 +1,59 @@
+"""
+Lanes: the jobs that share every limit. Pure.
+
+A lane's name tells whom the provider counts and whose jobs wait in it, so neither has to be looked up again:
+`service/call_type/model/quota project/quota user/project/user`, each part escaped.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from ratelimits.subjects import Subject
+
+
+class Lane(NamedTuple):
+    """
+    A lane's name taken apart.
+
+    Attributes:
+        project, user: Whose jobs they are; the subject has whom the provider counts.
+    """
+
+    subject: Subject
+    project: str
+    user: str
+
+
+def lane_name(subject: Subject, *, project: str, user: str) -> str:
+    """Return the name of the lane of a project's and user's calls that are counted against `subject`."""
+    parts = (subject.service, subject.call_type, subject.model, subject.project, subject.user, project, user)
+    return "/".join([quote(part, safe="-_.@:+") for part in parts])
+
+
+@lru_cache(maxsize=65_536)
+def read_lane(name: str) -> Lane:
+    """Take a lane's name apart."""
+    service, call_type, model, quota_project, quota_user, project, user = map(unquote, name.split("/"))
+    return Lane(Subject(service, call_type, quota_project, quota_user, model), project, user)
+
+
+def subject_of(
+    *,
+    service: str,
+    call_type: str,
+    model: str | None,
+    project: str,
+    user: str,
+    principals: tuple[str, str] = ("", ""),
+) -> Subject:
+    """
+    Return whom a provider counts a job's call against.
+
+    Args:
+        principals: Project and user that the job's credential stands for; empty ones: the job's own.
+    """
+    quota_project, quota_user = principals
+    return Subject(service, call_type, quota_project or project, quota_user or user, model or "")

@@ -1,0 +1,172 @@
+"""Between choosing and dispatching: the limiter's word on chosen jobs."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+
+from jobs.classify import Failure
+from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.lanes import lane_name, read_lane, subject_of
+from jobs.states import JobState
+from jobs.transitions import Move, move_jobs
+from queueops.core.sql import run_sql
+from queueops.tenancy.credentials import find_principals
+from ratelimits.algorithms.deferral import deferral_delay
+from ratelimits.services.catalogue import limited_services
+from ratelimits.services.decide import Call, Decision, Settlement, decide, settle
+from ratelimits.subjects import Subject
+
+from .claimed import ClaimedJob
+from .finish import bury
+
+REJECTED = "limit_rejected"
+
+
+def admit(
+    chosen: Sequence[ClaimedJob], *, lease_seconds: float, settlements: Sequence[Settlement] = ()
+) -> tuple[list[ClaimedJob], dict[str, float]]:
+    """
+    Ask the limits, in the caller's transaction that has locked the jobs.
+
+    Jobs of one coalesce key are one call: the first stands for all. Those a limit keeps back are parked in their lane,
+    unless they are there already; those that can never fit fail with the limit's reason.
+
+    Returns:
+        The jobs that may leave, one a call, in order; and by lane the seconds until it may have room.
+    """
+    limited = limited_services()
+    leaders: list[ClaimedJob] = []
+    keys: set[str] = set()
+    for job in chosen:
+        if job.coalesce_key:
+            if job.coalesce_key in keys:
+                continue
+            keys.add(job.coalesce_key)
+        leaders.append(job)
+    asking = [job for job in leaders if job.service in limited]
+    if not asking:
+        settle(settlements)
+        return leaders, {}
+    subjects = _subjects(asking)
+    calls = [_call(job, subject, lease_seconds) for job, subject in zip(asking, subjects, strict=True)]
+    decisions = decide(calls, settlements=settlements)
+    answers = {job.id: decision for job, decision in zip(asking, decisions, strict=True)}
+    _keep_back(
+        [
+            (job, subject, answers[job.id])
+            for job, subject in zip(asking, subjects, strict=True)
+            if answers[job.id].kind in ("defer", "retry")
+        ]
+    )
+    _reject([(job, answers[job.id]) for job in asking if answers[job.id].kind == "reject"])
+    admitted = [
+        job._replace(holds=job.id in answers and answers[job.id].holds)
+        for job in leaders
+        if job.id not in answers or answers[job.id].kind == "proceed"
+    ]
+    delays = {
+        job.lane: answer.retry_at - answer.now
+        for job, answer in zip(asking, decisions, strict=True)
+        if job.lane and answer.retry_at is not None
+    }
+    return admitted, delays
+
+
+def _subjects(jobs: Sequence[ClaimedJob]) -> list[Subject]:
+    """Whom the provider counts: the lane says so; where a limit came after the job, it is worked out now."""
+    names = {job.credential for job in jobs if job.lane is None and job.credential}
+    principals = find_principals(names) if names else {}
+    return [
+        read_lane(job.lane).subject
+        if job.lane is not None
+        else subject_of(
+            service=job.service,
+            call_type=job.call_type,
+            model=job.model,
+            project=job.project,
+            user=str(job.user_id or ""),
+            principals=principals.get(job.credential or "", ("", "")),
+        )
+        for job in jobs
+    ]
+
+
+def _call(job: ClaimedJob, subject: Subject, lease_seconds: float) -> Call:
+    return Call(
+        subject,
+        cost=job.cost,
+        known_cost=job.known_cost,
+        holder=job.holder,
+        kind=job.kind,
+        waited_seconds=max(0.0, job.waited),
+        hold_seconds=_longest_run(job.kind) + lease_seconds,
+    )
+
+
+def _longest_run(kind: str) -> float:
+    try:
+        return find_handler(kind).timeout.total_seconds()
+    except UnknownKind:
+        return 0.0
+
+
+def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
+    # What is parked already stays as it is: nothing is written about a job that only waits on.
+    arriving = [(job, subject, decision) for job, subject, decision in refused if job.was == JobState.QUEUED]
+    if not arriving:
+        return
+    without = [(job, subject) for job, subject, _ in arriving if job.lane is None]
+    if without:
+        names = [lane_name(subject, project=job.project, user=str(job.user_id or "")) for job, subject in without]
+        run_sql("jobs", "set_lanes", {"ids": [job.id for job, _ in without], "lanes": names})
+    moves = [_deferral(job, decision) for job, _, decision in arriving]
+    message = "a limit has no room"
+    move_jobs("park", moves, message=message)
+    run_sql(
+        "jobs",
+        "log_deferrals",
+        {"ids": [move.id for move in moves], "message": message, "data": [move.data for move in moves]},
+    )
+
+
+def _deferral(job: ClaimedJob, decision: Decision) -> Move:
+    """The denied call's own delay; its lane may release it sooner, when room comes back earlier."""
+    binding = decision.binding
+    if binding is None or decision.retry_at is None:
+        raise ValueError(f"{decision.kind} without a limit or a time")
+    delay = deferral_delay(
+        decision.retry_at - decision.now,
+        1 - min(1.0, binding.available / binding.capacity),
+        random.random(),  # noqa: S311 - spreads deferrals, protects nothing
+        until_hard_reset=binding.hard_reset or binding.cooling,
+    )
+    figures = {
+        "operation": "rate_limit_check",
+        "decision": decision.kind,
+        "binding_limit": binding.limit,
+        "key": binding.key,
+        "unit": binding.unit,
+        "estimated_cost": binding.needed,
+        "available": binding.available,
+        "capacity": binding.capacity,
+        "delay_seconds": round(delay, 3),
+        "reason": decision.reason,
+    }
+    return Move(job.id, delay_seconds=delay, message=decision.reason, data=json.dumps(figures))
+
+
+def _reject(rejected: Sequence[tuple[ClaimedJob, Decision]]) -> None:
+    if not rejected:
+        return
+    failures = {}
+    for job, decision in rejected:
+        binding = decision.binding
+        details = {"limit": binding.limit, "key": binding.key, "capacity": binding.capacity} if binding else {}
+        message = f"{binding.limit}: {decision.reason}" if binding else decision.reason
+        failures[job.id] = (job.kind, Failure(REJECTED, "LimitRejected", message, "not_sent", details=details))
+    moves = [
+        Move(job_id, error_code=failure.code, message=failure.message) for job_id, (_, failure) in failures.items()
+    ]
+    bury("reject", failures, moves)

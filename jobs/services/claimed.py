@@ -1,0 +1,56 @@
+"""A claimed job, as it goes from the claim through its handler to its outcome."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+
+class ClaimedJob(NamedTuple):
+    """
+    What an executor needs to carry out a job and to prove that it owns it.
+
+    Attributes:
+        payload, partial: JSON text; `partial` is what an earlier run left with Continue.
+        window_used: Seconds since the first attempt, less the time waited for limits.
+        tier_class: The class it was claimed in, counted from the lowest tier.
+        was: Its status before the claim.
+        waited: Seconds since it wanted to run.
+        claimed_at: Seconds since 1970, by the database's clock.
+        group: The job with which it leaves as one call; its own id where it leaves alone.
+        holds: It holds an estimate or a place in flight that its end settles.
+    """
+
+    id: UUID
+    token: int
+    project: str
+    user_id: UUID | None
+    batch_id: UUID | None
+    kind: str
+    payload: str
+    effect_key: str
+    retry_policy: str | None
+    retry_count: int
+    crash_count: int
+    window_used: float
+    weight: float
+    tier_class: int
+    service: str
+    call_type: str
+    model: str | None
+    credential: str | None
+    cost: int
+    known_cost: int | None
+    lane: str | None
+    coalesce_key: str | None
+    partial: str | None
+    was: str
+    waited: float
+    claimed_at: float
+    group: UUID | None = None
+    holds: bool = False
+
+    @property
+    def holder(self) -> str:
+        """The name under which this claim settles what it holds."""
+        return f"job:{self.id}:{self.token}"

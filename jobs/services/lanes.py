@@ -1,0 +1,201 @@
+"""Which lanes may release jobs now: what one executor knows of the lanes that have work."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from jobs.lanes import Lane, read_lane
+from jobs.states import Priority
+from jobs.turns import Turns
+from queueops.core.sql import run_sql
+from ratelimits.services.rooms import Room, rooms
+
+MOST_LANES = 2000  # looked at together; more take turns
+MOST_OPEN = 500  # given to one claim
+LIST_SECONDS = 1.0  # the list is made anew at least this often
+READING_SHARE = 0.05  # of an executor's time that lists, and looks at every lane, may take each
+LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
+LEAST_LOOK_SECONDS = 0.005
+NOW = float("-inf")  # due at once
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLanes:
+    """What a claim is given: parallel lists, see choose_jobs.sql."""
+
+    names: list[str] = field(default_factory=list)
+    rooms: list[int] = field(default_factory=list)
+    passes: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLane:
+    """A lane with work, and the room of its limits when it was looked at."""
+
+    name: str
+    lane: Lane
+    priority: str
+    room: Room
+    rate_per_second: float | None  # its share, where lanes share a limit; None: no limit paces it
+
+
+class LaneGate:
+    """
+    One executor's view of the lanes: listed now and then, their room read when it may have changed.
+
+    The truth is in the counters, and the limiter decides by them; this only spares a claim the lanes that would be
+    refused. So it may be late, by LOOK_SECONDS at most, and never wrong for good. A claim reads the lanes that were
+    open or should have opened, and every lane only each LOOK_SECONDS: a thousand full ones cost it nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, WaitingLane] = {}
+        self._opens_at: dict[str, float] = {}  # by this process's clock, as all times here
+        self._refused: dict[str, float] = {}  # lanes that are left alone, and until when
+        self.has_refused = False  # the last claim met a limit: there may be other work behind what it refused
+        self._turns: dict[str, Turns] = {}
+        self._listed: list[tuple[str, str]] = []
+        self._after = ""
+        self._look_at = self._list_at = self._round_at = NOW
+        self._list_again_at = self._round_again_at = NOW  # not before, whatever hints come
+
+    @property
+    def waiting(self) -> list[WaitingLane]:
+        """The lanes with work, as they were last seen."""
+        return list(self._lanes.values())
+
+    def hint(self) -> None:
+        """Say that work came, a limit changed, or a call ended."""
+        self._look_at = self._list_at = self._round_at = NOW
+
+    def look(self, *, wanted: int) -> OpenLanes:
+        """
+        Return the lanes that have room, in the caller's transaction.
+
+        Args:
+            wanted: How many jobs the claim can take.
+        """
+        now = time.monotonic()
+        self.has_refused = False
+        if now < self._look_at:
+            return OpenLanes()
+        if now >= max(self._list_at, self._list_again_at):
+            self._list(now)
+        if now >= max(self._round_at, self._round_again_at):
+            self._look_round(now)
+        else:
+            self._look_at_some([name for name, at in self._opens_at.items() if at <= now], now)
+        opened = [
+            one
+            for name, one in self._lanes.items()
+            if self._opens_at[name] <= now and self._refused.get(name, now) <= now
+        ]
+        if opened:
+            self._look_at = now
+        else:
+            soonest = min((max(at, self._refused.get(name, at)) for name, at in self._opens_at.items()), default=now)
+            self._look_at = now + min(max(soonest - now, LEAST_LOOK_SECONDS), LOOK_SECONDS)
+        return self._offered(opened, wanted)
+
+    @property
+    def next_look_seconds(self) -> float:
+        """Until a closed lane may open; without end where no lane has work."""
+        if not self._listed:
+            return math.inf
+        return max(0.0, self._look_at - time.monotonic())
+
+    def flows(self) -> tuple[list[str], list[float]]:
+        """Projects with lanes, and where their jobs outside lanes stand in their turns."""
+        return list(self._turns), [turns.passes.get("", turns.now) for turns in self._turns.values()]
+
+    def served(self, claimed: Iterable[tuple[str, str]]) -> None:
+        """Account for one claim: project and lane ("" outside lanes) of every job that left."""
+        counts: dict[str, Counter[str]] = {}
+        for project, lane in claimed:
+            if lane or project in self._turns:
+                counts.setdefault(project, Counter())[lane] += 1
+        for project, served in counts.items():
+            self._turns.setdefault(project, Turns()).served(served, {})
+        if len(self._turns) > MOST_LANES:
+            with_lanes = {one.lane.project for one in self.waiting}
+            self._turns = {project: turns for project, turns in self._turns.items() if project in with_lanes}
+
+    def refused(self, delays: Mapping[str, float]) -> None:
+        """
+        Say that the limiter refused what looked open, such as a call that needs more tokens than there are.
+
+        Args:
+            delays: Lane -> seconds until it may have room.
+        """
+        now = time.monotonic()
+        self.has_refused = True
+        self._refused = {name: until for name, until in self._refused.items() if until > now}
+        self._refused.update((name, now + min(delay, LOOK_SECONDS)) for name, delay in delays.items())
+        self._look_at = NOW
+
+    def rest(self) -> None:
+        """Say that what looked open had nothing to claim: its jobs are locked, paused or wait for an outage to end."""
+        self._look_at = time.monotonic() + LOOK_SECONDS
+
+    def _list(self, now: float) -> None:
+        rows = run_sql("jobs", "list_lanes", {"after": self._after, "most": MOST_LANES})
+        self._listed = [(str(name), str(priority)) for name, priority in rows]
+        # More than fit are taken in turn, from where this list ended.
+        self._after = self._listed[-1][0] if len(rows) == MOST_LANES else ""
+        took = time.monotonic() - now
+        self._list_at, self._list_again_at = now + LIST_SECONDS, now + took / READING_SHARE
+        if {name for name, _ in self._listed} != self._lanes.keys():
+            self._round_at = NOW
+
+    def _look_round(self, now: float) -> None:
+        lanes = [(name, read_lane(name), priority) for name, priority in self._listed]
+        found = rooms(lane.subject for _, lane, _ in lanes) if lanes else {}
+        sharing = Counter(chain.from_iterable(found[lane.subject].counters for _, lane, _ in lanes))
+        self._lanes = {
+            name: WaitingLane(name, lane, priority, found[lane.subject], _share(found[lane.subject], sharing))
+            for name, lane, priority in lanes
+        }
+        self._opens_at = {name: _opens_at(one.room, now) for name, one in self._lanes.items()}
+        took = time.monotonic() - now
+        self._round_at, self._round_again_at = now + LOOK_SECONDS, now + took / READING_SHARE
+
+    def _look_at_some(self, names: list[str], now: float) -> None:
+        found = rooms(self._lanes[name].lane.subject for name in names) if names else {}
+        for name in names:
+            one = self._lanes[name]
+            room = found[one.lane.subject]
+            self._lanes[name] = replace(one, room=room)
+            self._opens_at[name] = _opens_at(room, now)
+
+    def _offered(self, opened: list[WaitingLane], wanted: int) -> OpenLanes:
+        """The most urgent first, then those whose turn it is; each with as many heads as a fair claim could need."""
+        passes = {one.name: self._pass(one) for one in opened}
+        opened.sort(key=lambda one: (one.priority != Priority.URGENT, passes[one.name]))
+        opened = opened[:MOST_OPEN]
+        heads = math.ceil(2 * wanted / max(1, len(opened))) + 1
+        return OpenLanes(
+            [one.name for one in opened],
+            [min(one.room.calls, heads) for one in opened],
+            [passes[one.name] for one in opened],
+        )
+
+    def _pass(self, one: WaitingLane) -> float:
+        turns = self._turns.get(one.lane.project)
+        return 0.0 if turns is None else turns.passes.get(one.name, turns.now)
+
+
+def _opens_at(room: Room, now: float) -> float:
+    return now if room.calls else now + max(room.opens_at - room.now, LEAST_LOOK_SECONDS)
+
+
+def _share(room: Room, sharing: Counter[str]) -> float | None:
+    """The pace of a lane when all lanes of each of its counters take turns."""
+    paces = [
+        pace / sharing[counter] for counter, pace in zip(room.counters, room.paces, strict=True) if pace is not None
+    ]
+    return min(paces, default=None)

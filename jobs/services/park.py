@@ -1,0 +1,149 @@
+"""
+Parking: a lane's waiting jobs are told that a limit holds them, and when it is expected to let them go.
+
+It moves nothing that a claim could take now, and a claim takes parked jobs as well as queued ones: parking is for those
+who look at the jobs, and keeps what waits for a limit apart from what waits for a worker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs.lanes import lane_name, subject_of
+from jobs.states import Priority
+from jobs.transitions import Move, move_jobs
+from queueops.core.sql import nullable, plain_array, run_sql
+from queueops.tenancy.credentials import find_principals
+from ratelimits.services.catalogue import limited_services
+
+from .lanes import WaitingLane
+
+AT_ONCE = 500
+MOST_TAILS = 10_000
+TIERS = [Priority.URGENT, Priority.NORMAL, Priority.LOW]
+SOON_SECONDS = 1.0  # what is expected to go within it is not parked
+
+
+class Parking:
+    """One executor's share of parking: remembers how far each lane's queue reaches, and which services it knows."""
+
+    def __init__(self) -> None:
+        self._tails: dict[str, float] = {}  # lane -> forecast of the last job parked, seconds since 1970
+        self._adopted: frozenset[str] = frozenset()
+
+    def park(self, waiting: Sequence[WaitingLane], *, most: int = AT_ONCE) -> int:
+        """
+        Park queued jobs of lanes that cannot release them soon, a bounded number, in one transaction.
+
+        The forecast of the k-th: when the lane opens, and k of its share of the slowest limit's pace later. Where the
+        limit has no pace, as many as are in flight, all are expected when it opens.
+
+        Returns:
+            How many were parked: fewer than `most` when none is left.
+        """
+        lanes = [one for one in waiting if one.room.calls < AT_ONCE]
+        if not lanes:
+            return 0
+        with transaction.atomic():
+            rows = run_sql(
+                "jobs",
+                "choose_unparked",
+                {
+                    "lanes": [one.name for one in lanes],
+                    "services": [one.lane.subject.service for one in lanes],
+                    "call_types": [one.lane.subject.call_type for one in lanes],
+                    "projects": [one.lane.project for one in lanes],
+                    "users": nullable([one.lane.user or None for one in lanes]),
+                    "soon": plain_array([_soon(one) for one in lanes]),
+                    "most": most,
+                },
+            )
+            by_name = {one.name: one for one in lanes}
+            rows.sort(key=lambda row: (row[1], TIERS.index(row[2]), row[3], row[0]))
+            moves = self._forecasts([(job_id, by_name[lane], priority) for job_id, lane, priority, _ in rows])
+            moved = move_jobs("park", moves, message="waits for a limit")
+            if moved:
+                run_sql(
+                    "jobs",
+                    "log_deferrals",
+                    {
+                        "ids": [move.id for move in moves],
+                        "message": "waits for a limit",
+                        "data": [move.data for move in moves],
+                    },
+                )
+        return len(rows)
+
+    def adopt(self, *, most: int = AT_ONCE) -> int:
+        """
+        Put ready jobs of services that have got a limit since into their lanes, a bounded number.
+
+        Until then a claim meets them among the ready ones, and the limiter decides there.
+        """
+        limited = limited_services()
+        self._adopted &= limited
+        for service in sorted(limited - self._adopted):
+            found = _adopt(service, most)
+            if found == most:
+                return found
+            self._adopted |= {service}
+        return 0
+
+    def _forecasts(self, chosen: Sequence[tuple[UUID, WaitingLane, str]]) -> list[Move]:
+        moves = []
+        for job_id, one, priority in chosen:
+            at = max(one.room.opens_at, one.room.now)
+            if priority != Priority.URGENT:  # which gets the next room, whoever waits already
+                at = max(at, self._tails.get(one.name, 0.0))
+            if one.rate_per_second:
+                at += 1 / one.rate_per_second
+            self._tails[one.name] = max(at, self._tails.get(one.name, 0.0))
+            moves.append(Move(job_id, delay_seconds=at - one.room.now, data=json.dumps(_figures(one, at))))
+        if len(self._tails) > MOST_TAILS:
+            self._tails.clear()
+        return moves
+
+
+def _soon(one: WaitingLane) -> int:
+    """How many of the lane's jobs are expected to go soon."""
+    if one.room.calls == 0 and one.room.opens_at - one.room.now > SOON_SECONDS:
+        return 0
+    return one.room.calls + int((one.rate_per_second or 0.0) * SOON_SECONDS)
+
+
+def _figures(one: WaitingLane, at: float) -> dict[str, object]:
+    binding = one.room.blocking[0] if one.room.blocking else None
+    return {
+        "operation": "rate_limit_schedule",
+        "delay_seconds": round(at - one.room.now, 3),
+        "binding_limit": binding.limit if binding else None,
+        "key": binding.key if binding else None,
+        "available": binding.available if binding else one.room.calls,
+        "capacity": binding.capacity if binding else None,
+        "lane_rate_per_second": one.rate_per_second,
+    }
+
+
+@transaction.atomic
+def _adopt(service: str, most: int) -> int:
+    rows = run_sql("jobs", "choose_laneless", {"service": service, "most": most})
+    principals = find_principals({credential for *_, credential in rows if credential})
+    names = []
+    for _, call_type, model, project, user_id, credential in rows:
+        user = str(user_id or "")
+        subject = subject_of(
+            service=service,
+            call_type=call_type,
+            model=model,
+            project=project,
+            user=user,
+            principals=principals.get(credential or "", ("", "")),
+        )
+        names.append(lane_name(subject, project=project, user=user))
+    if rows:
+        run_sql("jobs", "set_lanes", {"ids": [row[0] for row in rows], "lanes": names})
+    return len(rows)

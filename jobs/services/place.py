@@ -1,0 +1,73 @@
+"""Where a new job waits: its lane, whom it leaves with, and what it is taken to cost."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jobs.lanes import lane_name, subject_of
+from queueops.tenancy.credentials import find_principals
+from ratelimits.services.catalogue import limited_services
+from ratelimits.services.estimates import learned_unknown
+
+from .prepare import PreparedJob
+
+LONGEST_KEY = 400  # of the column's 500 characters: bisecting adds to it
+
+
+class Place(NamedTuple):
+    """
+    Attributes:
+        lane: None: nothing counts it and its users take no turns.
+        coalesce_key: None: it leaves alone.
+    """
+
+    lane: str | None
+    coalesce_key: str | None
+    cost: int
+
+
+def place_jobs(jobs: Sequence[PreparedJob], project_id: str) -> list[Place]:
+    """Return the place of each job; one query for the limits, one for the credentials named."""
+    limited = limited_services()
+    principals = find_principals({job.details.credential for job in jobs if job.details.credential})
+    lanes: dict[tuple[object, ...], str] = {}
+    places = []
+    for job in jobs:
+        handler, details = job.handler, job.details
+        lane = None
+        user = str(job.spec.user_id or "")
+        if job.service in limited or handler.coalesce or handler.user_turns:
+            made_of = (job.service, handler.call_type, details.model, user, details.credential)
+            lane = lanes.get(made_of)
+            if lane is None:
+                subject = subject_of(
+                    service=job.service,
+                    call_type=handler.call_type.value,
+                    model=details.model,
+                    project=project_id,
+                    user=user,
+                    principals=principals.get(details.credential or "", ("", "")),
+                )
+                lane = lanes[made_of] = lane_name(subject, project=project_id, user=user)
+        places.append(Place(lane, _coalesce_key(job, lane), _cost(job)))
+    return places
+
+
+def _coalesce_key(job: PreparedJob, lane: str | None) -> str | None:
+    if job.details.coalesce is None:
+        return None
+    key = f"{job.handler.kind}|{job.details.credential or ''}|{lane}|{job.details.coalesce}"
+    if len(key) <= LONGEST_KEY and "#" not in key:
+        return key
+    return f"{job.handler.kind}|{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def _cost(job: PreparedJob) -> int:
+    """The estimate, its unknown part as calls like it have lately cost, where that is less."""
+    known = job.details.known_cost
+    if known is None or job.cost <= known:
+        return job.cost
+    learned = learned_unknown(job.handler.kind, job.details.model)
+    return job.cost if learned is None else min(job.cost, known + round(learned))

@@ -1,0 +1,134 @@
+-- Choose and lock up to `wanted` jobs in the order of jobs.md: class, then turns between projects, then turns between
+-- the lanes of a project, then score, then age.
+--
+-- Inside a project and tier the ready index is first-come, and so is a lane, so heads suffice: some rows are read per
+-- project and tier and per open lane and tier, scored at this instant, merged, and locked in order. Reading more heads
+-- than wanted, without locks, lets several executors find work behind each other's claims; locking every head would
+-- starve them. A lane that is not among `lanes` is not looked at, however many jobs wait in it.
+--
+-- params  wanted: most jobs to choose; starved: how many of them go first to overdue jobs of lower classes;
+--         turn_classes, turn_projects, turn_passes: where projects stand in this executor's turns, class by class;
+--         turn_nows: where all others do, an entry a class;
+--         lanes, rooms (most jobs each may release), passes (where each stands in its project's turns): open lanes;
+--         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named
+-- locks   the chosen rows, SKIP LOCKED: never waits
+-- clock   now(): the transaction's start
+-- returns one row a chosen job: what its handler needs, its state and lane, and for the turns the project's weight and
+--         the class
+WITH RECURSIVE active AS (
+    (SELECT project_id FROM jobs_job
+      WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+      ORDER BY project_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT job.project_id FROM jobs_job AS job
+             WHERE job.project_id > active.project_id
+               AND job.status = 'queued' AND job.scheduled_at IS NULL AND NOT job.held AND job.crash_count < 2
+               AND job.lane IS NULL
+             ORDER BY job.project_id LIMIT 1)
+      FROM active
+     WHERE active.project_id IS NOT NULL
+), pause AS MATERIALIZED (
+    SELECT scope, key FROM jobs_pauseswitch
+), competing AS MATERIALIZED (
+    SELECT project.id, project.weight,
+           greatest(4, ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER ()))::int AS heads
+      FROM active
+      JOIN tenancy_project AS project ON project.id = active.project_id
+     WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = project.id))
+), rule AS MATERIALIZED (
+    SELECT own.*, next.base AS next_base, next.cap AS next_cap, next.first_after_seconds AS next_first_after_seconds,
+           next.first_score AS next_first_score, next.step_seconds AS next_step_seconds
+      FROM jobs_agingrule AS own LEFT JOIN jobs_agingrule AS next ON next.tier = own.promote_to
+), open AS MATERIALIZED (
+    SELECT * FROM unnest(%(lanes)s::text[], %(rooms)s::int[], %(passes)s::float8[]) AS lane (name, room, pass)
+     WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global')
+), foremost AS (
+    SELECT job.id, job.eligible_since, competing.id AS project_id, competing.weight, rule.tier,
+           NULL::text AS lane, coalesce(flow.pass, 0) AS pass
+      FROM competing
+     CROSS JOIN rule
+     CROSS JOIN LATERAL (
+           SELECT id, eligible_since FROM jobs_job
+            WHERE project_id = competing.id AND priority = rule.tier
+              AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+            ORDER BY eligible_since, id
+            LIMIT competing.heads) AS job
+      LEFT JOIN unnest(%(flow_projects)s::text[], %(flow_passes)s::float8[]) AS flow (project, pass)
+             ON flow.project = competing.id
+    UNION ALL
+    SELECT job.id, job.eligible_since, job.project_id, project.weight, rule.tier, open.name, open.pass
+      FROM open
+     CROSS JOIN rule
+     CROSS JOIN LATERAL (
+           SELECT id, eligible_since, project_id FROM jobs_job
+            WHERE lane = open.name AND priority = rule.tier
+              AND (status = 'rate_limited' OR (scheduled_at IS NULL AND status = 'queued'))
+              AND crash_count < 2 AND NOT held AND lane IS NOT NULL
+            ORDER BY eligible_since, id
+            LIMIT open.room) AS job
+      JOIN tenancy_project AS project ON project.id = job.project_id
+     WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'project' AND key = job.project_id)
+), head AS MATERIALIZED (
+    SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass,
+           job.age >= rule.first_after_seconds AS waited_long,
+           CASE WHEN job.age >= rule.promote_after_seconds + rule.next_first_after_seconds
+                THEN least(rule.next_cap, rule.next_first_score + coalesce(floor(
+                         (job.age - rule.promote_after_seconds - rule.next_first_after_seconds)
+                         / rule.next_step_seconds), 0))
+                WHEN job.age >= rule.promote_after_seconds THEN rule.next_base
+                WHEN job.age >= rule.first_after_seconds
+                THEN least(rule.cap, rule.first_score + coalesce(floor(
+                         (job.age - rule.first_after_seconds) / rule.step_seconds), 0))
+                ELSE rule.base END::float8 AS score
+      FROM (SELECT *, extract(epoch FROM now() - eligible_since)::float8 AS age FROM foremost) AS job
+      JOIN rule ON rule.tier = job.tier
+), classed AS (
+    SELECT head.*,
+           width_bucket(score, (SELECT array_agg(base::float8 ORDER BY base) FROM jobs_agingrule)) AS class
+      FROM head
+), flowing AS (
+    SELECT classed.*,
+           classed.pass + row_number() OVER (PARTITION BY class, project_id, lane
+                                                 ORDER BY score DESC, eligible_since, id) AS flow_turn
+      FROM classed
+), turned AS (
+    SELECT flowing.*,
+           waited_long AND flowing.class < max(flowing.class) OVER () AS overdue,
+           -- Where the turn starts, not where it ends: see jobs/turns.py.
+           greatest(coalesce(pass.at, 0), coalesce((%(turn_nows)s::float8[])[flowing.class], 0))
+           + (row_number() OVER (PARTITION BY flowing.class, project_id
+                                     ORDER BY flow_turn, score DESC, eligible_since, id) - 1)
+              / weight AS turn
+      FROM flowing
+      LEFT JOIN unnest(%(turn_classes)s::int[], %(turn_projects)s::text[], %(turn_passes)s::float8[])
+                AS pass (class, project, at) ON pass.class = flowing.class AND pass.project = flowing.project_id
+), placed AS (
+    SELECT turned.*,
+           overdue AND row_number() OVER (PARTITION BY overdue
+                                              ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id)
+                       <= %(starved)s::int AS first
+      FROM turned
+)
+SELECT job.id, claim.token, job.project_id, job.user_id, job.batch_id, job.kind, job.payload::text AS payload,
+       job.effect_key, job.retry_policy_id, job.retry_count, job.crash_count,
+       coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float8 - job.deferred_seconds AS window_used,
+       placed.weight, placed.class, job.service, job.call_type, job.model, job.credential, job.cost, job.known_cost,
+       job.lane, job.coalesce_key, job.result::text AS partial, job.status,
+       extract(epoch FROM now() - job.eligible_since)::float8 AS waited,
+       extract(epoch FROM now())::float8 AS claimed_at
+  FROM (SELECT nextval('jobs_fencing_token') AS token) AS claim
+ CROSS JOIN (SELECT id, class, weight FROM placed
+              ORDER BY first DESC, class DESC, turn, flow_turn, score DESC, eligible_since, id) AS placed
+ CROSS JOIN LATERAL (
+       SELECT * FROM jobs_job
+        WHERE id = placed.id AND NOT held
+          AND (status = 'queued' AND scheduled_at IS NULL OR status = 'rate_limited' AND lane IS NOT NULL)
+          AND (expires_at IS NULL OR expires_at > now())
+          AND NOT EXISTS (SELECT FROM pause
+                           WHERE (scope = 'service' AND key = service) OR (scope = 'kind' AND key = kind)
+                              OR (scope = 'batch' AND key = batch_id::text))
+          AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker
+                           WHERE breaker.service = jobs_job.service AND breaker.opened_at IS NOT NULL
+                             AND breaker.probe_job_id IS DISTINCT FROM jobs_job.id)
+          FOR UPDATE SKIP LOCKED) AS job
+ LIMIT %(wanted)s::int

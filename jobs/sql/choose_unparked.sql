@@ -1,0 +1,38 @@
+-- Choose and lock queued jobs of lanes in which more wait than go soon, to park them.
+--
+-- params  lanes, services, call_types, projects, users (null: none): parallel arrays, what the lanes are made of (the
+--         index begins with it); soon: how many of a lane are expected to go soon; most: bound of the statement
+-- locks   the chosen rows, SKIP LOCKED
+-- clock   none
+-- returns id, lane, priority and since when it wants to run
+WITH crowded AS MATERIALIZED (
+    SELECT * FROM unnest(%(lanes)s::text[], %(services)s::text[], %(call_types)s::text[], %(projects)s::text[],
+                         %(users)s::uuid[], %(soon)s::int[]) AS given (lane, service, call_type, project, user_id, soon)
+     WHERE EXISTS (SELECT FROM jobs_job
+                    WHERE lane = given.lane
+                      AND (status = 'rate_limited' OR (scheduled_at IS NULL AND status = 'queued'))
+                      AND crash_count < 2 AND NOT held AND lane IS NOT NULL
+                   OFFSET given.soon LIMIT 1)
+)
+SELECT job.id, crowded.lane, job.priority, job.eligible_since
+  FROM crowded
+ CROSS JOIN LATERAL (
+       (SELECT id FROM jobs_job
+         WHERE service = crowded.service AND call_type = crowded.call_type AND project_id = crowded.project
+           AND user_id = crowded.user_id
+           AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND lane = crowded.lane
+         ORDER BY priority, eligible_since, id
+         LIMIT %(most)s::int)
+       UNION ALL
+       (SELECT id FROM jobs_job
+         WHERE crowded.user_id IS NULL
+           AND service = crowded.service AND call_type = crowded.call_type AND project_id = crowded.project
+           AND user_id IS NULL
+           AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND lane = crowded.lane
+         ORDER BY priority, eligible_since, id
+         LIMIT %(most)s::int)) AS found
+ CROSS JOIN LATERAL (
+       SELECT id, priority, eligible_since FROM jobs_job
+        WHERE id = found.id AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+          FOR UPDATE SKIP LOCKED) AS job
+ LIMIT %(most)s::int

@@ -1,0 +1,212 @@
+"""The limits as the limiter reads them: every enabled one with its overrides, kept for half a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from django.forms.models import model_to_dict
+
+from ratelimits.algorithms.admission import Algorithm
+from ratelimits.algorithms.concurrency import Concurrency
+from ratelimits.algorithms.fixed_window import FixedWindow
+from ratelimits.algorithms.leaky_bucket import LeakyBucket
+from ratelimits.algorithms.measures import with_headroom
+from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
+from ratelimits.algorithms.token_bucket import TokenBucket
+from ratelimits.models import CallType, Limit, LimitOverride, Unit
+from ratelimits.subjects import Subject, counter_id, counter_key
+
+KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
+WHOLE_DAY_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    capacity: float
+    refill_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One limit, ready to be applied. The figures are those of `Limit`."""
+
+    id: int
+    name: str
+    service: str
+    call_type: str
+    scope: str
+    model: str
+    per_model: bool
+    unit: str
+    algorithm_name: str
+    capacity: float
+    refill_per_second: float | None
+    window_seconds: float | None
+    slack_seconds: float | None
+    reset_zone: str
+    guard_seconds: float
+    lease_seconds: float
+    headroom_percent: float
+    notice_percent: int
+    warning_percent: int
+    saturated_percent: int
+    clears_late_seconds: int
+    fail_open: bool
+    shadow: bool
+    learns_caps: bool
+    provider_quota: float | None = None
+    overrides: Mapping[str, Override] = field(default_factory=dict)
+    # Algorithms made before, by the key of an override or "" for all others: making one checks its figures.
+    _made: dict[str, Algorithm] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def hard_reset(self) -> bool:
+        """Whether room comes back only at a daily reset."""
+        return self.algorithm_name == Limit.Algorithm.FIXED_WINDOW and (
+            bool(self.reset_zone) or (self.window_seconds or 0) >= WHOLE_DAY_SECONDS
+        )
+
+    def applies_to(self, subject: Subject) -> bool:
+        return (
+            self.service == subject.service
+            and self.call_type in (CallType.ANY, subject.call_type)
+            and self.model in ("", subject.model)
+        )
+
+    def key(self, subject: Subject) -> str:
+        return counter_key(self.scope, subject, per_model=self.per_model)
+
+    def counter_id(self, subject: Subject) -> str:
+        return counter_id(self.id, self.key(subject))
+
+    def algorithm(self, key: str, pressure: float = 1.0) -> Algorithm:
+        """
+        Return the figures that hold for one key.
+
+        Args:
+            pressure: The part of the cap in use since its provider pushed back, above 0 to 1.
+        """
+        if pressure != 1.0:
+            return self._algorithm(key, round(pressure, 3))
+        own = key if key in self.overrides else ""
+        if (made := self._made.get(own)) is None:
+            made = self._made[own] = self._algorithm(own, 1.0)
+        return made
+
+    def _algorithm(self, key: str, pressure: float) -> Algorithm:
+        own = self.overrides.get(key)
+        capacity = with_headroom(self.capacity if own is None else own.capacity, self.headroom_percent)
+        refill = self.refill_per_second if own is None else own.refill_per_second or self.refill_per_second
+        rate = None if refill is None else with_headroom(refill, self.headroom_percent)
+        return _algorithm(self, capacity, rate, pressure)
+
+    def rate_per_second(self, key: str, pressure: float = 1.0) -> float | None:
+        """Return the pace, in the limit's unit, at which a queue behind this limit drains; None: calls set it."""
+        algorithm = self.algorithm(key, pressure)
+        match algorithm:
+            case TokenBucket(rate=rate) | LeakyBucket(rate=rate):
+                return rate
+            case SlidingWindow(capacity=capacity, window_seconds=window):
+                return capacity / window * BUCKETS / (BUCKETS + 1)
+            case FixedWindow(capacity=capacity, window_seconds=window):
+                return capacity / (window or WHOLE_DAY_SECONDS)
+        return None
+
+
+def _algorithm(rule: Rule, capacity: float, rate: float | None, pressure: float) -> Algorithm:
+    # What is counted by the day recovers by the day: slowing it by a factor would take calls away, not pace.
+    factor = 1.0 if rule.hard_reset else pressure
+    slowed, pace = capacity * factor, (rate or 0.0) * factor
+    match rule.algorithm_name:
+        case Limit.Algorithm.SLIDING_WINDOW:
+            return SlidingWindow(slowed, rule.window_seconds or 60, rule.slack_seconds, ceiling=capacity)
+        case Limit.Algorithm.TOKEN_BUCKET:
+            return TokenBucket(slowed, pace, ceiling=capacity)
+        case Limit.Algorithm.LEAKY_BUCKET:
+            # No queue of its own: what cannot leave now waits in its lane, where its turn is kept.
+            return LeakyBucket(min(slowed, 1.0), pace, ceiling=min(capacity, 1.0))
+        case Limit.Algorithm.FIXED_WINDOW:
+            window, zone = (None, rule.reset_zone) if rule.reset_zone else (rule.window_seconds, None)
+            return FixedWindow(slowed, window, zone, guard_seconds=rule.guard_seconds, ceiling=capacity)
+        case _:
+            return Concurrency(max(slowed, min(1.0, capacity)), rule.lease_seconds, ceiling=capacity)
+
+
+def rule_of(limit: Limit, overrides: Mapping[str, Override] | None = None) -> Rule:
+    """Return the rule of a limit, stored or hypothetical."""
+    figures = model_to_dict(limit)
+    names = Rule.__dataclass_fields__.keys() - {"id", "algorithm_name", "overrides", "name", "_made"}
+    return Rule(
+        id=limit.pk or 0,
+        name=limit.name,
+        algorithm_name=limit.algorithm,
+        overrides=dict(overrides or {}),
+        **{name: figures[name] for name in names},
+    )
+
+
+class _Kept:
+    """What this process last read."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.read_at = float("-inf")
+        self.rules: tuple[Rule, ...] = ()
+        self.by_subject: dict[Subject, tuple[Rule, ...]] = {}
+
+
+_kept = _Kept()
+MOST_SUBJECTS = 50_000  # remembered between two reads; users may be many
+
+
+def rules() -> tuple[Rule, ...]:
+    """Return every enabled limit, by id, as read at most KEPT_SECONDS ago."""
+    if time.monotonic() - _kept.read_at < KEPT_SECONDS:
+        return _kept.rules
+    read_at = time.monotonic()
+    found = _read()
+    with _kept.lock:
+        if found != _kept.rules or len(_kept.by_subject) > MOST_SUBJECTS:
+            _kept.rules, _kept.by_subject = found, {}
+        _kept.read_at = read_at
+    return found
+
+
+def rules_for(subject: Subject) -> tuple[Rule, ...]:
+    """Return the limits that count a call, by id."""
+    known = rules()
+    if (applied := _kept.by_subject.get(subject)) is None:
+        applied = tuple(rule for rule in known if rule.applies_to(subject))
+        with _kept.lock:
+            if _kept.rules is known:
+                _kept.by_subject[subject] = applied
+    return applied
+
+
+def limited_services() -> frozenset[str]:
+    """Return the services that have an enabled limit."""
+    return frozenset(rule.service for rule in rules())
+
+
+def last_known_rules() -> tuple[Rule, ...]:
+    """Return what was read last, however long ago, without asking the database."""
+    return _kept.rules
+
+
+def forget() -> None:
+    """Read again at the next call; call it after changing a limit."""
+    _kept.read_at = float("-inf")
+
+
+def _read() -> tuple[Rule, ...]:
+    overrides: dict[int, dict[str, Override]] = {}
+    for row in LimitOverride.objects.filter(limit__enabled=True):
+        overrides.setdefault(row.limit_id, {})[row.key] = Override(row.capacity, row.refill_per_second)
+    return tuple(rule_of(limit, overrides.get(limit.pk)) for limit in Limit.objects.filter(enabled=True).order_by("pk"))
+
+
+UNITS_OF_A_CALL = frozenset({Unit.REQUESTS.value, Unit.IN_FLIGHT.value})
+"""Units of which every call takes exactly one."""

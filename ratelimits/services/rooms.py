@@ -1,0 +1,137 @@
+"""How much room limits have right now, read without locks: for choosing lanes and for telling people why work waits."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from queueops.core.sql import run_sql
+from ratelimits.algorithms.admission import Meter
+from ratelimits.algorithms.measures import MICRO, cost_units, seconds
+from ratelimits.algorithms.pressure import Pressure, pressure_at
+from ratelimits.models import Unit
+from ratelimits.subjects import Subject
+
+from .catalogue import Rule, rules_for
+from .counters import Place
+from .decide import Binding
+
+WITHOUT_END = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """
+    What one subject's limits admit at an instant, if nobody else comes.
+
+    Attributes:
+        calls: How many may go now. Where only tokens are counted and there are some, without end.
+        opens_at: When the next may go, seconds since 1970; not after `now` where some may go already.
+        rate_per_second: The slowest pace at which these limits let calls through; None: none has a pace.
+        blocking: The limits without room, the one that takes longest first.
+        counters: The ids of all counters that apply.
+        paces: The calls a second that each of them lets through; None: it has no pace.
+    """
+
+    calls: int
+    opens_at: float
+    now: float
+    rate_per_second: float | None = None
+    blocking: tuple[Binding, ...] = ()
+    counters: tuple[str, ...] = ()
+    paces: tuple[float | None, ...] = ()
+
+
+@dataclass(slots=True)
+class _Seen:
+    rule: Rule
+    key: str
+    meter: Meter
+    capacity: float
+    blocked_until: float | None
+    reason: str
+    rate: float | None
+    calls: int
+    opens_at: float
+
+
+def rooms(subjects: Iterable[Subject], *, tokens: float = 1) -> dict[Subject, Room]:
+    """
+    Read the room of each subject's calls.
+
+    Args:
+        tokens: What a call needs of token limits.
+    """
+    wanted = list(dict.fromkeys(subjects))
+    places = {rule.counter_id(subject): (rule, rule.key(subject)) for subject in wanted for rule in rules_for(subject)}
+    rows = run_sql("ratelimits", "read_counters", {"ids": list(places)})
+    now = float(rows[0][0])
+    stored = {row[1]: row for row in rows if row[1] is not None}
+    seen = {name: _look(place, stored.get(name), now, tokens) for name, place in places.items()}
+    return {subject: _room(subject, seen, now, tokens) for subject in wanted}
+
+
+def _look(place: Place, row: tuple[object, ...] | None, now: float, tokens: float) -> _Seen:
+    rule, key = place
+    _, _, text, blocked_until, reason, factor, changed_at = row or (now, key, "{}", None, "", 1.0, None)
+    pressure = pressure_at(Pressure(float(str(factor)), None if changed_at is None else float(str(changed_at))), now)
+    algorithm = rule.algorithm(key, pressure)
+    meter = algorithm.open(json.loads(str(text)), now)
+    units = _units(rule, tokens)
+    calls = WITHOUT_END
+    if rule.unit != Unit.TOKENS:
+        calls = max(0, meter.available() // units)
+    opens_at = now
+    until = None if blocked_until is None else float(str(blocked_until))
+    if rule.shadow:
+        calls = WITHOUT_END
+    elif not meter.room_for(units) or algorithm.capacity <= 0:
+        calls = 0
+        opens_at = seconds(meter.line_up(units)) if algorithm.capacity > 0 else float("inf")
+    elif calls == 0:
+        calls = 1  # an empty counter admits one call that is larger than its slowed capacity
+    if until is not None and until > now and not rule.shadow:
+        calls, opens_at = 0, max(opens_at, until)
+    else:
+        until = None
+    rate = rule.rate_per_second(key, pressure)
+    if rate is not None and rule.unit == Unit.TOKENS:
+        rate = rate / max(tokens, 1)
+    return _Seen(rule, key, meter, algorithm.capacity, until, str(reason), rate, calls, opens_at)
+
+
+def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -> Room:
+    names = tuple(rule.counter_id(subject) for rule in rules_for(subject))
+    applied = [seen[name] for name in names]
+    blocking = sorted((one for one in applied if not one.calls), key=lambda one: -one.opens_at)
+    return Room(
+        calls=min((one.calls for one in applied), default=WITHOUT_END),
+        opens_at=max((one.opens_at for one in applied), default=now),
+        now=now,
+        rate_per_second=min((one.rate for one in applied if one.rate is not None), default=None),
+        blocking=tuple(_binding(one, tokens) for one in blocking),
+        counters=names,
+        paces=tuple(one.rate for one in applied),
+    )
+
+
+def _units(rule: Rule, tokens: float) -> int:
+    return cost_units(float(tokens)) if rule.unit == Unit.TOKENS else MICRO
+
+
+def _binding(one: _Seen, tokens: float) -> Binding:
+    return Binding(
+        limit=one.rule.name,
+        limit_id=one.rule.id,
+        key=one.key,
+        unit=one.rule.unit,
+        needed=_units(one.rule, tokens) / MICRO,
+        available=max(0.0, one.meter.available() / MICRO),
+        capacity=one.capacity,
+        retry_at=None if one.opens_at == float("inf") else one.opens_at,
+        hard_reset=one.rule.hard_reset,
+        cooling=one.blocked_until is not None,
+        reason=one.reason if one.blocked_until is not None else f"{one.rule.name} has no room",
+    )

@@ -1,0 +1,11 @@
+-- Read counters and the time, without locks.
+--
+-- params  ids: of counters that may or may not exist
+-- locks   none
+-- clock   clock_timestamp()
+-- returns one row a counter that exists, or a single one with the time alone
+SELECT extract(epoch FROM clock_timestamp())::float8 AS now, counter.id, counter.state::text,
+       extract(epoch FROM counter.blocked_until)::float8, counter.blocked_reason, counter.pressure,
+       extract(epoch FROM counter.pressure_changed_at)::float8
+  FROM (SELECT) AS once
+  LEFT JOIN ratelimits_counter AS counter ON counter.id = ANY(%(ids)s::text[])

@@ -1,0 +1,16 @@
+-- Take charges out of the book: what is returned was there, and nobody else can settle it.
+--
+-- params  holders: whose calls have ended; null: none; expired: most of those to take that nobody settled in time
+-- locks   the taken rows; those of expired ones SKIP LOCKED
+-- clock   now(): the transaction's start
+-- returns holder, entries (JSON text), and whether it had expired
+WITH expired AS MATERIALIZED (
+    SELECT holder FROM ratelimits_charge
+     WHERE expires_at < now() AND %(expired)s::int > 0
+     ORDER BY expires_at
+     LIMIT %(expired)s::int
+       FOR UPDATE SKIP LOCKED
+)
+DELETE FROM ratelimits_charge
+ WHERE holder = ANY(%(holders)s::text[]) OR holder = ANY(ARRAY(SELECT holder FROM expired))
+RETURNING holder, entries::text, holder = ANY(ARRAY(SELECT holder FROM expired))

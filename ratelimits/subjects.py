@@ -1,0 +1,38 @@
+"""Whom a provider counts a call against, and the keys under which limits count it. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NOBODY = "-"  # the user of calls made for no user: a provider counts them as one
+
+
+class Subject(NamedTuple):
+    """
+    One call as its provider sees it.
+
+    Attributes:
+        call_type: `read` or `write`.
+        project: The provider's project; by default the job's own.
+        user: The provider's user, such as a service account; by default the job's own; empty: none.
+        model: Empty where the service has none.
+    """
+
+    service: str
+    call_type: str
+    project: str = ""
+    user: str = ""
+    model: str = ""
+
+
+def counter_key(scope: str, subject: Subject, *, per_model: bool) -> str:
+    """Return the key of one of `Limit.Scope` for a call: `*`, `project:acme`, `user:u`, `project:acme/user:u`."""
+    user = f"user:{subject.user or NOBODY}"
+    project = f"project:{subject.project}"
+    key = {"global": "*", "project": project, "user": user, "project_user": f"{project}/{user}"}[scope]
+    return f"{key}/model:{subject.model}" if per_model else key
+
+
+def counter_id(limit_id: int, key: str) -> str:
+    """Return the counter's primary key. Sorted as text, it is the order in which every transaction locks."""
+    return f"{limit_id:08d}:{key}"
