@@ -16,6 +16,8 @@ _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which n
 
 
 class Section(NamedTuple):
+    """The first has no heading: it says what the alert means."""
+
     heading: str
     body: SafeString
 
@@ -32,11 +34,12 @@ def read_runbook(kind: str) -> tuple[str, tuple[Section, ...]]:
     """
     text = (settings.BASE_DIR / "docs" / "runbooks" / f"{kind}.md").read_text(encoding="utf-8")
     title, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
-    sections = []
+    first, _, meaning = title.partition("\n")
+    sections = [Section("", _blocks(meaning))]
     for part in parts:
         heading, _, body = part.partition("\n")
         sections.append(Section(heading.strip(), _blocks(body)))
-    return title.splitlines()[0].removeprefix("# ").strip(), tuple(sections)
+    return first.removeprefix("# ").strip(), tuple(sections)
 
 
 def _blocks(body: str) -> SafeString:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import CharField, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Cast, Concat
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -157,6 +159,11 @@ class QuotaAlertAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[mi
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestFirst]:
         return NewestFirst
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[QuotaAlert]:
+        person = User.objects.annotate(actor=Concat(Value("user:"), Cast("pk", CharField())))
+        username = person.filter(actor=OuterRef("acknowledged_by")).values("username")[:1]
+        return QuotaAlert.objects.annotate(username=Subquery(username)).order_by("-pk")
+
     def get_urls(self) -> list[Any]:
         runbook = path(
             "runbook/<slug:kind>/", self.admin_site.admin_view(self.runbook), name="ratelimits_quotaalert_runbook"
@@ -219,13 +226,17 @@ class QuotaAlertAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[mi
 
     @admin.display(description="acknowledged by")
     def acknowledged(self, alert: QuotaAlert) -> str:
-        return alert.acknowledged_by if alert.acknowledged_at else showing.NOTHING
+        return _who(alert) if alert.acknowledged_at else showing.NOTHING
 
 
 def state_of(alert: QuotaAlert) -> str:
     if alert.resolved_at:
         return "resolved"
     return "acknowledged" if alert.acknowledged_at else "open"
+
+
+def _who(alert: QuotaAlert) -> str:
+    return getattr(alert, "username", None) or alert.acknowledged_by
 
 
 def _state_badge(state: str) -> SafeString:
@@ -247,9 +258,7 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
         words = "Clears" if alert.kind == QuotaAlert.Kind.SATURATED else "Reaches the cap"
         facts.append((f"{words} (forecast)", showing.ago(alert.forecast_at)))
     if alert.acknowledged_at:
-        facts.append(
-            ("Acknowledged", format_html("{} by {}", showing.ago(alert.acknowledged_at), alert.acknowledged_by))
-        )
+        facts.append(("Acknowledged", format_html("{} by {}", showing.ago(alert.acknowledged_at), _who(alert))))
     if alert.resolved_at:
         facts.append(("Resolved", showing.ago(alert.resolved_at)))
     facts.append(("Handed to its routes", showing.ago(alert.notified_at)))

@@ -16,6 +16,7 @@ from .catalogue import Rule
 
 SHARE_OF_WINDOW = 0.25  # of a window is looked at for the pace: 15 s of a minute
 SHORTEST_SPAN, LONGEST_SPAN = 5.0, 900.0
+SHORTEST_HISTORY = 1.0  # seconds of calls below which nobody can speak of a pace
 
 
 class Pace(NamedTuple):
@@ -59,13 +60,18 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
         resets_at = seconds(algorithm.reset_after(microseconds(now)))
     window = rule.window_seconds or 60.0
     pace = pace_of(rule, key, now=now, fresh=fresh, window_seconds=None if resets_at else window)
-    if resets_at is None and pace.arriving * window <= capacity:
+    if pace is None or (resets_at is None and pace.arriving * window <= capacity):
         return None
     return reaches_cap_at(pace, used=used, capacity=capacity, now=now, resets_at=resets_at)
 
 
-def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> Pace:
-    """Measure a counter's pace. `window_seconds` None: nothing leaves before the reset."""
+def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> Pace | None:
+    """
+    Measure a counter's pace from its calls of the last quarter of a window; None: they began a moment ago.
+
+    Args:
+        window_seconds: None: nothing leaves before the reset.
+    """
     span = min(LONGEST_SPAN, max(SHORTEST_SPAN, (window_seconds or LONGEST_SPAN / SHARE_OF_WINDOW) * SHARE_OF_WINDOW))
     recent = Q(at__gt=_moment(now - span))
     old = Q(at__lte=_moment(now - (window_seconds or 0.0) + span))
@@ -87,8 +93,9 @@ def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: f
             came += row["came"]
             leaves += row["leaves"] if window_seconds else 0.0
             first = min(first, row["first"].timestamp() if row["first"] else now)
-    # Calls that began a moment ago are no pace of the whole span; and one decision's are none of an instant.
-    return Pace(came / min(span, max(1.0, now - first)), leaves / span)
+    if now - first < SHORTEST_HISTORY:
+        return None
+    return Pace(came / min(span, now - first), leaves / span)
 
 
 def _moment(at: float) -> datetime:

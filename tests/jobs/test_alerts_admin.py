@@ -104,6 +104,13 @@ def test_every_kinds_runbook_is_a_page(kind):
     assert "`" not in text.split("qo-runbook")[-1].split("</section>")[0]
 
 
+def test_a_runbook_begins_with_what_the_alert_means_and_numbers_what_to_do():
+    text = page(signed_in("viewer"), reverse("admin:ratelimits_quotaalert_runbook", args=["exceeded"]))
+    assert "<p>The provider answered that its quota is used up although the limit had room" in text
+    assert "<ol><li>The provider stated another cap: accept the proposal on the limit&#x27;s page.</li>" in text
+    assert '<code class="qo-code">POST /api/v1/ratelimits/decide</code>' in text
+
+
 def test_a_runbook_is_closed_to_those_who_may_not_see_alerts_and_unknown_ones_are_not_found():
     address = f"{ALERTS}runbook/usage/"
     assert signed_in(None).get(address).status_code == 403

@@ -170,6 +170,28 @@ def test_a_pace_whose_whole_window_fits_reaches_the_cap_never():
 
 
 @pytest.mark.django_db
+def test_a_burst_of_one_moment_is_no_pace():
+    limit = make_limit()
+    at = datetime.fromtimestamp(NOW - 0.5, UTC)
+    CallTally.objects.create(at=at, service="google-sheets", call_type="write", project="acme", calls=30, tokens=30)
+    watch([usage(limit, 70, before=30)])
+    assert QuotaAlert.objects.get().forecast_at is None
+
+
+@pytest.mark.django_db
+def test_what_leaves_the_window_slows_the_forecast():
+    limit = make_limit()
+    for ago, calls in ((55, 20), (10, 30)):  # 2 and more a second came, and 20 of 15 s leave in the next 15 s
+        at = datetime.fromtimestamp(NOW - ago, UTC)
+        CallTally.objects.create(
+            at=at, service="google-sheets", call_type="write", project="acme", calls=calls, tokens=calls
+        )
+    watch([usage(limit, 60, before=60)])
+    expected = NOW + 40 / (30 / 10 - 20 / 15)
+    assert QuotaAlert.objects.get().forecast_at == datetime.fromtimestamp(0, UTC) + timedelta(seconds=expected)
+
+
+@pytest.mark.django_db
 def test_a_daily_cap_is_not_reached_after_its_reset():
     limit = make_limit(algorithm="fixed_window", window_seconds=None, reset_zone="UTC", capacity=1000)
     at = datetime.fromtimestamp(NOW - 450, UTC)
