@@ -20,7 +20,15 @@ SEEN = (
     "auditentry",
 )
 
-VIEWER = frozenset({*(f"jobs.view_{model}" for model in SEEN), "tenancy.view_project"})
+LIMITS_SEEN = ("limit", "limitoverride", "counter", "quotaalert")
+
+VIEWER = frozenset(
+    {
+        *(f"jobs.view_{model}" for model in SEEN),
+        *(f"ratelimits.view_{model}" for model in LIMITS_SEEN),
+        "tenancy.view_project",
+    }
+)
 OPERATOR = VIEWER | {
     "jobs.cancel_job",
     "jobs.reschedule_job",
@@ -29,24 +37,42 @@ OPERATOR = VIEWER | {
     "jobs.requeue_deadletter",
     "jobs.discard_deadletter",
     "jobs.change_bulkoperation",
+    "ratelimits.acknowledge_alert",
 }
-ADMINISTRATOR = OPERATOR | {
-    "jobs.add_retrypolicy",
-    "jobs.change_retrypolicy",
-    "jobs.change_agingrule",
-    "jobs.add_webhook",
-    "jobs.change_webhook",
-    "tenancy.add_project",
-    "tenancy.change_project",
-    "tenancy.view_producerkey",
-    "tenancy.add_producerkey",
-    "tenancy.change_producerkey",
-    "tenancy.view_credential",
-    "tenancy.add_credential",
-    "tenancy.change_credential",
-    "tenancy.delete_credential",
+LIMITS_MANAGER = VIEWER | {
+    "ratelimits.acknowledge_alert",
+    "ratelimits.steer_counter",
+    *(f"ratelimits.{verb}_{model}" for verb in ("add", "change", "delete") for model in ("limit", "limitoverride")),
 }
-ROLES = {"viewer": VIEWER, "operator": OPERATOR, "administrator": ADMINISTRATOR}
+ADMINISTRATOR = (
+    OPERATOR
+    | LIMITS_MANAGER
+    | {
+        "jobs.add_retrypolicy",
+        "jobs.change_retrypolicy",
+        "jobs.change_agingrule",
+        "jobs.add_webhook",
+        "jobs.change_webhook",
+        "ratelimits.view_alertroute",
+        "ratelimits.add_alertroute",
+        "ratelimits.change_alertroute",
+        "tenancy.add_project",
+        "tenancy.change_project",
+        "tenancy.view_producerkey",
+        "tenancy.add_producerkey",
+        "tenancy.change_producerkey",
+        "tenancy.view_credential",
+        "tenancy.add_credential",
+        "tenancy.change_credential",
+        "tenancy.delete_credential",
+    }
+)
+ROLES = {
+    "viewer": VIEWER,
+    "operator": OPERATOR,
+    "limits manager": LIMITS_MANAGER,
+    "administrator": ADMINISTRATOR,
+}
 
 
 @transaction.atomic

@@ -79,6 +79,13 @@ UNFOLD: dict[str, Any] = {
                 ],
             },
             {
+                "title": "Quotas",
+                "items": [
+                    _item("Limits", "speed", "ratelimits_limit", "ratelimits.view_limit"),
+                    _item("Counters", "timer", "ratelimits_counter", "ratelimits.view_counter"),
+                ],
+            },
+            {
                 "title": "Projects",
                 "items": [
                     _item("Projects", "apartment", "tenancy_project", "tenancy.view_project"),

@@ -279,8 +279,8 @@ def _safe_bucket(limit: Limit, quota: float) -> TokenBucket:
 
 def _floored(value: float) -> float:
     """Six digits, never more than the value: what is typed in from a message has to hold."""
-    places = 5 - math.floor(math.log10(value))
-    return math.floor(value * 10**places + 1e-6) / 10**places  # 4.85 times 100,000 is a little below 485,000
+    places = 10.0 ** (5 - math.floor(math.log10(value)))
+    return math.floor(value * places + 1e-6) / places  # 4.85 times 100,000 is a little below 485,000
 
 
 def _words(limit: Limit) -> str:

@@ -50,6 +50,8 @@ class CounterGauge:
     capacity: float
     percent: float
     level: int
+    notice_percent: int
+    warning_percent: int
     pressure: float
     blocked_until: datetime | None
     blocked_reason: str
@@ -146,6 +148,8 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
         capacity=cap,
         percent=max(0.0, percent),
         level=max((point for point in points if percent >= point), default=0),
+        notice_percent=rule.notice_percent,
+        warning_percent=rule.warning_percent,
         pressure=factor,
         blocked_until=blocked,
         blocked_reason=counter.blocked_reason if blocked else "",

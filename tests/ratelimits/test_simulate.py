@@ -127,7 +127,7 @@ class TestTheLastHour:
 
     def burst(self, calls: int, *, seconds_ago: float = 1800, **fields: Any) -> None:
         tally = _tally(calls=calls, tokens=calls, **fields)
-        tally.at = Now() - timedelta(seconds=seconds_ago)  # type: ignore[assignment]
+        tally.at = Now() - timedelta(seconds=seconds_ago)
         tally.save()
 
     def test_a_halved_cap_makes_a_burst_wait_and_a_doubled_one_does_not(self, limit):

@@ -1,0 +1,174 @@
+"""Counters: one key of a limit, how full it is, who used it, what waits behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.contrib.filters.admin import DropdownFilter
+from unfold.views import ChangeList
+
+from jobs.admin import showing
+from jobs.admin.paging import OlderPages
+from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+from jobs.services.queues import clears_at, queues_behind
+from ratelimits.models import Counter, Limit
+from ratelimits.services.catalogue import rule_of
+from ratelimits.services.gauges import CounterGauge, database_now, gauges, overrides_of
+from ratelimits.subjects import counter_id
+from ratelimits.validation import figure
+
+from .gauge_parts import NO_QUEUE, cap_in_words, gauge_bar, list_of, marks
+from .limit_page import users_of
+from .limit_verbs import CLEAR, COOL_DOWN
+
+AFTER = "after"
+
+
+class ByKey(ChangeList):  # type: ignore[misc]  # unfold has no types
+    """One page in the order of the keys, without counting the others."""
+
+    searched_back_to = None
+    about = None
+
+    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
+        wanted: dict[str, Any] = super().get_filters_params(params)
+        wanted.pop(AFTER, None)
+        return wanted
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str]:
+        return ["pk"]
+
+    def get_results(self, request: HttpRequest) -> None:
+        after = str(self.params.get(AFTER, "")).replace("\0", "")
+        rows = self.queryset.filter(pk__gt=after) if after else self.queryset
+        found = list(rows[: self.list_per_page + 1])
+        self.result_list = found[: self.list_per_page]
+        read = {gauge.counter_id: gauge for gauge in gauges(counter_ids=[one.pk for one in self.result_list])}
+        for counter in self.result_list:
+            counter.gauge = read[counter.pk]
+        self.result_count = self.full_result_count = len(self.result_list)
+        self.show_all = self.can_show_all = self.multi_page = False
+        self.paginator = OlderPages(self.result_list, self.list_per_page)
+        self.is_first_page = not after
+        self.newest_link = self.get_query_string(remove=[AFTER])
+        more = len(found) > self.list_per_page
+        self.older_link = self.get_query_string({AFTER: self.result_list[-1].pk}) if more else None
+
+
+class LimitFilter(DropdownFilter):  # type: ignore[misc]
+    title = "limit"
+    parameter_name = "limit"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(pk), name) for pk, name in Limit.objects.values_list("pk", "name")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Counter]) -> QuerySet[Counter]:
+        chosen = self.value() or ""
+        return queryset.filter(limit_id=int(chosen)) if chosen.isdecimal() and len(chosen) < 10 else queryset  # noqa: PLR2004 - an integer's digits
+
+
+@admin.register(Counter)
+class CounterAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+    list_display = ("named", "of_limit", "gauge", "unusual", "changed")
+    list_display_links = ("named",)
+    list_filter = (LimitFilter,)
+    list_filter_submit = True
+    list_fullwidth = True
+    list_per_page = 50
+    sortable_by = ()
+    show_full_result_count = False
+    search_fields = ("key",)
+    search_help_text = "A key or a part of one, such as project:acme"
+    change_list_template = "admin/jobs/change_list.html"
+    empty_title = "Nothing is counted yet."
+    empty_hint = "A counter appears with the first call that a limit counts, and goes when it has been idle for long."
+    actions = ("clear_selected", "cool_down_selected")
+    actions_detail = ("clear", "cool_down")
+
+    class Media:
+        css = {"all": ("dashboards/limits.css",)}
+
+    clear_selected, clear = on_selected(CLEAR), on_one(CLEAR)
+    cool_down_selected, cool_down = on_selected(COOL_DOWN), on_one(COOL_DOWN)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ByKey]:
+        return ByKey
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Counter]:
+        # The join leaves out what a deleted limit's last decisions have left behind.
+        return Counter.objects.select_related("limit").order_by("pk")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Counter], search_term: str
+    ) -> tuple[QuerySet[Counter], bool]:
+        term = search_term.strip().replace("\0", "")
+        if not term:
+            return queryset, False
+        exact = queryset.filter(
+            pk__in=[term, *(counter_id(pk, term) for pk in Limit.objects.values_list("pk", flat=True))]
+        )
+        return (exact if exact.exists() else queryset.filter(key__icontains=term)), False
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        counter = self.get_object(request, object_id)
+        shown = _page_of(counter) if counter is not None and self.has_view_permission(request, counter) else {}
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+    @admin.display(description="key")
+    def named(self, counter: Counter) -> str:
+        return counter.key
+
+    @admin.display(description="limit")
+    def of_limit(self, counter: Counter) -> SafeString:
+        return showing.link("ratelimits_limit", counter.limit_id, counter.limit.name)
+
+    @admin.display(description="used")
+    def gauge(self, counter: Counter) -> SafeString:
+        return gauge_bar(_gauge(counter))
+
+    @admin.display(description="")
+    def unusual(self, counter: Counter) -> SafeString:
+        return marks(_gauge(counter))
+
+    @admin.display(description="last call")
+    def changed(self, counter: Counter) -> SafeString | str:
+        return showing.ago(counter.updated_at)
+
+
+def _gauge(counter: Counter) -> CounterGauge:
+    return counter.gauge  # type: ignore[attr-defined, no-any-return]
+
+
+def _page_of(counter: Counter) -> dict[str, Any]:
+    limit = counter.limit
+    rule = rule_of(limit, overrides_of(limit))
+    [gauge] = gauges(counter_ids=[counter.pk])
+    queue = queues_behind([rule])[rule.id].get(counter.key, NO_QUEUE)
+    return {
+        "title": counter.key,
+        "subtitle": limit.name,
+        "gauge": gauge_bar(gauge),
+        "marks": marks(gauge),
+        "facts": list_of(
+            (
+                ("Limit", showing.link("ratelimits_limit", limit.pk, limit.name)),
+                ("Cap", cap_in_words(limit)),
+                ("May go now", figure(round(gauge.available, 3))),
+                ("Cooled down because", gauge.blocked_reason),
+                ("Slowed to", f"{gauge.pressure:.0%} of the cap" if gauge.pressure < 1 else None),
+                ("Would have waited, were it no shadow", f"{gauge.shadow_denials:,}" if gauge.shadow else None),
+                ("Last changed", showing.ago(gauge.updated_at)),
+            )
+        ),
+        "queue": queue,
+        "clears": showing.ago(clears_at(queue, gauge, database_now())),
+        **users_of(limit, counter.key),
+    }

@@ -1,0 +1,177 @@
+"""How limits, their gauges and the queues behind them look in every list and page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from jobs.admin import showing
+from jobs.services.queues import Queue, clears_at, queues_behind
+from ratelimits.models import Limit, Unit
+from ratelimits.services.catalogue import Rule, rule_of
+from ratelimits.services.gauges import CounterGauge, database_now, gauges, overrides_of
+from ratelimits.validation import NOUNS, Algorithm, figure
+
+NO_QUEUE = Queue()
+WHOLE = 100.0
+COUNTERS_OF_A_LIST = 50  # of each limit, those that changed last, of which the fullest is shown
+
+_PERIODS = {60.0: "a minute", 3600.0: "an hour", 86_400.0: "a day"}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One limit as it stands: the gauge of its fullest counter, and all that waits behind it."""
+
+    fullest: CounterGauge | None
+    waiting: int
+    more: bool
+    clears: SafeString | str
+    cooling: int
+
+
+def standings(limits: Sequence[Limit]) -> dict[int, Standing]:
+    """Read how each of these limits stands, with a bounded number of statements for all of them."""
+    if not limits:
+        return {}
+    rules = {limit.pk: rule_of(limit) for limit in limits}
+    behind = queues_behind(list(rules.values()))
+    read: dict[int, list[CounterGauge]] = {pk: [] for pk in rules}
+    for gauge in gauges(list(rules), most=COUNTERS_OF_A_LIST):
+        read[gauge.limit_id].append(gauge)
+    now = database_now()
+    return {pk: _standing(read[pk], behind[pk], now) for pk in rules}
+
+
+def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], now: float) -> Standing:
+    by_key = {gauge.key: gauge for gauge in found}
+    ends = [clears_at(queue, by_key[key], now) for key, queue in queues.items() if key in by_key]
+    known = [end for end in ends if end is not None]
+    return Standing(
+        fullest=found[0] if found else None,
+        waiting=sum(queue.waiting for queue in queues.values()),
+        more=any(queue.more for queue in queues.values()),
+        clears=showing.ago(max(known)) if known else showing.NOTHING,
+        cooling=sum(gauge.blocked_until is not None for gauge in found),
+    )
+
+
+def counter_rows(limit: Limit, *, most: int) -> list[dict[str, object]]:
+    """The counters of a limit as its page lists them, the fullest first."""
+    queues = queues_behind([_rule(limit)])[limit.pk]
+    now = database_now()
+    return [
+        {
+            "key": showing.link("ratelimits_counter", gauge.counter_id, gauge.key),
+            "gauge": gauge_bar(gauge),
+            "marks": marks(gauge),
+            "waiting": queues.get(gauge.key, NO_QUEUE).count,
+            "clears": showing.ago(clears_at(queues.get(gauge.key, NO_QUEUE), gauge, now)),
+            "updated": showing.ago(gauge.updated_at),
+        }
+        for gauge in gauges([limit.pk], most=most)[:most]
+    ]
+
+
+def _rule(limit: Limit) -> Rule:
+    return rule_of(limit, overrides_of(limit))
+
+
+def gauge_bar(gauge: CounterGauge) -> SafeString:
+    """The used part of a cap, with marks at the thresholds of notices and warnings."""
+    noun = NOUNS[gauge.unit]
+    used, cap = figure(round(gauge.used, 1)), figure(round(gauge.capacity, 3))
+    return format_html(
+        '<span class="qo-meter"><span class="qo-gauge qo-gauge-{}" role="meter" style="--qo-notice:{}%;--qo-warning:{}%"'
+        ' aria-label="{}" aria-valuemin="0"'
+        ' aria-valuemax="{}" aria-valuenow="{}"><span class="qo-bar-done" style="width:{}%"></span></span>'
+        '<span><span class="qo-number">{}</span> of {} {} <span class="qo-muted">{}</span></span></span>',
+        _tone(gauge),
+        gauge.notice_percent,
+        gauge.warning_percent,
+        f"{gauge.limit} {gauge.key}",
+        round(gauge.capacity, 3),
+        round(gauge.used, 3),
+        round(min(WHOLE, gauge.percent), 1),
+        used,
+        cap,
+        noun,
+        f"{gauge.percent:.0f} %",
+    )
+
+
+def marks(gauge: CounterGauge) -> SafeString:
+    """What is unusual about a counter: full, cooled down, slowed, only watching."""
+    found: list[SafeString] = []
+    if gauge.blocked_until is not None:
+        words = format_html("cooled down, ends {}", showing.ago(gauge.blocked_until))
+        found.append(_badge("qo-batch-paused", "ac_unit", words))
+    elif gauge.next_free_at is not None:
+        words = format_html("full, next {}", showing.ago(gauge.next_free_at))
+        found.append(_badge("qo-batch-paused", "hourglass_top", words))
+    if gauge.pressure < 1:
+        found.append(showing.badge("qo-batch-paused", "compress", f"slowed to {gauge.pressure:.0%}"))
+    if gauge.shadow:
+        found.append(showing.badge("", "visibility", f"shadow: {gauge.shadow_denials:,} would have waited"))
+    return format_html_join(" ", "{}", ((one,) for one in found))
+
+
+def state_badge(limit: Limit) -> SafeString:
+    if not limit.enabled:
+        return showing.badge("", "block", "off")
+    if limit.shadow:
+        return showing.badge("", "visibility", "shadow")
+    return showing.badge("qo-batch-ended", "check", "on")
+
+
+def cap_in_words(limit: Limit) -> str:
+    """`300 calls a minute`, `9 at once and 4.85 calls a second`, `50 calls in flight`."""
+    noun = NOUNS[limit.unit]
+    match limit.algorithm:
+        case Algorithm.TOKEN_BUCKET:
+            return f"{figure(limit.capacity)} at once and {figure(limit.refill_per_second or 0)} {noun} a second"
+        case Algorithm.LEAKY_BUCKET:
+            return f"{figure(limit.refill_per_second or 0)} {noun} a second, evenly"
+        case Algorithm.FIXED_WINDOW if limit.reset_zone:
+            return f"{figure(limit.capacity)} {noun} a day, reset at midnight in {limit.reset_zone}"
+        case Algorithm.CONCURRENCY:
+            return f"{figure(limit.capacity)} {noun}"
+        case _:
+            seconds = limit.window_seconds or 60.0
+            period = _PERIODS.get(seconds, f"in {figure(seconds)} s")
+            return f"{figure(limit.capacity)} {noun} {period}"
+
+
+def counted_in_words(limit: Limit) -> str:
+    """`write calls of a project`, `all tokens of a user, by model`."""
+    calls = "all" if limit.call_type == "any" else limit.call_type
+    noun = "tokens" if limit.unit == Unit.TOKENS else "calls"
+    who = {"global": "everyone together", "project": "a project", "user": "a user"}.get(
+        limit.scope, "a user of a project"
+    )
+    model = f" of {limit.model}" if limit.model else ", each model by itself" if limit.per_model else ""
+    return f"{calls} {noun} of {who}{model}"
+
+
+def _tone(gauge: CounterGauge) -> str:
+    if gauge.blocked_until is not None or gauge.percent >= WHOLE:
+        return "full"
+    return "high" if gauge.level else "low"
+
+
+def _badge(tone: str, sign: str, words: SafeString) -> SafeString:
+    return format_html(
+        '<span class="qo-state {}"><span class="material-symbols-outlined" aria-hidden="true">{}</span>'
+        "<span>{}</span></span>",
+        tone,
+        sign,
+        words,
+    )
+
+
+def list_of(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+    """Facts that are known, in order."""
+    return [(label, value) for label, value in pairs if value not in (None, "")]

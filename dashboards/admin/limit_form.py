@@ -1,0 +1,164 @@
+"""The form of a limit: checked as the service checks it, played again before it is saved, confirmed where it bites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
+
+from queueops.core.errors import QueueOpsError
+from ratelimits.models import Limit, LimitOverride
+from ratelimits.services.errors import InvalidLimit
+from ratelimits.services.look_over import propose_limit
+from ratelimits.services.saving import EDITABLE
+from ratelimits.services.simulate import Simulation, simulate
+from ratelimits.validation import Algorithm, check_override
+
+SIMULATE = "_simulate"
+SEEN_AT = "seen_at"
+DEFAULTED = ("guard_seconds", "lease_seconds", "headroom_percent")  # left empty, they are what a new limit has
+STRONG_FACTOR = 2.0  # a cap raised or lowered by more than this is confirmed
+
+
+class LimitForm(forms.ModelForm):  # type: ignore[type-arg]
+    """
+    Attributes:
+        warnings: What the figures mean, shown above the form.
+        asks_first: It is sound and is not to be saved yet.
+        simulation: What the last hour would have been.
+    """
+
+    reason = forms.CharField(
+        required=False,
+        max_length=2000,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        help_text="Optional; kept in the audit trail with the figures before and after.",
+    )
+    confirmed = forms.BooleanField(required=False, widget=UnfoldBooleanSwitchWidget, label="I have read what this does")
+    seen_at = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    class Meta:
+        model = Limit
+        fields = tuple(sorted(EDITABLE))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.warnings: list[str] = []
+        self.simulation: Simulation | None = None
+        self.asks_first = False
+        self.stored = Limit.objects.filter(pk=self.instance.pk).first() if self.instance.pk else None
+        for name in ("capacity", *DEFAULTED):
+            if name in self.fields:  # readonly for those who may only look
+                self.fields[name].required = False
+        if SEEN_AT in self.fields and self.stored:
+            self.fields[SEEN_AT].initial = self.stored.updated_at.isoformat()
+
+    @property
+    def wants_simulation(self) -> bool:
+        return SIMULATE in self.data and self.stored is not None
+
+    @property
+    def seen(self) -> str:
+        return str(self.data.get(SEEN_AT) or "")
+
+    def figures(self) -> dict[str, Any]:
+        """What the service is given."""
+        blank = Limit()
+        return {
+            name: getattr(blank, name) if value is None and name in DEFAULTED else value
+            for name, value in self.cleaned_data.items()
+            if name in EDITABLE
+        }
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if self.errors:
+            return given
+        if self.stored and self.seen and self.seen != self.stored.updated_at.isoformat():
+            self.add_error(
+                None, "Somebody else has changed this limit meanwhile. Reload the page to see their figures."
+            )
+            return given
+        figures = self.figures()
+        proposed, found = propose_limit(self.stored.pk if self.stored else None, figures)
+        for name, faults in found.faults.items():
+            for fault in faults:
+                self.add_error(name if name in self.fields else None, fault)
+        self.warnings = list(found.warnings)
+        if found.faults:
+            return given
+        self.warnings += _strong_changes(self.stored, proposed)
+        if self.wants_simulation:
+            self._simulate(figures)
+        self.asks_first = self.wants_simulation or bool(self._unread() and not given.get("confirmed"))
+        return given
+
+    def _simulate(self, figures: dict[str, Any]) -> None:
+        try:
+            self.simulation = simulate(self.instance.pk, figures)
+        except InvalidLimit as error:
+            self.add_error(None, error.message)
+        except QueueOpsError as error:
+            self.warnings.append(error.message)
+
+    def _unread(self) -> bool:
+        """Whether there is something that a person has to have read before it is saved."""
+        return bool(self.warnings) and self.has_changed()
+
+    @property
+    def needs_confirmation(self) -> bool:
+        return self.is_bound and self._unread() and not self.errors
+
+    def is_valid(self) -> bool:
+        return super().is_valid() and not self.asks_first
+
+    def _post_clean(self) -> None:
+        """The service has checked the figures; the model's own check would refuse what the service fills in."""
+        if self.errors:
+            return
+        for name, value in self.figures().items():
+            setattr(self.instance, name, value)
+
+
+def _strong_changes(before: Limit | None, after: Limit) -> list[str]:
+    if before is None:
+        return []
+    found = []
+    old, new = _pace(before), _pace(after)
+    if old and new and max(new / old, old / new) > STRONG_FACTOR:
+        times = f"{max(new / old, old / new):.3g}"
+        found.append(
+            f"It lets {times} times as much through: be sure that the provider allows it."
+            if new > old
+            else f"It holds back {times} times as strongly as before: work waits longer."
+        )
+    if before.enabled and after.enabled and after.shadow and not before.shadow:
+        found.append("From now on it holds nothing back.")
+    if (not before.enabled and after.enabled) or (before.shadow and not after.shadow and after.enabled):
+        found.append("From now on it holds work back.")
+    return found
+
+
+def _pace(limit: Limit) -> float | None:
+    if limit.algorithm in (Algorithm.TOKEN_BUCKET, Algorithm.LEAKY_BUCKET):
+        return limit.refill_per_second
+    if limit.algorithm == Algorithm.CONCURRENCY:
+        return limit.capacity
+    return limit.capacity / (86_400 if limit.reset_zone else limit.window_seconds or 60)
+
+
+class OverrideForm(forms.ModelForm):  # type: ignore[type-arg]
+    class Meta:
+        model = LimitOverride
+        fields = ("key", "capacity", "refill_per_second", "note")
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        limit = Limit.objects.filter(pk=self.instance.limit_id).first()
+        if not self.errors and limit is not None:
+            found = check_override(limit, given["key"], given["capacity"], given.get("refill_per_second"))
+            for name, faults in found.faults.items():
+                for fault in faults:
+                    self.add_error(name, fault)
+        return given

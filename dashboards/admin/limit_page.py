@@ -1,0 +1,71 @@
+"""What the pages of a limit and of a counter tell: who used it, and what other figures would have done."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from jobs.admin.showing import NOTHING, duration
+from ratelimits.models import Limit, Unit
+from ratelimits.services.gauges import Used, top_users
+from ratelimits.services.simulate import Outcome, Simulation
+
+
+class Compared(NamedTuple):
+    """One line of the comparison; `tone` is a class for a proposed figure that is better or worse."""
+
+    what: str
+    today: str
+    proposed: str
+    tone: str = ""
+
+
+def simulation_rows(simulation: Simulation) -> list[Compared]:
+    before, after = simulation.today, simulation.proposed
+    return [
+        Compared("Calls that would have waited", *_counts(before.delayed, after.delayed)),
+        Compared("Waited in all", *_times(before.total_wait_seconds, after.total_wait_seconds)),
+        Compared("95 of 100 calls waited at most", *_times(before.p95_wait_seconds, after.p95_wait_seconds)),
+        Compared("Longest wait of a call", *_times(before.longest_wait_seconds, after.longest_wait_seconds)),
+        Compared("Could never fit", *_counts(before.rejected, after.rejected)),
+        Compared("Would still wait now", *_counts(before.unfinished, after.unfinished)),
+        Compared("Used of the cap by the busiest key", _share(before), _share(after)),
+    ]
+
+
+def users_of(limit: Limit, key: str | None = None) -> dict[str, Any]:
+    """What the template of the lists of users and kinds needs."""
+    top = top_users(limit, key)
+    most = max((one.calls for one in (*top.users, *top.kinds)), default=0)
+    in_tokens = limit.unit == Unit.TOKENS
+    return {
+        "top_users": [_used(one, most, in_tokens=in_tokens) for one in top.users],
+        "top_kinds": [_used(one, most, in_tokens=in_tokens) for one in top.kinds],
+        "top_is_partial": top.partial,
+    }
+
+
+def _used(one: Used, most: int, *, in_tokens: bool) -> dict[str, Any]:
+    tokens = f", {one.tokens:,.0f} tokens" if in_tokens else ""
+    return {"name": one.name, "used": f"{one.calls:,} calls{tokens}", "percent": round(100 * one.calls / most, 1)}
+
+
+def _counts(before: int, after: int) -> tuple[str, str, str]:
+    return f"{before:,}", f"{after:,}", _tone(before, after)
+
+
+def _times(before: float, after: float) -> tuple[str, str, str]:
+    return _duration(before), _duration(after), _tone(before, after)
+
+
+def _duration(seconds: float) -> str:
+    return duration(seconds) if seconds else "no time"
+
+
+def _tone(before: float, after: float) -> str:
+    return "" if before == after else "qo-good" if after < before else "qo-bad"
+
+
+def _share(outcome: Outcome) -> str:
+    if outcome.utilisation_percent is None:
+        return NOTHING
+    return f"{outcome.utilisation_percent:.0f} % ({outcome.busiest_key})"

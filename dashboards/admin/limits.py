@@ -1,0 +1,296 @@
+"""Limits: how full each is, what waits behind it, and its figures to edit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.contrib.filters.admin import DropdownFilter
+from unfold.views import ChangeList
+
+from jobs.admin import showing
+from jobs.admin.verbs import VerbsMixin, actor_of, on_one
+from queueops.core.errors import QueueOpsError
+from ratelimits.models import Limit, LimitOverride
+from ratelimits.services import limits, overrides
+from ratelimits.validation import READS, figure, key_example
+
+from .gauge_parts import (
+    Standing,
+    cap_in_words,
+    counted_in_words,
+    counter_rows,
+    gauge_bar,
+    marks,
+    standings,
+    state_badge,
+)
+from .limit_form import LimitForm, OverrideForm
+from .limit_page import simulation_rows, users_of
+from .limit_verbs import ACCEPT, DECLINE, DELETE
+
+COUNTERS_SHOWN = 20
+MOST_OVERRIDES = 100
+
+
+class ServiceFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+    title = "service"
+    parameter_name = "service"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        services = Limit.objects.order_by("service").values_list("service", flat=True).distinct()
+        return [(service, service) for service in services]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Limit]) -> QuerySet[Limit]:
+        return queryset.filter(service=self.value()) if self.value() else queryset
+
+
+class WithStandings(ChangeList):  # type: ignore[misc]
+    """The page's limits with their gauges and queues, read together."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        limits: list[Any] = list(self.result_list)  # type: ignore[has-type]
+        stands = standings(limits)
+        for limit in limits:
+            limit.standing = stands[limit.pk]
+        self.result_list = limits
+
+
+class OverrideInline(TabularInline):  # type: ignore[misc]
+    model = LimitOverride
+    form = OverrideForm
+    fields = ("key", "capacity", "refill_per_second", "note")
+    extra = 0
+    max_num = MOST_OVERRIDES
+    verbose_name_plural = "Other caps for single keys"
+
+    def get_formset(self, request: HttpRequest, obj: Limit | None = None, **kwargs: Any) -> Any:
+        formset = super().get_formset(request, obj, **kwargs)
+        if obj is not None and "key" in formset.form.base_fields:
+            formset.form.base_fields["key"].help_text = f"As the counter shows it, such as {key_example(obj)}."
+        return formset
+
+
+def _read_by(name: str) -> str:
+    """The condition, in the browser, under which an algorithm reads a figure."""
+    return " || ".join(f"algorithm == '{algorithm}'" for algorithm, reads in READS.items() if name in reads)
+
+
+@admin.register(Limit)
+class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
+    form = LimitForm
+    inlines = (OverrideInline,)
+    list_display = ("called", "counts", "cap", "fullest", "waiting", "clears", "unusual")
+    list_display_links = ("called",)
+    list_filter = (ServiceFilter,)
+    list_filter_submit = True
+    list_fullwidth = True
+    list_per_page = 50
+    sortable_by = ()
+    show_full_result_count = False
+    search_fields = ("name", "service")
+    change_list_template = "admin/jobs/change_list.html"
+    change_form_before_template = "admin/ratelimits/limit/before_form.html"
+    change_form_outer_before_template = "admin/ratelimits/limit/standing.html"
+    warn_unsaved_form = True
+    empty_title = "No limits yet."
+    empty_hint = "Without one, calls go as fast as the workers can. Load the defaults of a service, or add your own."
+    actions_detail = ("accept", "decline", "remove")
+    fieldsets = (
+        (
+            "What it counts",
+            {
+                "fields": (
+                    ("name", "service"),
+                    ("call_type", "scope"),
+                    ("unit", "model"),
+                    "per_model",
+                    ("enabled", "shadow"),
+                )
+            },
+        ),
+        (
+            "How much",
+            {
+                "fields": (
+                    ("algorithm", "provider_quota"),
+                    ("capacity", "refill_per_second"),
+                    ("window_seconds", "slack_seconds"),
+                    ("reset_zone", "guard_seconds"),
+                    "lease_seconds",
+                    "headroom_percent",
+                ),
+                "description": "Only the figures that the algorithm reads are shown. Of a token bucket it is enough to"
+                " state the provider's quota: empty figures are filled in so that every window keeps it.",
+            },
+        ),
+        (
+            "When the provider refuses, or the database is out of reach",
+            {"fields": (("learns_caps", "fail_open"),), "classes": ("collapse",)},
+        ),
+        (
+            "Alerts",
+            {
+                "fields": (
+                    ("notice_percent", "warning_percent"),
+                    ("saturated_percent", "clears_late_seconds"),
+                ),
+                "classes": ("collapse",),
+            },
+        ),
+        ("Why", {"fields": ("note", "reason")}),
+    )
+    conditional_fields = {name: _read_by(name) for name in sorted(set().union(*READS.values()))}
+
+    class Media:
+        css = {"all": ("dashboards/limits.css",)}
+
+    accept, decline, remove = on_one(ACCEPT), on_one(DECLINE), on_one(DELETE)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithStandings]:
+        return WithStandings
+
+    def has_delete_permission(self, request: HttpRequest, obj: Limit | None = None) -> bool:
+        return False  # by its verb alone, which wants a reason and locks the counters in order
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        offered = super().get_actions_detail(request, object_id)
+        limit = self.get_object(request, str(object_id))
+        proposed = limit is not None and limit.proposed_capacity is not None
+        return [action for action in offered if proposed or action.path not in (ACCEPT.name, DECLINE.name)]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
+        if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):
+            return self.fieldsets
+        return [
+            (title, {**options, "fields": tuple(name for name in options["fields"] if name != "reason")})
+            for title, options in self.fieldsets
+        ]
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        limit = self.get_object(request, object_id) if object_id else None
+        shown = _page_of(limit) if limit is not None and self.has_view_permission(request, limit) else {}
+        try:
+            response: HttpResponse = super().changeform_view(
+                request, object_id, form_url, {**(extra_context or {}), **shown}
+            )
+        except QueueOpsError as error:
+            # What the form had found sound was changed by somebody else before it was saved.
+            messages.error(request, error.message)
+            return HttpResponseRedirect(request.get_full_path())
+        return response
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
+        form = context["adminform"].form
+        simulation = getattr(form, "simulation", None)
+        response: HttpResponse = super().render_change_form(
+            request,
+            {
+                **context,
+                "warnings": getattr(form, "warnings", []) if form.is_bound else [],
+                "simulation": simulation,
+                "simulation_rows": simulation_rows(simulation) if simulation else [],
+            },
+            **kwargs,
+        )
+        return response
+
+    def save_model(self, request: HttpRequest, obj: Limit, form: LimitForm, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        reason = form.cleaned_data.get("reason", "")
+        if change:
+            seen_at = form.stored.updated_at if form.stored and form.seen else None
+            limits.update_limit(obj.pk, form.figures(), actor=actor_of(request), reason=reason, seen_at=seen_at)
+        else:
+            obj.pk = limits.create_limit(form.figures(), actor=actor_of(request), reason=reason).limit_id
+
+    def save_formset(self, request: HttpRequest, form: LimitForm, formset: Any, change: bool) -> None:  # noqa: FBT001
+        changed = formset.save(commit=False)
+        actor, reason = actor_of(request), form.cleaned_data.get("reason", "")
+        renamed = {one.instance.pk: one.initial["key"] for one in formset.initial_forms if "key" in one.changed_data}
+        for gone in formset.deleted_objects:
+            overrides.delete_override(gone.limit_id, renamed.get(gone.pk, gone.key), actor=actor, reason=reason)
+        for one in changed:
+            if one.pk in renamed:
+                overrides.delete_override(form.instance.pk, renamed[one.pk], actor=actor, reason=reason)
+            overrides.set_override(
+                form.instance.pk,
+                one.key,
+                capacity=one.capacity,
+                refill_per_second=one.refill_per_second,
+                note=one.note,
+                actor=actor,
+                reason=reason,
+            )
+
+    @admin.display(description="limit")
+    def called(self, limit: Limit) -> SafeString:
+        state = "" if limit.enabled and not limit.shadow else state_badge(limit)
+        return format_html('{} {}<br><span class="qo-muted">{}</span>', limit.name, state, limit.service)
+
+    @admin.display(description="counts")
+    def counts(self, limit: Limit) -> str:
+        return counted_in_words(limit)
+
+    @admin.display(description="cap")
+    def cap(self, limit: Limit) -> str:
+        return cap_in_words(limit)
+
+    @admin.display(description="fullest counter")
+    def fullest(self, limit: Limit) -> SafeString | str:
+        gauge = _standing(limit).fullest
+        if gauge is None:
+            return format_html('<span class="qo-muted">{}</span>', "nothing counted yet")
+        key = "" if gauge.key == "*" else showing.link("ratelimits_counter", gauge.counter_id, gauge.key)
+        return format_html("{}<br>{}", gauge_bar(gauge), key)
+
+    @admin.display(description="waiting")
+    def waiting(self, limit: Limit) -> SafeString | str:
+        standing = _standing(limit)
+        if not standing.waiting:
+            return showing.NOTHING
+        words = f"more than {standing.waiting:,}" if standing.more else f"{standing.waiting:,}"
+        return format_html('<span class="qo-number">{}</span> jobs', words)
+
+    @admin.display(description="clears")
+    def clears(self, limit: Limit) -> SafeString | str:
+        return _standing(limit).clears
+
+    @admin.display(description="")
+    def unusual(self, limit: Limit) -> SafeString | str:
+        gauge = _standing(limit).fullest
+        found = marks(gauge) if gauge else SafeString("")
+        if limit.proposed_capacity is not None:
+            proposal = showing.badge("qo-batch-open", "lightbulb", f"provider says {figure(limit.proposed_capacity)}")
+            return format_html("{} {}", found, proposal)
+        return found
+
+
+def _standing(limit: Limit) -> Standing:
+    return limit.standing  # type: ignore[attr-defined, no-any-return]
+
+
+def _page_of(limit: Limit) -> dict[str, Any]:
+    counters = counter_rows(limit, most=COUNTERS_SHOWN)
+    return {
+        "subtitle": f"{cap_in_words(limit)}, {counted_in_words(limit)}",
+        "limit": limit,
+        "limit_badge": state_badge(limit),
+        "counters": counters,
+        "counters_are_many": len(counters) == COUNTERS_SHOWN,
+        "proposed": None if limit.proposed_capacity is None else figure(limit.proposed_capacity),
+        "proposed_at": showing.ago(limit.proposed_at),
+        **users_of(limit),
+    }

@@ -1,0 +1,91 @@
+"""What waits behind limits: for screens. Reads without locks, and a bounded part of each lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from jobs.lanes import read_lane
+from queueops.core.sql import run_sql
+from ratelimits.models import Unit
+from ratelimits.services.catalogue import Rule
+from ratelimits.services.gauges import CounterGauge
+
+MOST_LANES = 500
+MOST_COUNTED = 20_000  # jobs, shared out among the lanes
+MOST_SAMPLED = 2000  # of which costs are looked at
+FEWEST = 10  # of each lane
+MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLane:
+    """Jobs of one project and user that wait. `more`: there are more than were counted."""
+
+    project: str
+    user: str
+    waiting: int
+    more: bool
+
+
+@dataclass(slots=True)
+class Queue:
+    """
+    Jobs whose calls one counter counts, and that wait, be it for this limit or for another that counts them too.
+
+    Attributes:
+        units: What they need of the limit, about.
+        more: There are more jobs than were counted.
+        lanes: The longest first, at most MOST_NAMED.
+    """
+
+    waiting: int = 0
+    units: float = 0.0
+    more: bool = False
+    lanes: list[WaitingLane] = field(default_factory=list)
+
+    @property
+    def count(self) -> str:
+        return f"more than {self.waiting:,}" if self.more else f"{self.waiting:,}"
+
+
+def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
+    """
+    Return what waits behind each of these limits, by limit and by the key of its counter.
+
+    At most MOST_LANES lanes are looked at; where there are more, each queue says so.
+    """
+    if not rules:
+        return {}
+    rows = run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES})
+    lanes = [str(lane) for lane, _ in rows if any(rule.applies_to(read_lane(str(lane)).subject) for rule in rules)]
+    found: dict[int, dict[str, Queue]] = {rule.id: {} for rule in rules}
+    if not lanes:
+        return found
+    counted = max(FEWEST, MOST_COUNTED // len(lanes))
+    sampled = max(FEWEST, MOST_SAMPLED // len(lanes))
+    for name, waiting, cost, calls, _ in run_sql(
+        "jobs", "count_lanes", {"lanes": lanes, "most": counted, "sampled": sampled}
+    ):
+        lane = read_lane(str(name))
+        for rule in rules:
+            if waiting and rule.applies_to(lane.subject):
+                queue = found[rule.id].setdefault(rule.key(lane.subject), Queue())
+                queue.waiting += waiting
+                queue.units += waiting * (cost if rule.unit == Unit.TOKENS else calls)
+                queue.more |= waiting >= counted or len(rows) == MOST_LANES
+                queue.lanes.append(WaitingLane(lane.project, lane.user, waiting, more=waiting >= counted))
+    for by_key in found.values():
+        for queue in by_key.values():
+            queue.lanes = sorted(queue.lanes, key=lambda one: (-one.waiting, one.project, one.user))[:MOST_NAMED]
+    return found
+
+
+def clears_at(queue: Queue, gauge: CounterGauge, now: float) -> datetime | None:
+    """Return about when a queue has passed its limit at the limit's pace; None: no pace is known, or nothing waits."""
+    if not queue.waiting or not gauge.per_second:
+        return None
+    begins = max(now, gauge.blocked_until.timestamp() if gauge.blocked_until else now)
+    missing = max(0.0, queue.units - gauge.available)
+    return datetime.fromtimestamp(begins + missing / gauge.per_second, UTC)
