@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
+from time import monotonic
 from typing import Any
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -65,11 +66,11 @@ async def access_token(credential: OpenCredential, *, scope: str) -> str:
     tokens = _tokens.setdefault(asyncio.get_running_loop(), _Tokens())
     async with tokens.locks.setdefault(name, asyncio.Lock()):
         kept = tokens.kept.get(name)
-        if kept is not None and kept[1] > time.monotonic():
+        if kept is not None and kept[1] > monotonic():
             tokens.kept.move_to_end(name)
             return kept[0]
         token, seconds = await _exchange(credential, scope)
-        tokens.kept[name] = token, time.monotonic() + max(seconds - RENEW_SECONDS, seconds / 2)
+        tokens.kept[name] = token, monotonic() + max(seconds - RENEW_SECONDS, seconds / 2)
         while len(tokens.kept) > MAX_TOKENS:
             tokens.locks.pop(tokens.kept.popitem(last=False)[0], None)
         return token

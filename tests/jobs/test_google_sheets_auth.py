@@ -141,7 +141,7 @@ def test_a_token_is_kept_until_a_minute_before_its_end(monkeypatch, expires_in, 
     server = TokenServer()
     server.answer = {"expires_in": expires_in}
     clock = [1000.0]
-    monkeypatch.setattr("jobs.handlers.google_auth.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(google_auth, "monotonic", lambda: clock[0])
 
     async def scenario(url):
         credential = account(url)

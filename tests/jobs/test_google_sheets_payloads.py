@@ -115,9 +115,7 @@ def test_parts_are_of_rows():
     ],
 )
 def test_jobs_leave_together_only_if_one_call_can_carry_both(kind, one, other, together):
-    base = {"values_update": WRITE, "values_get": {"spreadsheet_id": "s", "range": "A1"}, "batch_update": REQUESTS}[
-        kind
-    ]
+    base: dict[str, Any] = {"values_update": WRITE, "values_get": READ, "batch_update": REQUESTS}[kind]
     handler = find_handler(f"google_sheets.{kind}")
     assert handler.coalesce is not None
     keys = [
