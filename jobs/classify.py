@@ -27,9 +27,10 @@ REMEDIES: dict[int, str] = {
     408: "The provider took too long. If it goes on, check its status page and lower concurrency.",
 }
 OUTAGE_REMEDY = "The provider failed. Check its status page; requeue once it works again."
+OUTCOME_UNKNOWN = "outcome_unknown"
 REMEDIES_BY_CODE: dict[str, str] = {
     "timeout": "The call passed its time limit. Make the request smaller or allow the handler more time.",
-    "outcome_unknown": (
+    OUTCOME_UNKNOWN: (
         "The call began and nobody saw its end, and repeating it may double its effect. Look at the provider whether "
         "it was carried out: discard if so, requeue if not."
     ),
@@ -71,6 +72,8 @@ class Failure:
 
     @property
     def remedy(self) -> str:
+        if self.code == OUTCOME_UNKNOWN:  # before its status: to requeue once the provider works again could double it
+            return REMEDIES_BY_CODE[OUTCOME_UNKNOWN]
         if self.status in REMEDIES:
             return REMEDIES[self.status]
         if _is_server_error(self.status):

@@ -115,7 +115,8 @@ def test_parts_are_of_rows():
     ],
 )
 def test_jobs_leave_together_only_if_one_call_can_carry_both(kind, one, other, together):
-    base: dict[str, Any] = {"values_update": WRITE, "values_get": READ, "batch_update": REQUESTS}[kind]
+    payloads: dict[str, dict[str, Any]] = {"values_update": WRITE, "values_get": READ, "batch_update": REQUESTS}
+    base = payloads[kind]
     handler = find_handler(f"google_sheets.{kind}")
     assert handler.coalesce is not None
     keys = [
