@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.handlers.errors import ProviderError
@@ -141,6 +141,13 @@ def test_a_refusal_whose_body_says_nothing_still_has_its_status(status, body):
     assert (error.push_back is not None) == (status == 429)
 
 
+def test_a_refused_stream_says_why_in_an_array():
+    body = [{"error": {"code": 403, "message": "not for you", "status": "PERMISSION_DENIED"}}]
+    error = failure_of(said(json.dumps(body), status=403), stream=True)
+    assert (error.status, error.code) == (403, "permission_denied")
+    assert error.message == "gemini answered 403: not for you"
+
+
 def test_a_code_that_is_no_name_is_not_taken_for_one():
     error = failure_of(said(json.dumps({"error": {"code": "no; drop", "type": "x" * 100}}), status=400))
     assert error.code == "http_400"
@@ -196,10 +203,11 @@ ENDINGS = st.sampled_from(["\n", "\r\n", "\r"])
     size=st.integers(1, 40),
     is_ended=st.booleans(),
 )
+@example(events=["two\nlines", "one"], ending="\r\n", size=1, is_ended=True)
 def test_events_are_read_whatever_the_line_ends_and_wherever_the_pieces_are_cut(events, ending, size, is_ended):
     blocks = []
     for event in events:
-        lines = [": a comment", "event: message", *(f"data: {line}" for line in event.split("\n")), "id: 1"]
+        lines = [*(f"data: {line}" for line in event.split("\n")), ": a comment", "event: message", "id: 1"]
         blocks.append(ending.join(lines) + ending)
     text = ending.join(blocks) + (ending if is_ended else "")
     content = "\ufeff".encode() + text.encode()
