@@ -1,0 +1,120 @@
+"""Jobs of `google_sheets.*` from submission to their end, with real executors and the sandbox as provider."""
+
+import pytest
+
+from jobs.models import AuditEntry, DeadLetter, Job
+from jobs.services.submit import submit_batch
+from jobs.states import JobState
+from jobs.testing import drain
+from ratelimits.models import Counter, Limit
+from tests.sandbox.providers import SheetsClient
+from tests.support.saturation import SUBMITTER, Account, cell_write, limits_changed, open_accounts
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ACCOUNT = Account("p1", "u1")
+
+
+@pytest.fixture
+def sheets(sandbox):
+    """A client of the spreadsheet `book`, without quotas; the project has a credential for it."""
+    unlimited = dict.fromkeys(("reads_per_project", "writes_per_project", "reads_per_user", "writes_per_user"))
+    sandbox.turn(google_sheets=unlimited)
+    open_accounts([ACCOUNT], url=sandbox.url)
+    limits_changed()
+    yield SheetsClient(sandbox.url, "book")
+    Limit.objects.all().delete()
+    limits_changed()
+
+
+def submit(*lines):
+    batch = submit_batch(lines, project_id=ACCOUNT.project, actor=SUBMITTER)
+    assert batch.error_count == 0, batch.errors
+
+
+def job(kind, **payload):
+    shared = {"credential": ACCOUNT.credential, "spreadsheet_id": "book"}
+    return {"kind": f"google_sheets.{kind}", "payload": {**shared, **payload}}
+
+
+def writes(*places):
+    return [cell_write(ACCOUNT, spreadsheet="book", cell=place, value=place) for place in places]
+
+
+def unsuccessful():
+    return Job.objects.exclude(status=JobState.COMPLETED)
+
+
+def test_poison_cells_fail_alone_and_nobody_pays_an_attempt_for_them(sandbox, sheets):
+    sandbox.turn(google_sheets={"protected_ranges": ["B7", "A30"]})
+    submit(*writes(*(f"{column}{row}" for column in "AB" for row in range(1, 41))))
+    drain()
+    assert sorted(unsuccessful().values_list("payload__range", flat=True)) == ["A30", "B7"]
+    letters = DeadLetter.objects.values_list("error_code", "http_status")
+    assert list(letters) == [("invalid_argument", 400)] * 2
+    assert not Job.objects.filter(retry_count__gt=0).exists()
+    assert len(sandbox.effects()) == 78
+    assert set(sandbox.effects().values()) == {1}
+    assert len(sandbox.calls(quota_kind="write")) < 20
+
+
+def test_what_is_refused_without_an_index_is_found_by_halving(sandbox, sheets):
+    submit(*(job("values_get", range=place) for place in ("A1", "A2", "AB1:AC2", "A3", "A4")))
+    drain()
+    [letter] = DeadLetter.objects.all()
+    assert letter.payload["range"] == "AB1:AC2"
+    assert unsuccessful().count() == 1
+    assert not Job.objects.filter(retry_count__gt=0).exists()
+
+
+def test_an_append_hidden_by_a_503_is_a_dead_letter_and_was_sent_once(sandbox, sheets):
+    sandbox.turn(apply_then_503_rate=1)
+    submit(job("values_append", range="A1", values=[["once"]]))
+    drain()
+    [letter] = DeadLetter.objects.all()
+    assert (letter.error_code, letter.http_status) == ("outcome_unknown", 503)
+    assert "whether it was carried out" in letter.remediation
+    assert len(sandbox.calls()) == 1
+    assert sheets.get("A1:A9").json()["values"] == [["once"]]
+
+
+def test_every_part_of_a_large_range_is_a_call_that_the_limit_counts(sandbox, sheets):
+    Limit.objects.create(name="reads", service="google-sheets", call_type="read", capacity=100, window_seconds=60)
+    limits_changed()
+    sheets.update("A1:A50", [[str(row)] for row in range(50)])
+    sandbox.clear_ledger()
+    submit(job("values_get", range="A:A", page_rows=400))
+    drain()
+    [done] = Job.objects.all()
+    assert done.status == JobState.COMPLETED
+    assert done.result["values"] == [[str(row)] for row in range(50)]
+    assert done.retry_count == 0
+    assert len(sandbox.calls(quota_kind="read")) == 4
+    state = Counter.objects.get(limit__name="reads").state
+    assert sum(state["costs"]) == 4_000_000
+
+
+def test_a_429_costs_no_attempt_and_slows_only_the_user_it_names(sandbox, sheets):
+    shared = {"service": "google-sheets", "call_type": "write", "window_seconds": 1}
+    Limit.objects.create(**shared, name="user", scope="project_user", capacity=60)
+    Limit.objects.create(**shared, name="project", scope="project", capacity=60)
+    limits_changed()
+    sandbox.turn(google_sheets={"writes_per_user": 1, "window_seconds": 1, "window_mode": "sliding"})
+    assert sheets.update("Z1", [["before"]]).status == 200
+    submit(*writes("A1", "A2", "A3"))
+    drain()
+    assert not unsuccessful().exists()
+    assert not Job.objects.filter(retry_count__gt=0).exists()
+    assert sandbox.calls(status=429)
+    pressures = dict(Counter.objects.values_list("limit__name", "pressure"))
+    assert pressures["user"] < 1
+    assert pressures["project"] == 1
+    assert AuditEntry.objects.filter(action="slow_counter", target__contains="user:u1").exists()
+
+
+def test_a_service_account_that_may_not_see_the_spreadsheet_is_told_so(sandbox, sheets):
+    sandbox.turn(google_sheets={"forbidden_spreadsheets": ["book"]})
+    submit(*writes("A1", "A2"))
+    drain()
+    letters = DeadLetter.objects.values_list("http_status", "error_message")
+    assert list(letters) == [(403, "Google Sheets answered 403: The caller does not have permission")] * 2
