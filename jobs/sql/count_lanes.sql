@@ -6,14 +6,15 @@
 -- returns lane, jobs waiting (`most` where there are more), the mean cost of a sampled job, calls a sampled job (below
 --         1 where jobs leave together), and since when the oldest job waits that no limit has put back, or null
 --
--- A lane's conditions are those of jobs_job_in_lane_idx, word by word.
+-- A lane's conditions are those of jobs_job_in_lane_idx, word by word, and so is the order: without it the planner
+-- reads the table from its start, where finished jobs are, until it has met enough of a long lane.
 SELECT given.lane,
        (SELECT count(*)
           FROM (SELECT 1 FROM jobs_job AS job
                  WHERE job.lane = given.lane
                    AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
                    AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL
-                 LIMIT %(most)s::int) AS counted) AS waiting,
+                 ORDER BY job.priority, job.eligible_since LIMIT %(most)s::int) AS counted) AS waiting,
        sample.cost, sample.calls, head.since
   FROM unnest(%(lanes)s::text[]) AS given (lane)
  CROSS JOIN LATERAL (
@@ -24,7 +25,7 @@ SELECT given.lane,
                 WHERE job.lane = given.lane
                   AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
                   AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL
-                LIMIT %(sampled)s::int) AS looked_at
+                ORDER BY job.priority, job.eligible_since LIMIT %(sampled)s::int) AS looked_at
  ) AS sample
  CROSS JOIN LATERAL (
        SELECT extract(epoch FROM min(first.eligible_since))::float8 AS since

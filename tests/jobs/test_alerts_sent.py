@@ -6,13 +6,14 @@ import base64
 import hashlib
 import hmac
 import json
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiohttp import web
 from django.conf import settings as django_settings
-from django.db import transaction
+from django.db import connections, transaction
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Job
@@ -140,6 +141,34 @@ def test_the_same_event_is_never_handed_over_twice(mail):
     QuotaAlert.objects.update(notified_at=None)
     assert send_unsent(10) == 0
     assert Job.objects.count() == 1
+
+
+@pytest.mark.concurrency
+def test_two_leaders_at_once_hand_over_each_alert_once(mail):
+    email_route()
+    for number in range(40):
+        open_alert(subject=f"s{number}")
+    start = threading.Barrier(4)
+    submitted: list[int] = []
+    errors: list[Exception] = []
+
+    def lead() -> None:
+        try:
+            start.wait(timeout=20)
+            while sent := send_unsent(3):
+                submitted.append(sent)
+        except Exception as error:  # noqa: BLE001 (judged below)
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=lead) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert errors == []
+    assert sum(submitted) == Job.objects.count() == 40
 
 
 def test_a_busy_mail_server_is_asked_again_and_a_final_refusal_is_a_dead_letter(mail, settings):
