@@ -70,7 +70,14 @@ answers about jobs, batches and operations that have not ended.
 """
 
 
-OURS = ("jobs.", "ratelimits.", "queueops.rest.", "queueops.tenancy.", "queueops.core.body_cap")
+OURS = (
+    "jobs.",
+    "ratelimits.",
+    "queueops.rest.",
+    "queueops.tenancy.",
+    "queueops.core.body_cap",
+    "queueops.core.reasons",
+)
 
 FRAMEWORK: dict[str, tuple[int, str]] = {
     "bad_request": (400, "The request is not acceptable, for example its Host header."),

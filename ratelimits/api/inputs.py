@@ -61,7 +61,7 @@ class Settle(Input):
 
 
 class LimitFigures(Input):
-    """The figures of a limit; which of them an algorithm reads is in docs/how-to/ask-the-limiter.md."""
+    """The figures of a limit; which of them an algorithm reads is in docs/how-to/set-limits.md."""
 
     call_type: CallType = CallType.ANY
     scope: Limit.Scope = Limit.Scope.PROJECT

@@ -12,7 +12,7 @@ from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 
 ROOT = "/api/v1"
-ALL_SCOPES = ["read", "submit", "operate"]
+ALL_SCOPES = ["read", "submit", "operate", "decide", "limits"]
 SPEC: dict[str, Any] = {"kind": "http.request", "payload": {"method": "GET", "url": "https://api.example.org/rows/7"}}
 
 

@@ -23,7 +23,7 @@ from ratelimits.services.decide import Call, Settlement, reclaim_expired
 from ratelimits.services.gauges import gauges
 from ratelimits.services.outage import LimiterUnavailable, outage
 from ratelimits.subjects import Subject
-from tests.api.conftest import Api, error_of, key_for
+from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
 from tests.api.test_access import signed_in
 from tests.factories import make_project
 from tests.faults.own_server import own_server
@@ -31,7 +31,6 @@ from tests.support.processes import database_url, free_port, manage, wait_for
 
 DECIDE = "/ratelimits/decide"
 CALL = {"service": "sheets", "call_type": "write"}
-SCOPES = ["read", "submit", "operate", "decide", "limits"]
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +191,7 @@ def test_only_the_scope_decide_opens_it_and_for_operators_its_permission(db, pat
     make_limit()
     make_project("acme")
     body = {"calls": [CALL]} if path == DECIDE else {"holder": "api:acme:x"}
-    for scope in SCOPES:
+    for scope in ALL_SCOPES:
         response = Api(key_for("acme", scopes=[scope])).post(path, body)
         assert response.status_code == (200 if scope == "decide" else 403), scope
     assert error_of(Api().post(path, body), 401)["code"] == "not_authenticated"

@@ -81,6 +81,29 @@ def test_a_leader_waits_for_nobody():
     assert work.groups == [[0], [1], [2]]
 
 
+def test_nobody_leads_beside_the_one_to_whom_the_lead_was_passed(threads):
+    groups: list[Sequence[str]] = []
+    permits = threading.Semaphore(0)
+
+    def carry_out(group: Sequence[str]) -> Sequence[str]:
+        groups.append(group)
+        assert permits.acquire(timeout=20)
+        return group
+
+    combiner = Combiner(carry_out, most=100)
+    futures = [threads.submit(combiner.ask, "first")]
+    wait_for(lambda: groups, what="the first leader")
+    futures.append(threads.submit(combiner.ask, "second"))
+    waiting(combiner, 1)
+    permits.release()
+    wait_for(lambda: len(groups) == 2, what="the second leader")
+    futures.append(threads.submit(combiner.ask, "third"))
+    waiting(combiner, 1)
+    permits.release(2)
+    assert [future.result(20) for future in futures] == ["first", "second", "third"]
+    assert groups == [["first"], ["second"], ["third"]]
+
+
 def test_a_group_is_no_larger_than_allowed_and_a_larger_request_goes_alone(threads):
     work = Work()
     combiner = Combiner(work, most=10)

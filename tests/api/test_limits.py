@@ -1,0 +1,356 @@
+"""Limits over the API: who may see and change them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from jobs.models import AuditEntry
+from ratelimits.api.inputs import LimitFigures
+from ratelimits.api.urls import urlpatterns
+from ratelimits.models import Counter, Limit, LimitOverride
+from ratelimits.services import catalogue
+from ratelimits.services.answers import Asking, ask
+from ratelimits.services.decide import Call
+from ratelimits.subjects import Subject
+from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
+from tests.api.test_access import signed_in
+from tests.factories import make_project
+
+FIGURES: dict[str, Any] = {"name": "hot", "service": "sheets", "capacity": 300}
+
+CALLS: dict[tuple[str, str], tuple[str, dict[str, Any] | None, str, str]] = {
+    ("GET", "limits/"): ("/limits/", None, "read", "view_limit"),
+    ("POST", "limits/"): ("/limits/", {**FIGURES, "name": "new"}, "limits", "add_limit"),
+    ("GET", "limits/<int:pk>/"): ("/limits/{pk}/", None, "read", "view_limit"),
+    ("PATCH", "limits/<int:pk>/"): ("/limits/{pk}/", {"capacity": 7}, "limits", "change_limit"),
+    ("DELETE", "limits/<int:pk>/"): ("/limits/{pk}/?reason=x", None, "limits", "delete_limit"),
+    ("GET", "limits/<int:pk>/counters/"): ("/limits/{pk}/counters/", None, "read", "view_limit"),
+    ("POST", "limits/<int:pk>/overrides/"): (
+        "/limits/{pk}/overrides/",
+        {"key": "project:acme", "capacity": 7},
+        "limits",
+        "change_limit",
+    ),
+    ("DELETE", "limits/<int:pk>/overrides/"): (
+        "/limits/{pk}/overrides/?key=project:acme",
+        None,
+        "limits",
+        "change_limit",
+    ),
+    ("POST", "limits/<int:pk>/simulate/"): ("/limits/{pk}/simulate/", {"changes": {}}, "limits", "change_limit"),
+}
+
+
+@pytest.fixture(autouse=True)
+def afresh() -> None:
+    catalogue.forget()
+
+
+@pytest.fixture
+def manager(db: None) -> Api:
+    """A key that sees and changes all limits."""
+    return Api(key_for("acme", scopes=["read", "limits"]))
+
+
+def make_limit(**figures: Any) -> Limit:
+    limit = Limit.objects.create(**{**FIGURES, **figures})
+    catalogue.forget()
+    return limit
+
+
+def use(project: str = "acme", user: str = "", calls: int = 1) -> list[str]:
+    asking = Asking(project, (Call(Subject("sheets", "write", project, user)),) * calls)
+    return [decision["kind"] for decision in ask(asking).answer["decisions"]]
+
+
+def call(api: Api, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    return api.send(method, path, "" if body is None else json.dumps(body))
+
+
+def test_every_method_of_every_address_is_tried_below():
+    views = {str(pattern.pattern): vars(pattern.callback)["cls"] for pattern in urlpatterns}
+    offered = {
+        (method, route)
+        for route, view in views.items()
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        if route.startswith("limits") and hasattr(view, method.lower())
+    }
+    assert offered == set(CALLS)
+
+
+@pytest.mark.parametrize("scope", [*ALL_SCOPES, None])
+@pytest.mark.parametrize("place", CALLS, ids=" ".join)
+def test_a_key_needs_the_scope_of_what_it_does(db, place, scope):
+    limit = make_limit()
+    path, body, needed, _ = CALLS[place]
+    before = list(Limit.objects.values()), list(LimitOverride.objects.values())
+    response = call(Api(key_for("acme", scopes=[scope] if scope else [])), place[0], path.format(pk=limit.pk), body)
+    if scope == needed:
+        assert response.status_code in {200, 201}, response.content
+    else:
+        error = error_of(response, 403)
+        assert (error["code"], error["details"]["needed"]) == ("missing_scope", needed)
+        assert (list(Limit.objects.values()), list(LimitOverride.objects.values())) == before
+
+
+@pytest.mark.parametrize("place", CALLS, ids=" ".join)
+def test_an_operator_needs_the_permission_of_what_it_does(db, place):
+    limit = make_limit()
+    make_project("acme")
+    path, body, _, needed = CALLS[place]
+    address = f"/api/v1{path.format(pk=limit.pk)}{'&' if '?' in path else '?'}project=acme"
+    others = [name for name in ("view_limit", "add_limit", "change_limit", "delete_limit") if name != needed]
+    sent = "" if body is None else json.dumps(body)
+    refused = signed_in(*others).generic(place[0], address, sent, content_type="application/json")
+    assert error_of(refused, 403)["details"]["needed"] == f"ratelimits.{needed}"
+    allowed = signed_in(needed).generic(place[0], address, sent, content_type="application/json")
+    assert allowed.status_code in {200, 201}, allowed.content
+
+
+@pytest.mark.parametrize("place", [place for place in CALLS if "<" in place[1]], ids=" ".join)
+def test_a_limit_that_does_not_exist_is_not_found(manager: Api, place):
+    path, body, *_ = CALLS[place]
+    error = error_of(call(manager, place[0], path.format(pk=4711), body), 404)
+    assert (error["code"], error["details"]) == ("unknown_limit", {"limit_id": 4711})
+
+
+def test_the_list_shows_each_limit_with_its_live_counters(manager: Api):
+    limit = make_limit(capacity=10)
+    make_limit(name="quiet", service="other")
+    assert use(calls=7) == ["proceed"] * 7
+    quiet, hot = manager.get("/limits/").json()["results"]
+    assert (quiet["counters"], quiet["overrides"]) == ([], [])
+    assert (hot["id"], hot["name"], hot["capacity"]) == (limit.pk, "hot", 10)
+    [counter] = hot["counters"]
+    shown = {name: counter[name] for name in ("key", "used", "available", "capacity", "percent", "level", "unit")}
+    assert shown == {
+        "key": "project:acme",
+        "used": 7,
+        "available": 3,
+        "capacity": 10,
+        "percent": 70,
+        "level": 60,
+        "unit": "requests",
+    }
+    assert manager.get(f"/limits/{limit.pk}/").json()["counters"][0]["used"] == 7
+
+
+def test_the_list_reads_as_often_for_many_limits_as_for_one(manager: Api):
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert manager.get("/limits/").status_code == 200
+        return len([query for query in captured if 'FROM "ratelimits_limit"' in query["sql"]])
+
+    make_limit()
+    use()
+    one = queries()
+    for number in range(20):
+        make_limit(name=f"limit-{number}")
+    assert queries() == one
+
+
+def test_limits_are_found_by_service_and_scope(manager: Api):
+    make_limit()
+    make_limit(name="users", scope="user", unit="tokens", enabled=False)
+    make_limit(name="mail", service="mail", scope="global", call_type="read")
+
+    def found(query: str) -> list[str]:
+        return [row["name"] for row in manager.get(f"/limits/?{query}").json()["results"]]
+
+    assert found("service=sheets") == ["users", "hot"]
+    assert found("scope=user") == ["users"]
+    assert found("scope=user,global") == ["mail", "users"]
+    assert found("service=sheets&scope=project") == found("name=hot") == ["hot"]
+    assert found("enabled=false") == found("unit=tokens") == ["users"]
+    assert found("call_type=read") == ["mail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [("scop=user", "scop"), ("scope=galaxy", "scope"), ("page_size=0", "page_size"), ("cursor=%ff", "cursor")],
+)
+def test_a_wrong_filter_is_refused_by_name(manager: Api, query, field):
+    error = error_of(manager.get(f"/limits/?{query}"), 400)
+    assert (error["code"], set(error["fields"])) == ("invalid_query", {field})
+
+
+def pages(api: Api, path: str, field: str) -> list[Any]:
+    found, cursor = [], ""
+    while True:
+        page = api.get(f"{path}?page_size=3{cursor}").json()
+        found += [row[field] for row in page["results"]]
+        if page["next_cursor"] is None:
+            return found
+        cursor = f"&cursor={page['next_cursor']}"
+
+
+def test_lists_are_paged(manager: Api):
+    limits = [make_limit(name=f"limit-{number}", scope="user") for number in range(7)]
+    assert pages(manager, "/limits/", "id") == [limit.pk for limit in reversed(limits)]
+    users = [f"user-{number}-ü" for number in range(8)]
+    for user in users:
+        use(user=user)
+    keys = [f"user:{user}" for user in reversed(users)]
+    assert pages(manager, f"/limits/{limits[3].pk}/counters/", "key") == keys
+
+
+def test_a_projects_key_sees_no_other_projects_counters_and_overrides(manager: Api):
+    limits = [
+        make_limit(name=scope.replace("_", "-"), scope=scope) for scope in ("global", "project", "user", "project_user")
+    ]
+    for project in ("acme", "acme2", "other"):
+        use(project, user="u")
+        LimitOverride.objects.create(limit=limits[1], key=f"project:{project}", capacity=5)
+    acme = Api(key_for("acme", scopes=["read"]))
+
+    def seen(api: Api) -> set[str]:
+        rows = api.get("/limits/").json()["results"]
+        listed = {counter["key"] for row in rows for counter in row["counters"]}
+        apart = {key for limit in limits for key in pages(api, f"/limits/{limit.pk}/counters/", "key")}
+        single = {counter["key"] for limit in limits for counter in api.get(f"/limits/{limit.pk}/").json()["counters"]}
+        assert listed == apart == single
+        return listed
+
+    own = {"*", "project:acme", "project:acme/user:u"}
+    assert seen(acme) == own
+    assert seen(manager) == {
+        *own,
+        "project:acme2",
+        "project:other",
+        "user:u",
+        "project:acme2/user:u",
+        "project:other/user:u",
+    }
+    for api, keys in ((acme, ["project:acme"]), (manager, ["project:acme", "project:acme2", "project:other"])):
+        shown = api.get(f"/limits/{limits[1].pk}/").json()["overrides"]
+        assert [override["key"] for override in shown] == keys
+
+
+def test_a_limit_is_created_with_the_defaults_and_audited(manager: Api):
+    response = manager.post("/limits/", {**FIGURES, "reason": "a new service"})
+    assert response.status_code == 201, response.content
+    limit = Limit.objects.get()
+    assert response.json() == {
+        "id": limit.pk,
+        "changed": response.json()["changed"],
+        "warnings": [],
+        "url": f"/api/v1/limits/{limit.pk}/",
+    }
+    assert response["Location"] == f"/api/v1/limits/{limit.pk}/"
+    shown = manager.get(f"/limits/{limit.pk}/").json()
+    assert (shown["scope"], shown["algorithm"], shown["window_seconds"]) == ("project", "sliding_window", 60)
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.target, entry.reason) == ("create_limit", "limit hot", "a new service")
+    assert entry.actor.startswith("key:")
+
+
+def test_every_default_of_the_document_is_the_limits_own():
+    for name, field in LimitFigures.model_fields.items():
+        if name not in {"reason", "capacity"}:
+            assert field.default == getattr(Limit(), name), name
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "field"),
+    [
+        ({"name": None}, "invalid_input", "name"),
+        ({"capacity": "300"}, "invalid_input", "capacity"),
+        ({"capacity": True}, "invalid_input", "capacity"),
+        ({"enabled": "yes"}, "invalid_input", "enabled"),
+        ({"scope": "galaxy"}, "invalid_input", "scope"),
+        ({"colour": "red"}, "invalid_input", "colour"),
+        ({"proposed_capacity": 7}, "invalid_input", "proposed_capacity"),
+        ({"capacity": None}, "invalid_limit", "capacity"),
+        ({"capacity": -1}, "invalid_limit", "capacity"),
+        ({"name": "no slug"}, "invalid_limit", "name"),
+        ({"service": ""}, "invalid_limit", "service"),
+        ({"service": "x" * 65}, "invalid_limit", "service"),
+        ({"headroom_percent": 100}, "invalid_limit", "headroom_percent"),
+        ({"notice_percent": 90}, "invalid_limit", "warning_percent"),
+        ({"capacity": 400, "provider_quota": 300}, "invalid_limit", "capacity"),
+        ({"algorithm": "token_bucket", "refill_per_second": 5, "provider_quota": 300}, "invalid_limit", "capacity"),
+        ({"algorithm": "fixed_window", "reset_zone": "Mars/Olympus"}, "invalid_limit", "reset_zone"),
+    ],
+)
+def test_a_limit_that_is_wrong_is_refused_by_field_and_not_stored(manager: Api, change, code, field):
+    error = error_of(manager.post("/limits/", {**FIGURES, **change}), 422)
+    assert (error["code"], list(error["fields"])) == (code, [field])
+    assert all(isinstance(fault, str) for fault in error["fields"][field])
+    assert not Limit.objects.exists()
+
+
+def test_a_name_is_taken_once(manager: Api):
+    make_limit()
+    assert list(error_of(manager.post("/limits/", FIGURES), 422)["fields"]) == ["name"]
+
+
+def test_a_changed_cap_decides_the_next_call(manager: Api):
+    limit = make_limit(capacity=3)
+    assert use(calls=2) == ["proceed"] * 2
+    response = call(manager, "PATCH", f"/limits/{limit.pk}/", {"capacity": 2, "reason": "lowered"})
+    assert response.json()["changed"] == ["capacity"]
+    assert use() == ["defer"]
+    assert call(manager, "PATCH", f"/limits/{limit.pk}/", {"capacity": 3}).status_code == 200
+    assert use(calls=2) == ["proceed", "defer"]
+    assert Limit.objects.get().window_seconds == 60  # what was left out stays
+
+
+def test_a_limit_that_somebody_else_changed_is_not_changed_over_it(manager: Api):
+    limit = make_limit()
+    seen_at = manager.get(f"/limits/{limit.pk}/").json()["updated_at"]
+    body = {"capacity": 5, "seen_at": seen_at}
+    assert call(manager, "PATCH", f"/limits/{limit.pk}/", body).status_code == 200
+    error = error_of(call(manager, "PATCH", f"/limits/{limit.pk}/", {**body, "capacity": 6}), 409)
+    assert error["code"] == "limit_changed"
+    assert Limit.objects.get().capacity == 5
+
+
+def test_a_change_that_is_wrong_is_refused_by_field(manager: Api):
+    limit = make_limit()
+    for body, field in (({"capacity": -1}, "capacity"), ({"window_second": 5}, "window_second")):
+        assert list(error_of(call(manager, "PATCH", f"/limits/{limit.pk}/", body), 422)["fields"]) == [field]
+    assert Limit.objects.get().capacity == 300
+
+
+def test_deleting_needs_a_reason_and_takes_the_counters_along(manager: Api):
+    limit = make_limit(capacity=1)
+    assert use(calls=2) == ["proceed", "defer"]
+    assert error_of(call(manager, "DELETE", f"/limits/{limit.pk}/"), 400)["fields"].keys() == {"reason"}
+    assert call(manager, "DELETE", f"/limits/{limit.pk}/?reason=not%20needed").json() == {"removed": True}
+    assert not Limit.objects.exists()
+    assert not Counter.objects.exists()
+
+
+def test_one_key_may_have_another_capacity(manager: Api):
+    limit = make_limit(capacity=1)
+    path = f"/limits/{limit.pk}/overrides/"
+    body = {"key": "project:acme", "capacity": 3, "note": "raised by the provider"}
+    assert manager.post(path, body).json()["changed"] == ["capacity", "note", "refill_per_second"]
+    assert use(calls=4) == ["proceed", "proceed", "proceed", "defer"]
+    assert use("other", calls=2) == ["proceed", "defer"]
+    assert manager.get(f"/limits/{limit.pk}/").json()["overrides"] == [{**body, "refill_per_second": None}]
+    key = quote("project:acme", safe="")
+    assert [call(manager, "DELETE", f"{path}?key={key}").json() for _ in range(2)] == [
+        {"removed": True},
+        {"removed": False},
+    ]
+    for wrong, field in (({**body, "key": "user:u"}, "key"), ({**body, "capacity": -1}, "capacity")):
+        assert list(error_of(manager.post(path, wrong), 422)["fields"]) == [field]
+    assert error_of(call(manager, "DELETE", path), 400)["fields"].keys() == {"key"}
+
+
+def test_a_change_is_simulated_without_being_made(manager: Api):
+    limit = make_limit(capacity=10)
+    assert use(calls=8) == ["proceed"] * 8
+    path = f"/limits/{limit.pk}/simulate/"
+    played = manager.post(path, {"changes": {"capacity": 4}}).json()
+    assert (played["calls"], played["today"]["delayed"], played["proposed"]["delayed"]) == (8, 0, 4)
+    assert Limit.objects.get().capacity == 10
+    assert error_of(manager.post(path, {"changes": {"capacity": -1}}), 422)["fields"].keys() == {"capacity"}
+    assert error_of(manager.post(path, {"changes": {}, "hours": 25}), 422)["fields"].keys() == {"hours"}
