@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
@@ -117,7 +118,7 @@ class CounterAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        counter = self.get_object(request, object_id)
+        counter = self.get_object(request, unquote(object_id))
         shown = _page_of(counter) if counter is not None and self.has_view_permission(request, counter) else {}
         response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
         return response
@@ -138,7 +139,7 @@ class CounterAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
     def unusual(self, counter: Counter) -> SafeString:
         return marks(_gauge(counter))
 
-    @admin.display(description="last call")
+    @admin.display(description="changed")
     def changed(self, counter: Counter) -> SafeString | str:
         return showing.ago(counter.updated_at)
 

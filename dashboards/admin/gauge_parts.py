@@ -85,8 +85,8 @@ def gauge_bar(gauge: CounterGauge) -> SafeString:
     noun = NOUNS[gauge.unit]
     used, cap = figure(round(gauge.used, 1)), figure(round(gauge.capacity, 3))
     return format_html(
-        '<span class="qo-meter"><span class="qo-gauge qo-gauge-{}" role="meter" style="--qo-notice:{}%;--qo-warning:{}%"'
-        ' aria-label="{}" aria-valuemin="0"'
+        '<span class="qo-meter"><span class="qo-gauge qo-gauge-{}" role="meter"'
+        ' style="--qo-notice:{}%;--qo-warning:{}%" aria-label="{}" aria-valuemin="0"'
         ' aria-valuemax="{}" aria-valuenow="{}"><span class="qo-bar-done" style="width:{}%"></span></span>'
         '<span><span class="qo-number">{}</span> of {} {} <span class="qo-muted">{}</span></span></span>',
         _tone(gauge),

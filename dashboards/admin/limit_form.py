@@ -41,6 +41,7 @@ class LimitForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Limit
         fields = tuple(sorted(EDITABLE))
+        widgets = {"note": UnfoldAdminTextareaWidget(attrs={"rows": 3})}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -152,6 +153,7 @@ class OverrideForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = LimitOverride
         fields = ("key", "capacity", "refill_per_second", "note")
+        widgets = {"note": UnfoldAdminTextareaWidget(attrs={"rows": 1})}
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data

@@ -98,7 +98,8 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     search_fields = ("name", "service")
     change_list_template = "admin/jobs/change_list.html"
     change_form_before_template = "admin/ratelimits/limit/before_form.html"
-    change_form_outer_before_template = "admin/ratelimits/limit/standing.html"
+    change_form_outer_before_template = "admin/ratelimits/limit/above_form.html"
+    change_form_outer_after_template = "admin/ratelimits/limit/below_form.html"
     warn_unsaved_form = True
     empty_title = "No limits yet."
     empty_hint = "Without one, calls go as fast as the workers can. Load the defaults of a service, or add your own."
@@ -202,6 +203,7 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
                 **context,
                 "warnings": getattr(form, "warnings", []) if form.is_bound else [],
                 "simulation": simulation,
+                "simulation_calls": f"{simulation.calls:,}" if simulation else "",
                 "simulation_rows": simulation_rows(simulation) if simulation else [],
             },
             **kwargs,
@@ -238,7 +240,12 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     @admin.display(description="limit")
     def called(self, limit: Limit) -> SafeString:
         state = "" if limit.enabled and not limit.shadow else state_badge(limit)
-        return format_html('{} {}<br><span class="qo-muted">{}</span>', limit.name, state, limit.service)
+        return format_html(
+            '<span class="qo-pile"><span>{} {}</span><span class="qo-muted">{}</span></span>',
+            limit.name,
+            state,
+            limit.service,
+        )
 
     @admin.display(description="counts")
     def counts(self, limit: Limit) -> str:
@@ -254,7 +261,7 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
         if gauge is None:
             return format_html('<span class="qo-muted">{}</span>', "nothing counted yet")
         key = "" if gauge.key == "*" else showing.link("ratelimits_counter", gauge.counter_id, gauge.key)
-        return format_html("{}<br>{}", gauge_bar(gauge), key)
+        return format_html('<span class="qo-pile">{}{}</span>', gauge_bar(gauge), key)
 
     @admin.display(description="waiting")
     def waiting(self, limit: Limit) -> SafeString | str:
@@ -262,7 +269,7 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
         if not standing.waiting:
             return showing.NOTHING
         words = f"more than {standing.waiting:,}" if standing.more else f"{standing.waiting:,}"
-        return format_html('<span class="qo-number">{}</span> jobs', words)
+        return format_html('<span><span class="qo-number">{}</span> jobs</span>', words)
 
     @admin.display(description="clears")
     def clears(self, limit: Limit) -> SafeString | str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.contrib.admin.utils import quote
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
@@ -69,7 +70,7 @@ def short_id(identifier: UUID) -> SafeString:
 
 def link(screen: str, identifier: object, text: object | None = None) -> SafeString:
     """A link to the page of one row: `link("jobs_job", id)`."""
-    address = reverse(f"admin:{screen}_change", args=[identifier])
+    address = reverse(f"admin:{screen}_change", args=[quote(identifier)])
     return format_html('<a class="qo-link" href="{}">{}</a>', address, text or short_id(UUID(str(identifier))))
 
 

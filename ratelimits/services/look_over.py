@@ -100,7 +100,8 @@ def _fullest(limit: Limit) -> str | None:
         return None
     most = max(over, key=lambda gauge: gauge.percent)
     noun = NOUNS[most.unit]
-    others = f", and {len(over) - 1} more keys are above it too" if len(over) > 1 else ""
+    more = len(over) - 1
+    others = "" if not more else ", and 1 more key is above it" if more == 1 else f", and {more} more keys are above it"
     return (
         f"{most.key} has used {figure(round(most.used, 1))} {noun} of the new cap of {figure(most.capacity)} already:"
         f" nothing more of it goes until there is room again{others}."

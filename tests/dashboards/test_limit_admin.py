@@ -307,6 +307,28 @@ def test_the_page_of_a_counter_shows_its_queue(counter):
     assert "acme / u" in text
 
 
+def test_a_counter_is_reached_from_every_link_whatever_its_key_holds(limit):
+    Limit.objects.update(scope="project_user")
+    catalogue.forget()
+    key = "project:a_5Fb/user:x y?&#%_2F@é"
+    decide([Call(Subject("sheets", "write", "a_5Fb", "x y?&#%_2F@é"))])
+    client = signed_in("limits manager")
+    for source in (
+        page(limit),
+        reverse("admin:ratelimits_limit_changelist"),
+        reverse("admin:ratelimits_counter_changelist"),
+    ):
+        [address] = set(
+            re.findall(r'href="(/admin/ratelimits/counter/[^"]+/change/)', client.get(source).content.decode())
+        )
+        shown = client.get(address)
+        assert shown.context["title"] == key
+        [clear] = set(re.findall(r'href="([^"]+/clear/)"', shown.content.decode()))
+        done = client.post(clear, FORM)
+        assert client.get(done.url).context["title"] == key
+    assert AuditEntry.objects.filter(action="clear_counter").count() == 3
+
+
 def test_the_list_of_counters_is_searched_by_key_and_paged_without_a_count(limit, django_assert_max_num_queries):
     Counter.objects.bulk_create(
         Counter(id=f"{limit.pk:08d}:project:p{n:03}", limit=limit, key=f"project:p{n:03}") for n in range(120)
