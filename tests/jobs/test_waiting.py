@@ -299,6 +299,14 @@ def test_a_lane_is_counted_up_to_a_bound(monkeypatch):
     assert "more than 5 jobs of its lane go first" in [reason.text for reason in explained(jobs[7]).reasons]
 
 
+def test_beyond_the_bound_the_higher_classes_are_counted_first(monkeypatch):
+    monkeypatch.setattr(positions, "MOST_COUNTED", 3)
+    young = in_lane(6, priority="low")
+    in_lane(2, priority="low", age=3 * HOUR)
+    found = find(young[5])
+    assert (found.is_exact, found.by_class[Priority.NORMAL]) == (False, 2)
+
+
 def find(job: Job, **options: Any) -> Position:
     found = find_position(job, aging_rules(), now=timezone.now(), **options)
     assert found is not None
