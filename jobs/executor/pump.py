@@ -50,6 +50,9 @@ RECONNECT_SECONDS = 1.0
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 
 
+Opened = dict[str, OpenCredential | QueueOpsError]
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutorSettings:
     """Durations in seconds; see docs/reference/settings.md."""
@@ -225,7 +228,7 @@ class Executor:
         if not outcomes and not notes and not claims:
             return
         try:
-            lost, claimed = self._write(outcomes, notes, wanted=free if claims else 0)
+            lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims else 0)
         except Exception:
             self.loop.put_back(outcomes, notes)
             raise
@@ -241,7 +244,7 @@ class Executor:
             self._drop({job.id for job in claimed if job.id in self._owned})
             self._owned.update((job.id, job) for job in claimed)
             self._calls += sum(map(_is_call, claimed))
-            self.loop.carry_out(claimed, self._credentials(claimed))
+            self.loop.carry_out(claimed, credentials)
         if any(isinstance(outcome, finish.Failed) and outcome.failure.push_back for outcome in outcomes):
             push_back.cool_down(outcomes, actor=f"executor:{self.id}")
             self._gate.hint()
@@ -254,14 +257,14 @@ class Executor:
         self._calls -= _is_call(job)
         return job
 
-    def _credentials(self, jobs: list[ClaimedJob]) -> dict[str, OpenCredential | QueueOpsError]:
+    def _credentials(self, jobs: list[ClaimedJob]) -> Opened:
         """Open the credentials that jobs name, those used lately without asking the database again."""
         names = {job.credential for job in jobs if job.credential}
         if not names:
             return {}
         now = time.monotonic()
         missing = {name for name in names if self._opened.get(name, (0.0,))[0] < now}
-        opened: dict[str, OpenCredential | QueueOpsError] = dict(open_for(missing))
+        opened: Opened = dict(open_for(missing))
         for name in missing - opened.keys():
             try:
                 opened[name] = open_named(name)
@@ -272,8 +275,14 @@ class Executor:
 
     def _write(
         self, outcomes: list[finish.Outcome], notes: list[finish.Progress], *, wanted: int
-    ) -> tuple[set[UUID], list[ClaimedJob]]:
-        """Flush and claim in one commit: commits are what a queue waits for. Returns the lost ids and the new jobs."""
+    ) -> tuple[set[UUID], list[ClaimedJob], Opened]:
+        """
+        Flush and claim in one commit: commits are what a queue waits for.
+
+        Returns:
+            The lost ids, the new jobs and the credentials that they name: opened before the commit, because a job
+            that is claimed and cannot be begun would be renewed for ever.
+        """
         try:
             with transaction.atomic():
                 lost: set[UUID] = set()
@@ -281,14 +290,15 @@ class Executor:
                     lost = finish.record_outcomes(outcomes, notes, policies=self._policies).lost
                 settlements = finish.settlements_of(outcomes)
                 if wanted:
-                    return lost, self._claim(wanted, settlements)
+                    claimed = self._claim(wanted, settlements)
+                    return lost, claimed, self._credentials(claimed)
                 decide.settle(settlements)
-                return lost, []
+                return lost, [], {}
         except (DataError, IntegrityError):
             if not outcomes:
                 raise
             logger.exception("executor %s: outcomes are written one by one, because together they fail", self.id)
-            return self._write_singly(outcomes), []
+            return self._write_singly(outcomes), [], {}
 
     def _write_singly(self, outcomes: list[finish.Outcome]) -> set[UUID]:
         """Write outcomes apart, so that one that cannot be stored fails alone and the others count."""

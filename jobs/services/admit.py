@@ -22,6 +22,7 @@ from .claimed import ClaimedJob
 from .finish import bury
 
 REJECTED = "limit_rejected"
+SUSPECT = 2  # crashes from which on a job runs in quarantine
 
 
 def admit(
@@ -115,6 +116,10 @@ def _longest_run(kind: str) -> float:
 def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
     # What is parked already stays as it is: nothing is written about a job that only waits on.
     arriving = [(job, subject, decision) for job, subject, decision in refused if job.was == JobState.QUEUED]
+    # Lanes release no suspects, which quarantine takes one at a time: theirs is a time of their own.
+    suspects = [_deferral(job, decision) for job, _, decision in arriving if job.crash_count >= SUSPECT]
+    move_jobs("back_off", suspects, message="a limit has no room")
+    arriving = [one for one in arriving if one[0].crash_count < SUSPECT]
     if not arriving:
         return
     without = [(job, subject) for job, subject, _ in arriving if job.lane is None]

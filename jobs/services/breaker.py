@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from jobs.models import Job, PauseSwitch, ServiceBreaker
@@ -92,7 +93,7 @@ def _probe(service: str) -> None:
         return  # a service that takes longer to fail than the pause lasts would get a second probe beside the first
     # Work that is paused would never be claimed, and the service never asked.
     pauses = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT).values("key")
-    parked = _parked_jobs(service).exclude(project_id__in=pauses)[:1].ids()
+    parked = _probe_candidates(service).exclude(project_id__in=pauses)[:1].ids()
     if not parked:
         return
     pause = min(LONGEST_PROBE_SECONDS, FIRST_PROBE_SECONDS * 2 ** min(breaker.probes, LAST_DOUBLING))
@@ -113,6 +114,13 @@ def _release(service: str) -> int:
     if moved:
         notify(Channel.READY)
     return len(moved)
+
+
+def _probe_candidates(service: str) -> JobQuerySet:
+    """Also those parked for a limit, oldest first: the oldest is at the head of its lane, where claims look."""
+    waiting = Job.objects.filter(service=service, status=JobState.RATE_LIMITED, held=False)
+    in_turn = waiting.filter(Q(scheduled_at=None) | Q(lane__isnull=False))
+    return in_turn.order_by("eligible_since", "id").select_for_update(skip_locked=True)
 
 
 def _parked_jobs(service: str) -> JobQuerySet:

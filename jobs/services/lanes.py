@@ -7,9 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, zip_longest
 
 from jobs.lanes import Lane, read_lane
+from jobs.models import Job, PauseSwitch, ServiceBreaker
 from jobs.states import Priority
 from jobs.turns import Turns
 from queueops.core.sql import run_sql
@@ -149,11 +150,11 @@ class LaneGate:
         self._after = self._listed[-1][0] if len(rows) == MOST_LANES else ""
         took = time.monotonic() - now
         self._list_at, self._list_again_at = now + LIST_SECONDS, now + took / READING_SHARE
-        if {name for name, _ in self._listed} != self._lanes.keys():
+        if not {name for name, _ in self._listed} <= self._lanes.keys():
             self._round_at = NOW
 
     def _look_round(self, now: float) -> None:
-        lanes = [(name, read_lane(name), priority) for name, priority in self._listed]
+        lanes = _claimable([(name, read_lane(name), priority) for name, priority in self._listed])
         found = rooms(lane.subject for _, lane, _ in lanes) if lanes else {}
         sharing = Counter(chain.from_iterable(found[lane.subject].counters for _, lane, _ in lanes))
         self._lanes = {
@@ -173,20 +174,48 @@ class LaneGate:
             self._opens_at[name] = _opens_at(room, now)
 
     def _offered(self, opened: list[WaitingLane], wanted: int) -> OpenLanes:
-        """The most urgent first, then those whose turn it is; each with as many heads as a fair claim could need."""
+        """
+        Give projects alike, lane by lane; of a project the most urgent, then whose turn it is.
+
+        Each with as many heads as it may need where projects share a claim, and twice that for heavier ones.
+        """
         passes = {one.name: self._pass(one) for one in opened}
-        opened.sort(key=lambda one: (one.priority != Priority.URGENT, passes[one.name]))
-        opened = opened[:MOST_OPEN]
-        heads = math.ceil(2 * wanted / max(1, len(opened))) + 1
+        of_project: dict[str, list[WaitingLane]] = {}
+        for one in sorted(opened, key=lambda one: (one.priority != Priority.URGENT, passes[one.name])):
+            of_project.setdefault(one.lane.project, []).append(one)
+        rounds = chain.from_iterable(zip_longest(*of_project.values()))
+        offered = [one for one in rounds if one is not None][:MOST_OPEN]
+        share = 2 * max(4, math.ceil((2 * wanted + 16) / max(1, len(of_project))))
+        heads = {project: math.ceil(share / len(lanes)) + 1 for project, lanes in of_project.items()}
         return OpenLanes(
-            [one.name for one in opened],
-            [min(one.room.calls, heads) for one in opened],
-            [passes[one.name] for one in opened],
+            [one.name for one in offered],
+            [min(one.room.calls, heads[one.lane.project]) for one in offered],
+            [passes[one.name] for one in offered],
         )
 
     def _pass(self, one: WaitingLane) -> float:
         turns = self._turns.get(one.lane.project)
         return 0.0 if turns is None else turns.passes.get(one.name, turns.now)
+
+
+def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]]:
+    """
+    Leave out lanes that a claim would look at in vain: of paused projects, and of services that are out.
+
+    Of a service that is out only the lane with its probe is looked at.
+    """
+    pauses = set(PauseSwitch.objects.filter(scope__in=["project", "global"]).values_list("scope", "key"))
+    if any(scope == PauseSwitch.Scope.GLOBAL for scope, _ in pauses):
+        return []
+    breakers = ServiceBreaker.objects.exclude(opened_at=None).values_list("service", "probe_job_id")
+    probes = dict(Job.objects.filter(pk__in=[probe for _, probe in breakers if probe]).values_list("pk", "lane"))
+    out = {service: probes.get(probe) if probe else None for service, probe in breakers}
+    return [
+        (name, lane, priority)
+        for name, lane, priority in lanes
+        if (PauseSwitch.Scope.PROJECT.value, lane.project) not in pauses
+        and (lane.subject.service not in out or out[lane.subject.service] == name)
+    ]
 
 
 def _opens_at(room: Room, now: float) -> float:

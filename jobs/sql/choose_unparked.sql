@@ -33,6 +33,6 @@ SELECT job.id, crowded.lane, job.priority, job.eligible_since
          LIMIT %(most)s::int)) AS found
  CROSS JOIN LATERAL (
        SELECT id, priority, eligible_since FROM jobs_job
-        WHERE id = found.id AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+        WHERE id = found.id AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2
           FOR UPDATE SKIP LOCKED) AS job
  LIMIT %(most)s::int

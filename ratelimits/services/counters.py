@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import transaction
+
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
 from ratelimits.algorithms.measures import MICRO
@@ -145,6 +147,11 @@ def _add(ids: list[str], wanted: Mapping[str, Place]) -> None:
         "keys": [wanted[i][1] for i in ids],
     }
     run_sql("ratelimits", "add_counters", parameters)
+    # Not before they are committed: another thread would take them for there, lock the others first, and deadlock.
+    transaction.on_commit(lambda: _remember(ids))
+
+
+def _remember(ids: list[str]) -> None:
     if len(_known) > MOST_KNOWN:
         _known.clear()
     _known.update(ids)
