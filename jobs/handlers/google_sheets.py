@@ -137,7 +137,7 @@ async def values_get(jobs: Sequence[RunningJob[ValuesGet]]) -> Sequence[Done | C
     credential=lambda payload: payload.credential,
     coalesce=Coalesce(
         # Where one may be repeated and another not, a lost answer would mean different things for one call.
-        key=lambda payload: f"{payload.spreadsheet_id}|{payload.idempotent}|{payload.fields or ''}"[:400],
+        key=lambda payload: f"{payload.spreadsheet_id}|{payload.idempotent}|{payload.fields or ''}",
         max_items=MAX_JOBS,
         max_bytes=MAX_BODY_BYTES,
     ),

@@ -123,7 +123,7 @@ class BatchUpdate(SheetsCall):
     fields: str | None = Field(
         default=None,
         min_length=1,
-        max_length=500,
+        max_length=200,
         description="Field mask of a reply, `addSheet.properties.sheetId`; null: the whole reply.",
     )
     idempotent: bool = Field(
