@@ -17,11 +17,11 @@ from jobs.aging import class_of
 from jobs.models import Job, PauseSwitch, ServiceBreaker
 from jobs.services import lanes
 from jobs.services.breaker import tend_breakers
-from jobs.services.claim import claim_jobs, claim_suspect
+from jobs.services.claim import claim_jobs, claim_suspect, promote_due
 from jobs.services.claimed import ClaimedJob
 from jobs.services.lanes import LaneGate
 from jobs.services.position import aging_rules, effective_priority_of, find_position
-from jobs.states import JobState, Priority
+from jobs.states import WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns
 from ratelimits.models import Counter as LimitCounter
@@ -328,17 +328,19 @@ def test_a_suspect_job_passes_the_limiter_like_any_other():
     assert [job.id for job in claim_suspect(uuid4(), lease_seconds=30)] == [first.pk]
     assert claim_suspect(uuid4(), lease_seconds=30) == []
     second.refresh_from_db()
-    assert second.status in {JobState.QUEUED, JobState.RATE_LIMITED}
+    assert second.status in WAITING
     assert second.retry_count == 0
 
 
-def test_a_suspect_job_that_a_limit_put_back_is_claimed_when_there_is_room():
+def test_a_suspect_job_that_a_limit_put_back_is_claimed_when_its_time_has_come_and_there_is_room():
     narrow(1)
     in_lane(crash_count=2, age=60)
     [second] = in_lane(crash_count=2)
     claim_suspect(uuid4(), lease_seconds=30)
     assert claim_suspect(uuid4(), lease_seconds=30) == []
     narrow(2)
+    Job.objects.filter(pk=second.pk).update(scheduled_at=DbNow())
+    promote_due()
     assert claim_somehow() == [second.pk]
 
 
