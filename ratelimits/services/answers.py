@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from zlib import crc32
 
 from django.db import OperationalError, transaction
 from psycopg.errors import LockNotAvailable
@@ -24,6 +25,7 @@ from .outage import LimiterUnavailable, outage, require_fail_open
 
 MAX_CALLS = 1000  # of one request, and of a group of requests
 LOCK_TIMEOUT_SECONDS = 2
+SERVICES = 32  # combiners that share out the services: their names are the callers' to make up
 
 Answer = dict[str, Any]
 Place = tuple[str, str]
@@ -89,7 +91,7 @@ def ask(asking: Asking) -> Answered:
     if not outage.may_ask():
         return _degraded(asking)
     try:
-        outcome = _combiner.ask(asking, size=len(asking.calls))
+        outcome = _combiner_of(asking).ask(asking, size=len(asking.calls))
     except UNREACHABLE as error:
         if not _is_locked(error):
             outage.begin()
@@ -267,4 +269,11 @@ def _seconds_until(at: float | None, now: float) -> float | None:
     return None if at is None else math.ceil(max(0.0, at - now) * 1000) / 1000
 
 
-_combiner: Combiner[Asking, Outcome] = Combiner(_carry_out, most=MAX_CALLS)
+def _combiner_of(asking: Asking) -> Combiner[Asking, Outcome]:
+    """One for all settlements, and else one by service: a counter that stays locked delays no other service's calls."""
+    if not asking.calls:
+        return _combiners[0]
+    return _combiners[1 + crc32(asking.calls[0].subject.service.encode()) % (len(_combiners) - 1)]
+
+
+_combiners: list[Combiner[Asking, Outcome]] = [Combiner(_carry_out, most=MAX_CALLS) for _ in range(1 + SERVICES)]

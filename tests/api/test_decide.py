@@ -392,6 +392,30 @@ def test_a_counter_locked_for_too_long_lets_a_fail_open_limits_calls_through(fai
     assert [gauge.used for gauge in gauges() if gauge.limit == "hot"] == [2]
 
 
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_a_locked_counter_keeps_no_other_services_calls_waiting():
+    make_limit(fail_open=True)
+    make_limit(name="free", service="drive")
+    ask(asking())
+    with psycopg.connect(database_url()) as holding, ThreadPoolExecutor(1) as threads:
+        holding.execute("SELECT 1 FROM ratelimits_counter FOR UPDATE")
+        stuck = threads.submit(run_together, 1, lambda number: ask(asking()))
+        wait_for(waits_for_a_lock, what="a call that waits for the counter")
+        other = ask(Asking("acme", (Call(Subject("drive", "write", "acme")),)))
+        assert not stuck.done()
+        assert other.answer["degraded"] is False
+        assert stuck.result(20)[0].answer["degraded"] is True
+
+
+def waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(cursor.fetchone()[0])
+
+
 def test_in_an_outage_a_limit_that_this_process_has_not_read_lets_nothing_through(db):
     limit = make_limit(fail_open=True)
     ask(asking())
