@@ -15,8 +15,9 @@ from django.conf import settings
 from django.db.models.functions import Coalesce, Now
 
 from jobs.executor.pump import Executor, ExecutorSettings
-from jobs.handlers.registry import Done, Handler, RunningJob, close_handlers, find_handler
+from jobs.handlers.registry import Continue, Done, Handler, RunningJob, close_handlers, find_handler
 from jobs.models import Job, new_id
+from queueops.tenancy.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
 
@@ -34,16 +35,19 @@ def run_handler(
     effect_key: str = "",
     attempt: int = 1,
     on_progress: Callable[[int, str], None] = lambda percent, message: None,
+    credential: OpenCredential | None = None,
 ) -> Done:
     """
     Carry out one handler here and now, as an executor would; no database unless the handler uses it.
 
     The payload goes through JSON and the handler's schema, the handler has its time limit, and the result
-    must be JSON-able. Use `arun_handler` where an event loop runs already.
+    must be JSON-able. A handler that returns Continue runs again until it is done; one that coalesces gets a
+    group of this one job. Use `arun_handler` where an event loop runs already.
 
     Args:
         payload: As a producer sends it, or an instance of the schema.
         on_progress: Called with each `job.progress(percent, message)`.
+        credential: What the handler finds in `job.credential`.
 
     Raises:
         UnknownKind: The module that registers it was not imported.
@@ -59,10 +63,11 @@ def run_handler(
         effect_key=effect_key,
         attempt=attempt,
         on_progress=on_progress,
+        credential=credential,
     )
     if handler.is_async:
         return asyncio.run(_closing(handler, job))
-    return _checked(handler.function(job))
+    return _called(handler, job)
 
 
 async def arun_handler(
@@ -74,6 +79,7 @@ async def arun_handler(
     effect_key: str = "",
     attempt: int = 1,
     on_progress: Callable[[int, str], None] = lambda percent, message: None,
+    credential: OpenCredential | None = None,
 ) -> Done:
     """Do what `run_handler` does, on the running loop."""
     handler, job = _prepare(
@@ -84,10 +90,11 @@ async def arun_handler(
         effect_key=effect_key,
         attempt=attempt,
         on_progress=on_progress,
+        credential=credential,
     )
     if handler.is_async:
         return await _closing(handler, job)
-    return _checked(await asyncio.to_thread(handler.function, job))
+    return await asyncio.to_thread(_called, handler, job)
 
 
 def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
@@ -133,6 +140,7 @@ def _prepare(
     effect_key: str,
     attempt: int,
     on_progress: Callable[[int, str], None],
+    credential: OpenCredential | None,
 ) -> tuple[Handler, RunningJob[Any]]:
     handler = find_handler(kind)
     job_id = new_id()
@@ -144,15 +152,44 @@ def _prepare(
         effect_key=effect_key or str(job_id),
         attempt=attempt,
         report=on_progress,
+        credential=credential,
     )
 
 
 async def _closing(handler: Handler, job: RunningJob[Any]) -> Done:
     try:
-        async with asyncio.timeout(handler.timeout.total_seconds()):
-            return _checked(await handler.function(job))
+        while True:
+            async with asyncio.timeout(handler.timeout.total_seconds()):
+                answer = await _awaited(handler, job)
+            if not _goes_on(job, answer):
+                return _checked(answer)
     finally:
         await close_handlers()
+
+
+async def _awaited(handler: Handler, job: RunningJob[Any]) -> Any:
+    function: Any = handler.function
+    if handler.coalesce is None:
+        return await function(job)
+    [answer] = await function([job])
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def _called(handler: Handler, job: RunningJob[Any]) -> Done:
+    function: Any = handler.function
+    while True:
+        answer = function(job)
+        if not _goes_on(job, answer):
+            return _checked(answer)
+
+
+def _goes_on(job: RunningJob[Any], answer: Any) -> bool:
+    """Hand a Continue's `partial` to the next run, as JSON like the stored one."""
+    if isinstance(answer, Continue):
+        job.partial = pydantic_core.from_json(pydantic_core.to_json(answer.partial))
+    return isinstance(answer, Continue)
 
 
 def _checked(done: Any) -> Done:

@@ -87,6 +87,7 @@ def test_every_part_of_a_large_range_is_a_call_that_the_limit_counts(sandbox, sh
     drain()
     [done] = Job.objects.all()
     assert done.status == JobState.COMPLETED
+    assert done.result is not None
     assert done.result["values"] == [[str(row)] for row in range(50)]
     assert done.retry_count == 0
     assert len(sandbox.calls(quota_kind="read")) == 4

@@ -9,6 +9,7 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import UnknownKind
 from jobs.testing import arun_handler, run_handler
 from tests.support.sample_app.handlers import greet
+from tests.support.sheets_jobs import credential_of
 
 
 def test_a_handler_runs_without_a_database():
@@ -43,3 +44,20 @@ def test_a_payload_that_does_not_fit_is_refused_as_at_submission():
 def test_a_kind_that_nobody_registered_is_named():
     with pytest.raises(UnknownKind, match=r"sample\.wave"):
         run_handler("sample.wave", {})
+
+
+def test_a_handler_that_goes_on_runs_until_it_is_done(sandbox):
+    payload = {"spreadsheet_id": "s1", "range": "A1:A40", "page_rows": 10}
+    done = run_handler("google_sheets.values_get", payload, credential=credential_of(sandbox.url))
+    assert done.result == {"range": "A1:A40", "majorDimension": "ROWS", "values": []}
+    assert len(sandbox.calls()) == 4
+
+
+def test_a_handler_that_coalesces_gets_a_group_of_one(sandbox):
+    payload = {"spreadsheet_id": "s1", "range": "A1", "values": [["x"]]}
+    done = run_handler("google_sheets.values_update", payload, credential=credential_of(sandbox.url))
+    assert done.result["updatedCells"] == 1
+    sandbox.turn(error_rates={"503": 1})
+    requests = {"spreadsheet_id": "s1", "requests": [{"addSheet": {}}]}
+    with pytest.raises(ProviderError, match="may have been applied"):
+        run_handler("google_sheets.batch_update", requests, credential=credential_of(sandbox.url))
