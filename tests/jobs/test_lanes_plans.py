@@ -78,7 +78,7 @@ def last_of(lane: str, **conditions: Any) -> Job:
 def test_a_claim_reads_heads_of_the_open_lanes_and_nothing_behind_them(lanes, wanted, opened):
     heads = 2 * wanted // opened + 2
     plan = explain_file(
-        "choose_jobs", wanted=wanted, starved=wanted // 10, turn_classes=[2], turn_projects=["wide"],
+        "choose_jobs", wanted=wanted, starved_after=9.0, starved_every=9.0, turn_classes=[2], turn_projects=["wide"],
         turn_passes=[3.0], turn_nows=[0.0, 2.0], lanes=names(opened), rooms=[heads] * opened, passes=[0.0] * opened,
         flow_projects=["wide"], flow_passes=[0.0],
     )  # fmt: skip
