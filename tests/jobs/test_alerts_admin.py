@@ -71,6 +71,8 @@ def test_the_list_goes_by_pages_and_counts_nothing():
     with CaptureQueriesContext(connection) as queries:
         first = page(client, ALERTS)
     assert not [one for one in queries if "COUNT(" in one["sql"].upper() and "quotaalert" in one["sql"]]
+    [rows] = [one["sql"] for one in queries if 'FROM "ratelimits_quotaalert"' in one["sql"]]
+    assert rows.endswith("LIMIT 51")
     assert "alert no 119." in first
     assert "alert no 69." not in first
     oldest = QuotaAlert.objects.get(message="alert no 70.").pk

@@ -68,6 +68,7 @@ def test_an_alert_is_mailed_once_with_its_runbook_and_a_link(mail):
     alert = open_alert()
     assert send_unsent(10) == 1
     assert send_unsent(10) == 0
+    assert not QuotaAlert.objects.filter(notified_at=None).exists()
     drain()
     [message] = mail.messages
     assert message["Subject"] == "[QueueOps] Warning: 20 or more dead letters"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from ratelimits import trail
@@ -53,13 +52,13 @@ def empty_counters() -> None:
     Counter.objects.update(state={})
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_nothing_is_asked_of_the_database_while_nothing_is_crossed():
     limit = make_limit()
     quiet = [usage(limit, 59, before=58), usage(limit, 70, before=69, level=60), usage(limit, 55, before=54, level=60)]
-    with CaptureQueriesContext(connection) as queries:
-        assert watch(quiet) == {}
-    assert len(queries) == 0
+    connection.close()  # any query opens it again; Django's captured queries lack those of queueops.core.sql
+    assert watch(quiet) == {}
+    assert connection.connection is None
 
 
 @pytest.mark.django_db
