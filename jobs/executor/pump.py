@@ -28,6 +28,7 @@ from jobs.models import Executor as ExecutorRow
 from jobs.services import breaker, claim, executors, finish, push_back, upkeep
 from jobs.services.claimed import ClaimedJob
 from jobs.services.lanes import LaneGate
+from jobs.services.learn import Learning
 from jobs.services.park import AT_ONCE, Parking
 from jobs.turns import ClassTurns
 from queueops.core.errors import QueueOpsError
@@ -88,6 +89,7 @@ class Executor:
         self._turns = ClassTurns(settings.starved_share)
         self._gate = LaneGate()
         self._parking = Parking()
+        self._learning = Learning()
         self._opened: dict[str, tuple[float, OpenCredential | QueueOpsError]] = {}
         self._policies = dict(TEMPLATES)
         self._hint = True  # there may be work
@@ -196,6 +198,7 @@ class Executor:
             self._next["tick"] = now + TICK_SECONDS
             self._policies = finish.retry_policies()
             self._do_duties(now)
+            self._learning.write(now)
         if now >= self._next["promote"]:
             promoted, next_due = claim.promote_due()
             self._hint |= promoted > 0
@@ -235,6 +238,7 @@ class Executor:
         for outcome in outcomes:
             if self._owns(outcome.job):
                 self._disown(outcome.job.id)
+        self._learning.note(outcomes)
         self._drop({note.job.id for note in notes if note.job.id in lost and self._owns(note.job)})
         self._leases_lost += len(lost)
         if claims:
@@ -406,6 +410,7 @@ class Executor:
     def _leave(self) -> None:
         self.loop.stop()
         try:
+            self._learning.write(float("inf"))
             executors.deregister(self.id)
         except (DatabaseError, psycopg.Error):
             logger.warning("executor %s could not deregister; its row is forgotten later", self.id)

@@ -1,0 +1,42 @@
+"""Telling the estimates what calls really cost, so that the next are reserved better."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ratelimits.services.estimates import MAX_SAMPLES, record_actuals
+
+from .finish import Outcome, Succeeded
+
+LEARN_SECONDS = 5.0
+
+
+class Learning:
+    """What the calls of one executor cost beyond what was known before, written every LEARN_SECONDS."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[str, str | None, float]] = deque(maxlen=10 * MAX_SAMPLES)
+        self._next = 0.0
+
+    def note(self, outcomes: Sequence[Outcome]) -> None:
+        """Keep the costs that a guess can be held against; of a job in parts, what was known is only its largest's."""
+        for outcome in outcomes:
+            if isinstance(outcome, Succeeded) and outcome.cost is not None:
+                job = outcome.job
+                if job.known_cost is not None and job.partial is None:
+                    self._samples.append((job.kind, job.model, float(outcome.cost - job.known_cost)))
+
+    def write(self, now: float) -> None:
+        """
+        Write what was noted, in a transaction of its own, if it is time to.
+
+        Args:
+            now: Of the monotonic clock; infinite: for the last time.
+        """
+        if not self._samples or now < self._next:
+            return
+        self._next = now + LEARN_SECONDS
+        samples = list(self._samples)
+        self._samples.clear()
+        record_actuals(samples)
