@@ -11,6 +11,7 @@ Source: Goyal, Vin and Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 
@@ -60,9 +61,17 @@ class ClassTurns:
         """The virtual time of each class, from class 1 on."""
         return [self.by_class[tier].now if tier in self.by_class else 0.0 for tier in range(1, self._highest() + 1)]
 
-    def owed_to_starved(self, wanted: int) -> int:
-        """How many of the next `wanted` claims belong to overdue jobs of lower classes."""
-        return self._owed_until(self._claims + wanted) - self._owed_until(self._claims)
+    def starved_after(self) -> float:
+        """How many claims go before the next that belongs to an overdue job of a lower class; without end: none does."""
+        if not self.starved_share:
+            return math.inf
+        # Ten times 0.1 is one, also where a float falls short of it.
+        owed = int(self._claims * self.starved_share + 1e-9) + 1
+        return math.ceil(owed / self.starved_share - 1e-9) - self._claims - 1
+
+    def starved_every(self) -> float:
+        """How many claims go between two of those."""
+        return 1 / self.starved_share - 1 if self.starved_share else math.inf
 
     def served(self, claims: Mapping[tuple[int, str], int], weights: Mapping[str, float]) -> None:
         """Account for one claim: how many jobs of each class each project got, and the weights it was made with."""
@@ -75,7 +84,3 @@ class ClassTurns:
 
     def _highest(self) -> int:
         return max(self.by_class, default=0)
-
-    def _owed_until(self, claims: int) -> int:
-        # Ten times 0.1 is one, also where a float falls short of it.
-        return int(claims * self.starved_share + 1e-9)

@@ -67,11 +67,10 @@ def admit(
         for job in leaders
         if job.id not in answers or answers[job.id].kind == "proceed"
     ]
-    delays = {
-        job.lane: answer.retry_at - answer.now
-        for job, answer in zip(asking, decisions, strict=True)
-        if job.lane and answer.retry_at is not None
-    }
+    delays: dict[str, float] = {}
+    for job, answer in zip(asking, decisions, strict=True):
+        if job.lane and answer.retry_at is not None:
+            delays.setdefault(job.lane, answer.retry_at - answer.now)  # the first of a lane waits for no other of it
     return admitted, delays
 
 

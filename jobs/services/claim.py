@@ -56,7 +56,8 @@ def claim_jobs(
         "choose_jobs",
         {
             "wanted": wanted,
-            "starved": turns.owed_to_starved(wanted),
+            "starved_after": turns.starved_after(),
+            "starved_every": turns.starved_every(),
             "turn_classes": [of_class for of_class, _, _ in standing],
             "turn_projects": [project for _, project, _ in standing],
             "turn_passes": [at for _, _, at in standing],

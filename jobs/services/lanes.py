@@ -18,6 +18,8 @@ from ratelimits.services.rooms import Room, rooms
 
 MOST_LANES = 2000  # looked at together; more take turns
 MOST_OPEN = 500  # given to one claim
+CHOICE = 4  # times as many jobs as a limit admits are looked at
+TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 LIST_SECONDS = 1.0  # the list is made anew at least this often
 READING_SHARE = 0.05  # of an executor's time that lists, and looks at every lane, may take each
 LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
@@ -91,11 +93,11 @@ class LaneGate:
             self._look_round(now)
         else:
             self._look_at_some([name for name, at in self._opens_at.items() if at <= now], now)
-        opened = [
-            one
-            for name, one in self._lanes.items()
-            if self._opens_at[name] <= now and self._refused.get(name, now) <= now
-        ]
+        # A lane seen closed says itself when it opens; being refused counts only where there seems to be room.
+        self._refused = {
+            name: at for name, at in self._refused.items() if at > now and self._opens_at.get(name, at) <= now
+        }
+        opened = [one for name, one in self._lanes.items() if self._opens_at[name] <= now and name not in self._refused]
         if opened:
             self._look_at = now
         else:
@@ -135,7 +137,6 @@ class LaneGate:
         """
         now = time.monotonic()
         self.has_refused = True
-        self._refused = {name: until for name, until in self._refused.items() if until > now}
         self._refused.update((name, now + min(delay, LOOK_SECONDS)) for name, delay in delays.items())
         self._look_at = NOW
 
@@ -175,27 +176,46 @@ class LaneGate:
 
     def _offered(self, opened: list[WaitingLane], wanted: int) -> OpenLanes:
         """
-        Give projects alike, lane by lane; of a project the most urgent, then whose turn it is.
+        Give projects alike, lane by lane, and several times what their limits admit, so that the claim can choose.
 
-        Each with as many heads as it may need where projects share a claim, and twice that for heavier ones.
+        The lanes of a project come by the tiers that wait in them and, alternately, by whose turn it is: the claim
+        finds the most urgent among them as well as those that are overdue.
         """
         passes = {one.name: self._pass(one) for one in opened}
         of_project: dict[str, list[WaitingLane]] = {}
-        for one in sorted(opened, key=lambda one: (one.priority != Priority.URGENT, passes[one.name])):
+        for one in sorted(opened, key=lambda one: passes[one.name]):
             of_project.setdefault(one.lane.project, []).append(one)
-        rounds = chain.from_iterable(zip_longest(*of_project.values()))
-        offered = [one for one in rounds if one is not None][:MOST_OPEN]
+        by_turn = _alternating(list(of_project.values()))
+        by_tier = _alternating([sorted(lanes, key=_tier) for lanes in of_project.values()])
+        sharing = Counter(chain.from_iterable(one.room.counters for one in opened))
         share = 2 * max(4, math.ceil((2 * wanted + 16) / max(1, len(of_project))))
-        heads = {project: math.ceil(share / len(lanes)) + 1 for project, lanes in of_project.items()}
-        return OpenLanes(
-            [one.name for one in offered],
-            [min(one.room.calls, heads[one.lane.project]) for one in offered],
-            [passes[one.name] for one in offered],
-        )
+        left: dict[str, int] = {}
+        offered: dict[str, int] = {}
+        for one in _alternating([by_tier, by_turn]):
+            if one.name in offered:
+                continue
+            heads = min(one.room.calls, math.ceil(share / len(of_project[one.lane.project])) + 1)
+            for counter, room in zip(one.room.counters, one.room.rooms, strict=True):
+                enough = CHOICE * (room + 1)
+                heads = min(heads, left.setdefault(counter, enough), math.ceil(enough / sharing[counter]) + 1)
+            if heads > 0:
+                offered[one.name] = heads
+                left.update((counter, left[counter] - heads) for counter in one.room.counters)
+            if len(offered) == MOST_OPEN:
+                break
+        return OpenLanes(list(offered), list(offered.values()), [passes[name] for name in offered])
 
     def _pass(self, one: WaitingLane) -> float:
         turns = self._turns.get(one.lane.project)
         return 0.0 if turns is None else turns.passes.get(one.name, turns.now)
+
+
+def _alternating(rows: list[list[WaitingLane]]) -> list[WaitingLane]:
+    return [one for one in chain.from_iterable(zip_longest(*rows)) if one is not None]
+
+
+def _tier(one: WaitingLane) -> int:
+    return TIERS.index(one.priority)
 
 
 def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]]:

@@ -6,7 +6,8 @@
 -- than wanted, without locks, lets several executors find work behind each other's claims; locking every head would
 -- starve them. A lane that is not among `lanes` is not looked at, however many jobs wait in it.
 --
--- params  wanted: most jobs to choose; starved: how many of them go first to overdue jobs of lower classes;
+-- params  wanted: most jobs to choose; starved_after: how many others go before the next overdue job of a lower class;
+--         starved_every: how many go between two of these;
 --         turn_classes, turn_projects, turn_passes: where projects stand in this executor's turns, class by class;
 --         turn_nows: where all others do, an entry a class;
 --         lanes, rooms (most jobs each may release), passes (where each stands in its project's turns): open lanes;
@@ -102,12 +103,19 @@ WITH RECURSIVE active AS (
       FROM flowing
       LEFT JOIN unnest(%(turn_classes)s::int[], %(turn_projects)s::text[], %(turn_passes)s::float8[])
                 AS pass (class, project, at) ON pass.class = flowing.class AND pass.project = flowing.project_id
-), placed AS (
+), ranked AS (
     SELECT turned.*,
-           overdue AND row_number() OVER (PARTITION BY overdue
-                                              ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id)
-                       <= %(starved)s::int AS first
+           row_number() OVER (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id) AS place,
+           row_number() OVER (PARTITION BY overdue
+                                  ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id) AS nth
       FROM turned
+), placed AS (
+    -- Overdue jobs are set between the others, not before them: limits may let only the first few of these places go.
+    SELECT id, class, weight,
+           CASE WHEN overdue
+                THEN least(place, %(starved_after)s::float8 + (nth - 1) * %(starved_every)s::float8 + 0.5)
+                ELSE place END AS place
+      FROM ranked
 )
 SELECT job.id, claim.token, job.project_id, job.user_id, job.batch_id, job.kind, job.payload::text AS payload,
        job.effect_key, job.retry_policy_id, job.retry_count, job.crash_count,
@@ -117,8 +125,7 @@ SELECT job.id, claim.token, job.project_id, job.user_id, job.batch_id, job.kind,
        extract(epoch FROM now() - job.eligible_since)::float8 AS waited,
        extract(epoch FROM now())::float8 AS claimed_at
   FROM (SELECT nextval('jobs_fencing_token') AS token) AS claim
- CROSS JOIN (SELECT id, class, weight FROM placed
-              ORDER BY first DESC, class DESC, turn, flow_turn, score DESC, eligible_since, id) AS placed
+ CROSS JOIN (SELECT id, class, weight FROM placed ORDER BY place) AS placed
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job
         WHERE id = placed.id AND NOT held

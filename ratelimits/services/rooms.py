@@ -33,6 +33,7 @@ class Room:
         blocking: The limits without room, the one that takes longest first.
         counters: The ids of all counters that apply.
         paces: The calls a second that each of them lets through; None: it has no pace.
+        rooms: The calls that each of them admits now.
     """
 
     calls: int
@@ -42,6 +43,7 @@ class Room:
     blocking: tuple[Binding, ...] = ()
     counters: tuple[str, ...] = ()
     paces: tuple[float | None, ...] = ()
+    rooms: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -114,6 +116,7 @@ def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -
         blocking=tuple(_binding(one, tokens) for one in blocking),
         counters=names,
         paces=tuple(one.rate for one in applied),
+        rooms=tuple(one.calls for one in applied),
     )
 
 

@@ -151,7 +151,7 @@ def some(state: str, number: int = 50, **conditions: Any) -> list[tuple[UUID, in
 @pytest.mark.parametrize(("wanted", "rows"), [(1, 600), (50, 1200), (200, 2500)])
 def test_a_claim_reads_heads_and_not_the_backlog(as_executor, wanted, rows):
     plan = explain_file(
-        "choose_jobs", wanted=wanted, starved=wanted // 10,
+        "choose_jobs", wanted=wanted, starved_after=9.0, starved_every=9.0,
         turn_classes=[2, 2], turn_projects=["p1", "p2"], turn_passes=[3.0, 4.0], turn_nows=[0.0, 2.0],
         lanes=[], rooms=[], passes=[], flow_projects=["p3"], flow_passes=[2.0],
     )  # fmt: skip
