@@ -20,7 +20,7 @@ from ratelimits.models import Counter, Limit
 from ratelimits.services import catalogue
 from ratelimits.services.decide import Call, decide
 from ratelimits.subjects import Subject
-from tests.factories import KIND, PAYLOAD, SERVICE, make_project
+from tests.factories import KIND, PAYLOAD, make_project
 from tests.faults.records import database_time
 from tests.jobs.test_claim_races import at_once
 from tests.support.saturation import limits_changed
@@ -28,6 +28,7 @@ from tests.support.saturation import limits_changed
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 
 CLAIMERS = 32
+SERVICE = "http:127.0.0.1"  # that of PAYLOAD
 HOUR = 3600.0
 USERS = [f"00000000-0000-4000-8000-00000000000{number}" for number in range(8)]
 
@@ -113,10 +114,10 @@ def test_32_claimers_start_exactly_what_a_shared_limit_admits():
     def claim() -> None:
         turns, executor = ClassTurns(), uuid4()
         for _ in range(6):  # more than once: what one was refused, the next may get
-            claimed.extend(claim_jobs(executor, wanted=5, lease_seconds=30, turns=turns).jobs)
+            claimed.extend(claim_jobs(executor, wanted=5, lease_seconds=30, turns=turns))
 
     at_once(*[claim] * CLAIMERS)
-    while rest := claim_jobs(uuid4(), wanted=5, lease_seconds=30, turns=ClassTurns()).jobs:
+    while rest := claim_jobs(uuid4(), wanted=5, lease_seconds=30, turns=ClassTurns()):
         claimed.extend(rest)
     assert len(claimed) == len({job.id for job in claimed}) == 40
     assert Job.objects.filter(status=JobState.IN_PROGRESS).count() == 40

@@ -215,7 +215,7 @@ def judge(calls: Sequence[Mapping[str, Any]], quota: Quota, *, until: float = ma
 
 def _least_use(times: list[float], span: float, until: float) -> int:
     """Return the fewest calls in any interval of that length from the first call on, by its fullest beginnings."""
-    last = min(until, times[-1])
+    last = times[-1] if until == math.inf else until
     # Use is least in an interval that begins just after a call: the one that begins with it holds one more.
     counts = [bisect_right(times, at + span) - index - 1 for index, at in enumerate(times) if at + span <= last]
     assert counts, f"calls over {last - times[0]:.1f} s say nothing of intervals of {span:g} s"

@@ -60,7 +60,7 @@ def _end_before_the_claim_is_committed() -> None:
     claim_jobs = claim.claim_jobs
 
     @wraps(claim_jobs)
-    def wrapped(*args: Any, **kwargs: Any) -> claim.Claimed:
+    def wrapped(*args: Any, **kwargs: Any) -> list[ClaimedJob]:
         claimed = claim_jobs(*args, **kwargs)
         for job in claimed:
             end_here("in_claim", _point(job), job.id)  # decided and dispatched, not committed
@@ -73,10 +73,10 @@ def _end_between_claim_and_handler() -> None:
     carry_out = HandlerLoop.carry_out
 
     @wraps(carry_out)
-    def wrapped(self: HandlerLoop, jobs: Sequence[ClaimedJob]) -> None:
+    def wrapped(self: HandlerLoop, jobs: Sequence[ClaimedJob], *args: Any) -> None:
         for job in jobs:
             end_here("after_claim", _point(job), job.id)
-        carry_out(self, jobs)
+        carry_out(self, jobs, *args)
 
     HandlerLoop.carry_out = wrapped  # type: ignore[method-assign]
 
