@@ -1,0 +1,32 @@
+"""A provider that allows less than the limit says: it is obeyed, and no attempt is spent."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.models import Job
+from jobs.services.submit import submit_batch
+from jobs.states import JobState
+from jobs.testing import drain
+from ratelimits.services import catalogue
+from tests.support.documents import PROJECT, TOKENS_PER_MINUTE, Model, document
+
+
+@pytest.fixture(autouse=True)
+def limits_read_again():
+    catalogue.forget()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("provider", ["gemini", "openai"])
+def test_documents_pass_a_provider_that_allows_half_of_what_the_limit_says(sandbox, provider, figures):
+    model = Model(provider, 1, late_seconds=0.9)
+    model.set_up(sandbox)
+    sandbox.turn(**{provider: {"tokens_per_minute": TOKENS_PER_MINUTE // 2}})
+    lines = [model.line(document(7_000, seed=number)) for number in range(8)]
+    submit_batch(lines, project_id=PROJECT, actor="key:test")
+    drain(seconds=120)
+    refused = sandbox.calls(status=429)
+    figures(f"{len(refused)} of {len(sandbox.calls())} calls were refused")
+    assert refused
+    assert set(Job.objects.values_list("status", "retry_count")) == {(JobState.COMPLETED, 0)}
