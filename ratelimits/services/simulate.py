@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from datetime import UTC, timedelta
+from typing import Any, NamedTuple
 
-from ratelimits.models import CallTally, Limit, Unit
+from django.db.models import F, Sum, Value
+from django.db.models.functions import Extract, Floor
+
+from ratelimits.models import CallType, Limit, Unit
 from ratelimits.replay import Ask, Replay, replay
 from ratelimits.subjects import Subject
 
@@ -18,10 +21,27 @@ from .gauges import database_now, overrides_of, tallies_of
 from .look_over import propose_limit
 
 MOST_HOURS = 24  # tallies are kept so long
-MOST_ROWS = 200_000  # tallies read; the newest
+MOST_ROWS = 50_000  # sums of a second read; the newest
 MOST_CALLS = 20_000  # played one by one; more are played in groups of equal size
-MOST_GROUPS = 60_000  # played at all, where the cap is too small for large groups: some 2 s for both sets of figures
+MOST_GROUPS = 30_000  # played at all, where the cap is too small for large groups: some 2 s for both sets of figures
 SMALLEST_SHARE = 0.02  # of a cap: a group is never larger, or it would not fit as its calls do
+
+
+class Tallied(NamedTuple):
+    """
+    Calls of one subject that asked in the same second.
+
+    Attributes:
+        asked_at: Whole seconds since 1970.
+        cost: Of one call, in tokens.
+        waited_seconds: Summed over the calls.
+    """
+
+    subject: Subject
+    asked_at: int
+    cost: float
+    calls: int
+    waited_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +122,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
         raise NotSimulable
     since = timedelta(hours=min(max(hours, 0.01), MOST_HOURS))
     # Read once and for both: what only one of the two counts is no effect of the other's figures.
-    newest = tallies_of(proposed, since=since).order_by("-at", "-pk")[: MOST_ROWS + 1]
-    rows = list(newest)
+    rows = _read(today, proposed, since)
     group = _group_size(rows, (today, proposed))
     kept = _newest(rows[:MOST_ROWS], calls=MOST_GROUPS * group)
     cut, rows = len(kept) < len(rows), kept
@@ -112,7 +131,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     return Simulation(
         hours=since.total_seconds() / 3600,
         calls=sum(row.calls for row in rows),
-        keys=len({rule_of(proposed).key(_subject(row)) for row in rows}),
+        keys=len({rule_of(proposed).key(row.subject) for row in rows}),
         waited_seconds=sum(row.waited_seconds for row in rows),
         today=_play(today, overrides, rows, group=group, end=end),
         proposed=_play(proposed, overrides, rows, group=group, end=end),
@@ -122,7 +141,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     )
 
 
-def asks_of(rows: Iterable[CallTally], limit: Limit, *, group: int = 1) -> dict[str, list[Ask]]:
+def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[str, list[Ask]]:
     """
     Return what each key of a limit was asked for, in whole seconds and in the order of asking.
 
@@ -132,11 +151,9 @@ def asks_of(rows: Iterable[CallTally], limit: Limit, *, group: int = 1) -> dict[
     rule = rule_of(limit)
     seconds: dict[str, dict[tuple[int, float], int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
-        subject = _subject(row)
-        if row.calls and rule.applies_to(subject):
-            asked = row.at.timestamp() - row.waited_seconds / row.calls
-            cost = row.tokens / row.calls if rule.unit == Unit.TOKENS else 1.0
-            seconds[rule.key(subject)][int(asked), cost] += row.calls
+        if rule.applies_to(row.subject):
+            cost = row.cost if rule.unit == Unit.TOKENS else 1.0
+            seconds[rule.key(row.subject)][row.asked_at, cost] += row.calls
     return {
         key: [
             Ask(at=float(at), cost=cost, calls=size)
@@ -147,8 +164,47 @@ def asks_of(rows: Iterable[CallTally], limit: Limit, *, group: int = 1) -> dict[
     }
 
 
+def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
+    """Sum the tallies up by the second of asking, the newest first, apart only where one of the two counts apart."""
+    both = (today, proposed)
+    names = [name for name in ("project", "user") if any(name in limit.scope for limit in both)]
+    names += [name for name in ("call_type", "model") if any(_tells_apart(limit, name) for limit in both)]
+    in_tokens = any(limit.unit == Unit.TOKENS for limit in both)
+    rows = (
+        tallies_of(proposed, since=since)
+        .filter(calls__gt=0)
+        .annotate(
+            asked_at=Floor(Extract("at", "epoch", tzinfo=UTC) - F("waited_seconds") / F("calls")),
+            each=F("tokens") / F("calls") if in_tokens else Value(1.0),
+        )
+        .values(*names, "asked_at", "each")
+        .annotate(number=Sum("calls"), waited=Sum("waited_seconds"))
+        .order_by("-asked_at", *names, "each")[: MOST_ROWS + 1]
+    )
+    return [
+        Tallied(
+            Subject(
+                proposed.service,
+                row.get("call_type", proposed.call_type),
+                row.get("project", ""),
+                row.get("user", ""),
+                row.get("model", ""),
+            ),
+            int(row["asked_at"]),
+            float(row["each"]),
+            row["number"],
+            row["waited"],
+        )
+        for row in rows
+    ]
+
+
+def _tells_apart(limit: Limit, name: str) -> bool:
+    return limit.call_type != CallType.ANY if name == "call_type" else bool(limit.per_model or limit.model)
+
+
 def _play(
-    limit: Limit, overrides: Mapping[str, Override], rows: Sequence[CallTally], *, group: int, end: float
+    limit: Limit, overrides: Mapping[str, Override], rows: Sequence[Tallied], *, group: int, end: float
 ) -> Outcome:
     rule = rule_of(limit, overrides)
     if limit.shadow or not limit.enabled:
@@ -187,9 +243,9 @@ def _percentile(waits: Sequence[tuple[float, int]], share: float) -> float:
     return 0.0
 
 
-def _newest(rows: Sequence[CallTally], *, calls: int) -> list[CallTally]:
+def _newest(rows: Sequence[Tallied], *, calls: int) -> list[Tallied]:
     """The first of the rows, newest first, that sum up to no more calls than that; at least one."""
-    kept: list[CallTally] = []
+    kept: list[Tallied] = []
     for row in rows:
         calls -= row.calls
         if calls < 0 and kept:
@@ -198,13 +254,9 @@ def _newest(rows: Sequence[CallTally], *, calls: int) -> list[CallTally]:
     return kept
 
 
-def _group_size(rows: Sequence[CallTally], limits: Sequence[Limit]) -> int:
+def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
     calls = sum(row.calls for row in rows)
-    tokens = sum(row.tokens for row in rows)
-    each = tokens / calls if calls and limits[0].unit == Unit.TOKENS else 1.0
+    cost = sum(row.cost * row.calls for row in rows)
+    each = cost / calls if calls and limits[0].unit == Unit.TOKENS else 1.0
     smallest = min(limit.capacity * (100 - limit.headroom_percent) / 100 for limit in limits)
     return max(1, min(-(-calls // MOST_CALLS), int(smallest * SMALLEST_SHARE / max(each, 1e-6))))
-
-
-def _subject(row: CallTally) -> Subject:
-    return Subject(row.service, row.call_type, row.project, row.user, row.model)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
 from queueops.core.notify import Channel
@@ -26,7 +28,7 @@ from ratelimits.services.errors import (
 )
 from ratelimits.services.gauges import gauges, top_users
 from ratelimits.subjects import Subject
-from tests.support.processes import database_url
+from tests.support.processes import database_url, wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -307,3 +309,53 @@ def test_a_change_is_told_to_every_process_when_it_is_committed():
         heard = [one.channel for one in listener.notifies(timeout=10, stop_after=1)]
     assert heard == [Channel.LIMITS.value]
     assert [rule.capacity for rule in catalogue.rules()] == [20]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_neighbour_read_before_the_commit_is_not_kept_after_it():
+    limit = make_limit()
+    with ThreadPoolExecutor(1) as neighbour:
+        with transaction.atomic():
+            limits.update_limit(limit.pk, {"capacity": 20}, actor=ACTOR)
+            assert [rule.capacity for rule in neighbour.submit(_rules).result()] == [10]
+        assert [rule.capacity for rule in catalogue.rules()] == [20]
+
+
+def _rules() -> tuple[catalogue.Rule, ...]:
+    try:
+        return catalogue.rules()
+    finally:
+        connections.close_all()
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_deleting_a_limit_takes_its_counters_in_the_order_in_which_decisions_do():
+    limit = make_limit()
+    first, last = (f"{limit.pk:08d}:project:{name}" for name in ("a", "z"))
+    for name in (last, first):  # as they lie in the table, the last comes first
+        Counter.objects.create(pk=name, limit=limit, key=name)
+    with psycopg.connect(database_url()) as decision, ThreadPoolExecutor(1) as pool:
+        lock = "SELECT 1 FROM ratelimits_counter WHERE id = %s FOR UPDATE NOWAIT"
+        decision.execute(lock, [first])
+        deleting = pool.submit(_deleted, limit.pk)
+        wait_for(_somebody_waits_for_a_lock)
+        decision.execute(lock, [last])
+        decision.commit()
+        deleting.result(timeout=20)
+    assert not Counter.objects.exists()
+
+
+def _deleted(limit_id: int) -> None:
+    try:
+        limits.delete_limit(limit_id, actor=ACTOR, reason="gone")
+    finally:
+        connections.close_all()
+
+
+def _somebody_waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(cursor.fetchone()[0])

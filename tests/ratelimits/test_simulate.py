@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +20,8 @@ from ratelimits.models import CallTally, Limit
 from ratelimits.replay import Ask, replay
 from ratelimits.services import simulate as simulating
 from ratelimits.services.errors import InvalidLimit, NotSimulable
-from ratelimits.services.simulate import asks_of, simulate
+from ratelimits.services.simulate import Tallied, asks_of, simulate
+from ratelimits.subjects import Subject
 
 START = 1_732_118_400.0
 
@@ -82,7 +83,7 @@ def test_a_cap_of_none_rejects_everything(algorithm):
     assert replay(algorithm, [Ask(START, 1.0, 5)]).rejected == 5
 
 
-def lived(algorithm: Algorithm, arrivals: list[float]) -> list[CallTally]:
+def lived(algorithm: Algorithm, arrivals: list[float]) -> list[Tallied]:
     """The tallies that decisions over these arrivals, each at the first possible time, would have left."""
     rows, waiting, state, clock = [], list(arrivals), dict[str, Any](), arrivals[0]
     while waiting:
@@ -93,8 +94,8 @@ def lived(algorithm: Algorithm, arrivals: list[float]) -> list[CallTally]:
         if admission.granted:
             gone, waiting = waiting[: admission.granted], waiting[admission.granted :]
             waited = sum(clock - asked for asked in gone)
-            at = datetime.fromtimestamp(clock, UTC)
-            rows.append(_tally(at=at, calls=len(gone), tokens=len(gone), waited_seconds=waited))
+            asked_at = int(clock - waited / len(gone))
+            rows.append(Tallied(Subject("s", "write", "acme"), asked_at, 1.0, len(gone), waited))
         clock = min([*later[:1], *([admission.retry_at] if admission.retry_at else [])], default=clock)
     return rows
 
@@ -141,6 +142,26 @@ class TestTheLastHour:
         assert 60 * 60 <= lower.proposed.total_wait_seconds <= 60 * 62
         assert lower.proposed.longest_wait_seconds == lower.proposed.p95_wait_seconds
 
+    def test_a_call_that_waited_is_played_from_when_it_asked(self, limit):
+        self.burst(60)
+        self.burst(60, seconds_ago=1735, waited_seconds=60 * 60)
+        played = simulate(limit.pk, {"capacity": 120})
+        assert played.waited_seconds == 3600
+        assert played.today.delayed == 60
+        assert 55 <= played.today.p95_wait_seconds <= 62
+        assert played.proposed.delayed == 0
+
+    @pytest.mark.parametrize("scope", ["global", "project", "user", "project_user"])
+    def test_each_scope_is_played_by_its_own_keys(self, limit, scope):
+        Limit.objects.update(scope=scope)
+        for project in ("acme", "globex"):
+            for user in ("u", "v"):
+                self.burst(30, project=project, user=user)
+        keys, together = {"global": (1, 120), "project": (2, 60), "user": (2, 60), "project_user": (4, 30)}[scope]
+        played = simulate(limit.pk, {"capacity": 30})
+        assert played.keys == keys
+        assert played.proposed.delayed == keys * max(0, together - 30)
+
     def test_only_the_calls_that_the_limit_counts_are_played(self, limit):
         self.burst(5)
         self.burst(5, call_type="read")
@@ -171,7 +192,11 @@ class TestTheLastHour:
     def test_another_scope_counts_together_what_was_counted_apart(self, limit):
         self.burst(60)
         self.burst(60, project="globex")
-        assert simulate(limit.pk, {"scope": "global"}).proposed.delayed == 60
+        together = simulate(limit.pk, {"scope": "global"})
+        assert (together.today.delayed, together.proposed.delayed) == (0, 60)
+        Limit.objects.update(scope="global")
+        apart = simulate(limit.pk, {"scope": "project"})
+        assert (apart.today.delayed, apart.proposed.delayed) == (60, 0)
 
     @pytest.mark.parametrize("changes", [{"shadow": True}, {"enabled": False}])
     def test_a_limit_that_holds_nothing_back_delays_nobody(self, limit, changes):
