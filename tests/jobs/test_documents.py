@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,16 @@ def wait_until_ended(model: Model, tokens: int) -> float:
     begun = time.monotonic()
     least = tokens / TOKENS_PER_MINUTE * (model.window_seconds + model.late_seconds)
     unfinished = Job.objects.exclude(status__in=TERMINAL)
-    try:
-        wait_for(lambda: not unfinished.exists(), seconds=60 + 4 * least, what="the end of every document")
-    except AssertionError as error:
-        left = unfinished.values_list("status", "scheduled_at", "last_error_message")
-        raise AssertionError(f"{error}: {list(left)}") from None
+    wait_or_tell(lambda: not unfinished.exists(), seconds=60 + 4 * least, what="the end of every document")
     return time.monotonic() - begun
+
+
+def wait_or_tell(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
+    try:
+        wait_for(condition, seconds=seconds, what=what)
+    except AssertionError as error:
+        jobs = Job.objects.values_list("status", "scheduled_at", "deferral_count", "last_error_message")
+        raise AssertionError(f"{error}: {list(jobs)}") from None
 
 
 def require_none_above_the_quota(sandbox: Sandbox, model: Model, *, calls: int) -> None:
@@ -138,7 +143,7 @@ def test_without_a_limit_the_same_documents_are_refused(model: Model, ledger: Le
     catalogue.forget()
     with cluster(ledger):
         submit([model.line(text) for text in documents(20)])
-        wait_for(lambda: sandbox.counters()["received"] >= 20, seconds=60, what="every document's call")
+        wait_or_tell(lambda: sandbox.counters()["received"] >= 20, seconds=60, what="every document's call")
     refused = [call for call in sandbox.calls() if call["cause"] == "provider_quota"]
     figures(f"{len(refused)} of the first {len(sandbox.calls())} calls were above the quota")
     assert len(refused) > 5
