@@ -11,7 +11,6 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from jobs.handlers.registry import load_handlers
-
         from jobs.services.audit import keep_trail
         from ratelimits.trail import recorded
 

@@ -62,7 +62,7 @@ class ClassTurns:
         return [self.by_class[tier].now if tier in self.by_class else 0.0 for tier in range(1, self._highest() + 1)]
 
     def starved_after(self) -> float:
-        """How many claims go before the next that belongs to an overdue job of a lower class; without end: none does."""
+        """How many claims go before the next that belongs to an overdue job of a lower class; infinite: none does."""
         if not self.starved_share:
             return math.inf
         # Ten times 0.1 is one, also where a float falls short of it.

@@ -70,7 +70,7 @@ def short_id(identifier: UUID) -> SafeString:
 
 def link(screen: str, identifier: object, text: object | None = None) -> SafeString:
     """A link to the page of one row: `link("jobs_job", id)`."""
-    address = reverse(f"admin:{screen}_change", args=[quote(identifier)])
+    address = reverse(f"admin:{screen}_change", args=[quote(str(identifier))])
     return format_html('<a class="qo-link" href="{}">{}</a>', address, text or short_id(UUID(str(identifier))))
 
 

@@ -25,7 +25,7 @@ from django.db import (
 
 from jobs.backoff import TEMPLATES
 from jobs.models import Executor as ExecutorRow
-from jobs.services import breaker, claim, executors, finish, push_back, upkeep
+from jobs.services import breaker, claim, executors, finish, push_back, upkeep, watch
 from jobs.services.claimed import ClaimedJob
 from jobs.services.lanes import LaneGate
 from jobs.services.learn import Learning
@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
 LINGER_SECONDS = 0.02  # outcomes wait at most this long for company
+ALERT_SECONDS = 5.0
 PARK_SECONDS = 0.5
 PARK_AGAIN_SECONDS = 0.05  # between two full chunks, so that claims are not kept waiting
 CREDENTIAL_SECONDS = 5.0  # how long an opened credential is kept
@@ -95,7 +96,7 @@ class Executor:
         self._hint = True  # there may be work
         self._connected = False
         self._leases_lost = 0
-        self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "sweep", "progress", "park"), 0.0)
+        self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "sweep", "progress", "park", "alerts"), 0.0)
         self._renewed_at = float("-inf")
         self._stopping = threading.Event()
         self._stop_at = float("inf")
@@ -360,11 +361,18 @@ class Executor:
             upkeep.finish_batches()
             breaker.tend_breakers()
             decide.reclaim_expired()
+        if now >= self._next["alerts"]:
+            self._next["alerts"] = now + ALERT_SECONDS
+            if executors.take_duty("alerts", holder=self.id, term_seconds=ALERT_SECONDS):
+                watch.tend_alerts()
 
     def _drop(self, lost: set[UUID]) -> None:
         """Interrupt handlers whose job is not ours any more; what they return is not wanted."""
         if lost:
-            self.loop.cancel([self._disown(job_id) for job_id in lost], reason=CANCELLED)
+            jobs = [self._disown(job_id) for job_id in lost]
+            self.loop.cancel(jobs, reason=CANCELLED)
+            # Their places in flight are free; what they have spent until now nobody knows.
+            decide.settle([decide.Settlement(job.holder) for job in jobs if job.holds])
 
     def _owns(self, job: ClaimedJob) -> bool:
         """Whether this claim is the one held, and not an earlier one of the same job."""

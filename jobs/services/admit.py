@@ -102,6 +102,7 @@ def _call(job: ClaimedJob, subject: Subject, lease_seconds: float) -> Call:
         kind=job.kind,
         waited_seconds=max(0.0, job.waited),
         hold_seconds=_longest_run(job.kind) + lease_seconds,
+        paced=True,
     )
 
 

@@ -53,4 +53,9 @@ class ClaimedJob(NamedTuple):
     @property
     def holder(self) -> str:
         """The name under which this claim settles what it holds."""
-        return f"job:{self.id}:{self.token}"
+        return holder_of(self.id, self.token)
+
+
+def holder_of(job_id: UUID, token: int) -> str:
+    """The name under which a claim of a job settles what it holds."""
+    return f"job:{job_id}:{token}"

@@ -17,6 +17,9 @@ from jobs.models import Executor, Job
 from jobs.states import RUNNING
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
+from ratelimits.services.decide import reclaim
+
+from .claimed import holder_of
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +83,7 @@ def hand_back_unknown(executor_id: UUID, known: set[UUID]) -> int:
     """
     owned = Job.objects.filter(executor=executor_id, status__in=RUNNING).values_list("id", "fencing_token")
     moves = [Move(job_id, token=token, delay_seconds=0) for job_id, token in owned if job_id not in known]
+    reclaim([holder_of(move.id, move.token or 0) for move in moves])
     return len(move_jobs("hand_back", moves, message="its claim was cut off before it began"))
 
 

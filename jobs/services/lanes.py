@@ -18,12 +18,13 @@ from ratelimits.services.rooms import Room, rooms
 
 MOST_LANES = 2000  # looked at together; more take turns
 MOST_OPEN = 500  # given to one claim
-CHOICE = 4  # times as many jobs as a limit admits are looked at
+CHOICE = 2  # times as many jobs as a limit admits are looked at
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 LIST_SECONDS = 1.0  # the list is made anew at least this often
 READING_SHARE = 0.05  # of an executor's time that lists, and looks at every lane, may take each
 LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
-LEAST_LOOK_SECONDS = 0.005
+LEAST_LOOK_SECONDS = 0.02
+REST_SECONDS = 0.05
 NOW = float("-inf")  # due at once
 
 
@@ -142,7 +143,7 @@ class LaneGate:
 
     def rest(self) -> None:
         """Say that what looked open had nothing to claim: its jobs are locked, paused or wait for an outage to end."""
-        self._look_at = time.monotonic() + LOOK_SECONDS
+        self._look_at = time.monotonic() + REST_SECONDS
 
     def _list(self, now: float) -> None:
         rows = run_sql("jobs", "list_lanes", {"after": self._after, "most": MOST_LANES})
@@ -156,7 +157,7 @@ class LaneGate:
 
     def _look_round(self, now: float) -> None:
         lanes = _claimable([(name, read_lane(name), priority) for name, priority in self._listed])
-        found = rooms(lane.subject for _, lane, _ in lanes) if lanes else {}
+        found = rooms((lane.subject for _, lane, _ in lanes), paced=True) if lanes else {}
         sharing = Counter(chain.from_iterable(found[lane.subject].counters for _, lane, _ in lanes))
         self._lanes = {
             name: WaitingLane(name, lane, priority, found[lane.subject], _share(found[lane.subject], sharing))
@@ -167,7 +168,7 @@ class LaneGate:
         self._round_at, self._round_again_at = now + LOOK_SECONDS, now + took / READING_SHARE
 
     def _look_at_some(self, names: list[str], now: float) -> None:
-        found = rooms(self._lanes[name].lane.subject for name in names) if names else {}
+        found = rooms((self._lanes[name].lane.subject for name in names), paced=True) if names else {}
         for name in names:
             one = self._lanes[name]
             room = found[one.lane.subject]
@@ -196,7 +197,7 @@ class LaneGate:
                 continue
             heads = min(one.room.calls, math.ceil(share / len(of_project[one.lane.project])) + 1)
             for counter, room in zip(one.room.counters, one.room.rooms, strict=True):
-                enough = CHOICE * (room + 1)
+                enough = CHOICE * room + 1
                 heads = min(heads, left.setdefault(counter, enough), math.ceil(enough / sharing[counter]) + 1)
             if heads > 0:
                 offered[one.name] = heads

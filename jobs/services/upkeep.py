@@ -19,7 +19,10 @@ from jobs.models import AgingRule, Batch, IdempotencyRecord, Job, RetryPolicy
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
+from ratelimits.services.decide import reclaim
+from ratelimits.services.upkeep import forget_old
 
+from .claimed import holder_of
 from .finish import bury
 from .snapshots import Counts, batch_counts
 from .webhooks import send_batch_webhooks
@@ -103,7 +106,7 @@ def apply_retention(*, days: int) -> dict[str, int]:
     A job that an open dead letter or a later requeue still refers to stays.
 
     Returns:
-        How many jobs, stored answers and partitions were deleted.
+        How many jobs, stored answers, partitions and rows of the limiter were deleted.
     """
     before = timezone.now() - timedelta(days=days)
     deleted = 0
@@ -115,7 +118,7 @@ def apply_retention(*, days: int) -> dict[str, int]:
     run_sql("jobs", "fold_counts", {})
     answers, _ = IdempotencyRecord.objects.filter(created_at__lt=timezone.now() - KEEP_ANSWERS).delete()
     partitions = _drop_partitions(before.date()) if deleted < RETENTION_AT_ONCE else 0
-    return {"jobs": deleted, "answers": answers, "partitions": partitions}
+    return {"jobs": deleted, "answers": answers, "partitions": partitions, "limiter_rows": forget_old()}
 
 
 def _drop_partitions(before: date) -> int:
@@ -150,10 +153,12 @@ def rescue_lapsed() -> int:
     Costs no attempt but a crash. A job that has brought down its process for the third time is buried as poison;
     one that was running and may not be repeated is buried as `outcome_unknown`; the others run again.
 
+    What they held of limits, estimates and places in flight, is given back.
+
     Returns:
         How many were taken back. At most RESCUE_AT_ONCE; the rest is for the next sweep.
     """
-    lapsed = (
+    lapsed = list(
         Job.objects.filter(status__in=RUNNING, lease_expires_at__lt=Now())
         .order_by("id")
         .select_for_update(skip_locked=True)[:RESCUE_AT_ONCE]
@@ -170,6 +175,7 @@ def rescue_lapsed() -> int:
             buried.append(Move(job.pk, error_code=failure.code, message=failure.message))
     move_jobs("rescue", rescued)
     bury("bury", reasons, buried)
+    reclaim([holder_of(job.pk, job.fencing_token) for job in lapsed])
     if rescued or buried:
         logger.warning("%s jobs with a lapsed lease came back, %s were buried", len(rescued), len(buried))
     return len(rescued) + len(buried)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -127,7 +128,7 @@ def _algorithm(rule: Rule, capacity: float, rate: float | None, pressure: float)
             return TokenBucket(slowed, pace, ceiling=capacity)
         case Limit.Algorithm.LEAKY_BUCKET:
             # No queue of its own: what cannot leave now waits in its lane, where its turn is kept.
-            return LeakyBucket(min(slowed, 1.0), pace, ceiling=min(capacity, 1.0))
+            return LeakyBucket(min(1.0, math.ceil(capacity)), pace)
         case Limit.Algorithm.FIXED_WINDOW:
             window, zone = (None, rule.reset_zone) if rule.reset_zone else (rule.window_seconds, None)
             return FixedWindow(slowed, window, zone, guard_seconds=rule.guard_seconds, ceiling=capacity)

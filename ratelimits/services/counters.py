@@ -12,13 +12,18 @@ from django.db import transaction
 
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
-from ratelimits.algorithms.measures import MICRO
+from ratelimits.algorithms.measures import MICRO, cost_units, microseconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at
+from ratelimits.algorithms.sliding_window import SlidingWindow
+from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.models import Limit
 from ratelimits.subjects import counter_id
 
 from . import alerts
 from .catalogue import Rule
+
+STREAM_SHARE = 1 / 20  # of a window
+STREAM_EXCESS = 1.1
 
 PACED = frozenset({Limit.Algorithm.TOKEN_BUCKET, Limit.Algorithm.LEAKY_BUCKET})
 
@@ -50,6 +55,17 @@ class OpenCounter:
     closed: bool = False
     denials: int = 0
 
+    def room_for(self, units: int, *, paced: bool = False) -> bool:
+        """
+        Say whether a call may be granted.
+
+        Args:
+            paced: Also not sooner than a full window lets calls go in a steady stream.
+        """
+        return self.meter.room_for(units) and not (
+            paced and stream_is_full(self.algorithm, self.stored, self.meter, units)
+        )
+
     def take(self, units: int) -> int:
         """Charge, and return the time it counts from, in microseconds since 1970."""
         self.meter.take(units)
@@ -66,6 +82,9 @@ class OpenCounter:
         state = self.meter.state()
         if self.rule.algorithm_name in PACED:
             state["pace"] = [paced(self.stored, self.now, self.rule) + self.taken / MICRO, self.now]
+        elif isinstance(self.meter, SpanMeter):
+            full = self.meter.available() < MICRO
+            state["full_at"] = self.now if full else self.stored.get("full_at")
         return state
 
 
@@ -78,6 +97,33 @@ def paced(state: Mapping[str, Any], now: float, rule: Rule) -> float:
     """
     amount, at = state.get("pace", (0.0, now))
     return float(amount * math.exp(-max(0.0, now - at) / (rule.window_seconds or 60)))
+
+
+def stream_room(algorithm: Algorithm, state: State, meter: Meter) -> int | None:
+    """
+    Return the millionths that may go now without a burst, where a window has been full of late; None: no matter.
+
+    What leaves in a burst comes back in a burst, a window later, for as long as work waits: a burst takes its time to
+    reach the provider, so the end of one and the beginning of the next would meet in one of its windows. So a window
+    that was full releases in a stream: in a twentieth of it a tenth more than its share, and one call.
+    """
+    full_at = state.get("full_at")
+    if full_at is None or not isinstance(algorithm, SlidingWindow) or not isinstance(meter, SpanMeter):
+        return None
+    window = microseconds(algorithm.window_seconds)
+    if meter.now - microseconds(full_at) > 2 * window:
+        return None
+    return max(0, _stream_share(algorithm) - meter.taken_since(meter.now - int(window * STREAM_SHARE)))
+
+
+def stream_is_full(algorithm: Algorithm, state: State, meter: Meter, units: int) -> bool:
+    """Say whether a call must wait for the stream; one larger than its share goes when nothing went of late."""
+    room = stream_room(algorithm, state, meter)
+    return room is not None and units > room and room < _stream_share(algorithm)
+
+
+def _stream_share(algorithm: Algorithm) -> int:
+    return cost_units(algorithm.capacity * STREAM_SHARE * STREAM_EXCESS) + MICRO - 1
 
 
 def usage(rule: Rule, key: str, state: State, now: float, *, pressure: float = 1.0) -> tuple[float, float]:

@@ -34,6 +34,7 @@ class Call(NamedTuple):
         kind: For the tally of who used a limit.
         waited_seconds: Since it wanted to go.
         hold_seconds: After which what it holds is reclaimed, because its holder has crashed.
+        paced: It comes from a queue: a window that has been full lets it go in a steady stream, not in a burst.
     """
 
     subject: Subject
@@ -43,6 +44,7 @@ class Call(NamedTuple):
     kind: str = ""
     waited_seconds: float = 0.0
     hold_seconds: float = 600.0
+    paced: bool = False
 
 
 class Settlement(NamedTuple):
@@ -146,7 +148,6 @@ def settle(settlements: Sequence[Settlement]) -> None:
         decide((), settlements=settlements)
 
 
-@transaction.atomic(savepoint=False)
 def reclaim_expired(most: int = 1000) -> int:
     """
     Take back what crashed holders held: estimates into their own window, places in flight at once.
@@ -154,8 +155,18 @@ def reclaim_expired(most: int = 1000) -> int:
     Returns:
         How many charges were reclaimed.
     """
-    rows = run_sql("ratelimits", "take_charges", {"holders": None, "expired": most})
-    ended = [(holder, json.loads(entries), expired) for holder, entries, expired in rows]
+    return _reclaim([], most)
+
+
+def reclaim(holders: Sequence[str]) -> int:
+    """Do what `reclaim_expired` does, for holders that are known to have crashed."""
+    return _reclaim(holders, 0) if holders else 0
+
+
+@transaction.atomic(savepoint=False)
+def _reclaim(holders: Sequence[str], most: int) -> int:
+    rows = run_sql("ratelimits", "take_charges", {"holders": list(holders), "expired": most})
+    ended = [(holder, json.loads(entries), True) for holder, entries, _ in rows]
     counters = lock_counters(_charged_places(ended))
     _settle(ended, {}, counters)
     write_counters(counters.values())
@@ -236,7 +247,7 @@ def _may_go(one: _Asked) -> bool:
         return False
     refusing = []
     for counter, units in one.needs:
-        if counter.blocked_until is None and not counter.closed and counter.meter.room_for(units):
+        if counter.blocked_until is None and not counter.closed and counter.room_for(units, paced=one.call.paced):
             continue
         if counter.rule.shadow:
             counter.denials += 1

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from queueops.core.sql import run_sql
 from ratelimits.algorithms.admission import Meter
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at
+from ratelimits.algorithms.sliding_window import BUCKETS
 from ratelimits.models import Unit
 from ratelimits.subjects import Subject
 
 from .catalogue import Rule, rules_for
-from .counters import Place
+from .counters import Place, stream_is_full, stream_room
 from .decide import Binding
 
 WITHOUT_END = sys.maxsize
+UNUSED = ("{}", None, "", 1.0, None)  # the columns of a counter that nobody has used
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,49 +63,53 @@ class _Seen:
     opens_at: float
 
 
-def rooms(subjects: Iterable[Subject], *, tokens: float = 1) -> dict[Subject, Room]:
+def rooms(subjects: Iterable[Subject], *, tokens: float = 1, paced: bool = False) -> dict[Subject, Room]:
     """
     Read the room of each subject's calls.
 
     Args:
         tokens: What a call needs of token limits.
+        paced: Of calls from a queue, see `decide.Call`.
     """
     wanted = list(dict.fromkeys(subjects))
     places = {rule.counter_id(subject): (rule, rule.key(subject)) for subject in wanted for rule in rules_for(subject)}
     rows = run_sql("ratelimits", "read_counters", {"ids": list(places)})
     now = float(rows[0][0])
     stored = {row[1]: row for row in rows if row[1] is not None}
-    seen = {name: _look(place, stored.get(name), now, tokens) for name, place in places.items()}
+    seen = {
+        name: _look(place, stored.get(name, (now, name, *UNUSED)), now=now, tokens=tokens, paced=paced)
+        for name, place in places.items()
+    }
     return {subject: _room(subject, seen, now, tokens) for subject in wanted}
 
 
-def _look(place: Place, row: tuple[object, ...] | None, now: float, tokens: float) -> _Seen:
+def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, paced: bool) -> _Seen:
     rule, key = place
-    _, _, text, blocked_until, reason, factor, changed_at = row or (now, key, "{}", None, "", 1.0, None)
-    pressure = pressure_at(Pressure(float(str(factor)), None if changed_at is None else float(str(changed_at))), now)
+    _, _, text, blocked_until, reason, factor, changed_at = row
+    pressure = pressure_at(Pressure(factor, changed_at), now)
     algorithm = rule.algorithm(key, pressure)
-    meter = algorithm.open(json.loads(str(text)), now)
+    state = json.loads(text)
+    meter = algorithm.open(state, now)
     units = _units(rule, tokens)
-    calls = WITHOUT_END
-    if rule.unit != Unit.TOKENS:
-        calls = max(0, meter.available() // units)
-    opens_at = now
-    until = None if blocked_until is None else float(str(blocked_until))
-    if rule.shadow:
-        calls = WITHOUT_END
-    elif not meter.room_for(units) or algorithm.capacity <= 0:
-        calls = 0
-        opens_at = seconds(meter.line_up(units)) if algorithm.capacity > 0 else float("inf")
-    elif calls == 0:
-        calls = 1  # an empty counter admits one call that is larger than its slowed capacity
-    if until is not None and until > now and not rule.shadow:
-        calls, opens_at = 0, max(opens_at, until)
-    else:
-        until = None
     rate = rule.rate_per_second(key, pressure)
     if rate is not None and rule.unit == Unit.TOKENS:
         rate = rate / max(tokens, 1)
-    return _Seen(rule, key, meter, algorithm.capacity, until, str(reason), rate, calls, opens_at)
+    seen = _Seen(rule, key, meter, algorithm.capacity, None, reason, rate, WITHOUT_END, now)
+    if rule.shadow:
+        return seen
+    if algorithm.capacity <= 0:
+        seen.calls, seen.opens_at = 0, math.inf
+    elif not meter.room_for(units):
+        seen.calls, seen.opens_at = 0, seconds(meter.line_up(units))
+    elif paced and stream_is_full(algorithm, state, meter, units):
+        seen.calls, seen.opens_at = 0, now + (rule.window_seconds or 60) / BUCKETS
+    elif rule.unit != Unit.TOKENS:
+        stream = stream_room(algorithm, state, meter) if paced else None
+        room = meter.available() if stream is None else min(meter.available(), stream)
+        seen.calls = max(1, room // units)  # an unused counter admits one call that is larger than a slowed capacity
+    if blocked_until is not None and blocked_until > now:
+        seen.calls, seen.opens_at, seen.blocked_until = 0, max(seen.opens_at, blocked_until), blocked_until
+    return seen
 
 
 def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -> Room:
@@ -133,7 +141,7 @@ def _binding(one: _Seen, tokens: float) -> Binding:
         needed=_units(one.rule, tokens) / MICRO,
         available=max(0.0, one.meter.available() / MICRO),
         capacity=one.capacity,
-        retry_at=None if one.opens_at == float("inf") else one.opens_at,
+        retry_at=None if one.opens_at == math.inf else one.opens_at,
         hard_reset=one.rule.hard_reset,
         cooling=one.blocked_until is not None,
         reason=one.reason if one.blocked_until is not None else f"{one.rule.name} has no room",
