@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from uuid import UUID
 
 from jobs.classify import Failure
 from jobs.handlers.registry import UnknownKind, find_handler
@@ -61,7 +62,13 @@ def admit(
             if answers[job.id].kind in ("defer", "retry")
         ]
     )
-    _reject([(job, answers[job.id]) for job in asking if answers[job.id].kind == "reject"])
+    reject(
+        [
+            (job.id, job.kind, answer.binding.limit if answer.binding else "", answer.reason)
+            for job, answer in zip(asking, decisions, strict=True)
+            if answer.kind == "reject"
+        ]
+    )
     admitted = [
         job._replace(holds=job.id in answers and answers[job.id].holds)
         for job in leaders
@@ -162,15 +169,26 @@ def _deferral(job: ClaimedJob, decision: Decision) -> Move:
     return Move(job.id, delay_seconds=delay, message=decision.reason, data=json.dumps(figures))
 
 
-def _reject(rejected: Sequence[tuple[ClaimedJob, Decision]]) -> None:
-    if not rejected:
-        return
-    failures = {}
-    for job, decision in rejected:
-        binding = decision.binding
-        details = {"limit": binding.limit, "key": binding.key, "capacity": binding.capacity} if binding else {}
-        message = f"{binding.limit}: {decision.reason}" if binding else decision.reason
-        failures[job.id] = (job.kind, Failure(REJECTED, "LimitRejected", message, "not_sent", details=details))
+def reject(rejected: Sequence[tuple[UUID, str, str, str]]) -> None:
+    """
+    Fail jobs that a limit can never admit, in the caller's transaction.
+
+    Args:
+        rejected: Id and kind of each, the limit's name ("" where the cost itself is malformed), and its reason.
+    """
+    failures = {
+        job_id: (
+            kind,
+            Failure(
+                REJECTED,
+                "LimitRejected",
+                f"{limit}: {reason}" if limit else reason,
+                "not_sent",
+                details={"limit": limit},
+            ),
+        )
+        for job_id, kind, limit, reason in rejected
+    }
     moves = [
         Move(job_id, error_code=failure.code, message=failure.message) for job_id, (_, failure) in failures.items()
     ]

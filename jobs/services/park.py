@@ -8,7 +8,9 @@ who look at the jobs, and keeps what waits for a limit apart from what waits for
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import transaction
@@ -19,13 +21,27 @@ from jobs.transitions import Move, move_jobs
 from queueops.core.sql import nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.services.catalogue import limited_services
+from ratelimits.services.decide import Call, unfit
 
+from .admit import reject
 from .lanes import WaitingLane
 
 AT_ONCE = 500
 MOST_TAILS = 10_000
-TIERS = [Priority.URGENT, Priority.NORMAL, Priority.LOW]
+TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 SOON_SECONDS = 1.0  # what is expected to go within it is not parked
+
+
+class Unparked(NamedTuple):
+    """A row of choose_unparked.sql."""
+
+    id: UUID
+    lane: str
+    priority: str
+    eligible_since: datetime
+    kind: str
+    cost: int
+    known_cost: int | None
 
 
 class Parking:
@@ -63,8 +79,10 @@ class Parking:
                 },
             )
             by_name = {one.name: one for one in lanes}
-            rows.sort(key=lambda row: (row[1], TIERS.index(row[2]), row[3], row[0]))
-            moves = self._forecasts([(job_id, by_name[lane], priority) for job_id, lane, priority, _ in rows])
+            waiting_jobs = [Unparked(*row) for row in rows]
+            fitting = _without_unfit(waiting_jobs, by_name)
+            fitting.sort(key=lambda job: (job.lane, TIERS.index(job.priority), job.eligible_since, job.id))
+            moves = self._forecasts([(job.id, by_name[job.lane], job.priority) for job in fitting])
             moved = move_jobs("park", moves, message="waits for a limit")
             if moved:
                 run_sql(
@@ -106,6 +124,13 @@ class Parking:
         if len(self._tails) > MOST_TAILS:
             self._tails.clear()
         return moves
+
+
+def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, WaitingLane]) -> list[Unparked]:
+    """Fail those that a limit can never admit: at once, and not when their turn comes in hours."""
+    reasons = {job: unfit(Call(lanes[job.lane].lane.subject, job.cost, job.known_cost)) for job in jobs}
+    reject([(job.id, job.kind, *reason) for job, reason in reasons.items() if reason is not None])
+    return [job for job, reason in reasons.items() if reason is None]
 
 
 def _soon(one: WaitingLane) -> int:

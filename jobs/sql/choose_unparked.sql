@@ -14,7 +14,7 @@ WITH crowded AS MATERIALIZED (
                       AND crash_count < 2 AND NOT held AND lane IS NOT NULL
                    OFFSET given.soon LIMIT 1)
 )
-SELECT job.id, crowded.lane, job.priority, job.eligible_since
+SELECT job.id, crowded.lane, job.priority, job.eligible_since, job.kind, job.cost, job.known_cost
   FROM crowded
  CROSS JOIN LATERAL (
        (SELECT id FROM jobs_job
@@ -32,7 +32,7 @@ SELECT job.id, crowded.lane, job.priority, job.eligible_since
          ORDER BY priority, eligible_since, id
          LIMIT %(most)s::int)) AS found
  CROSS JOIN LATERAL (
-       SELECT id, priority, eligible_since FROM jobs_job
+       SELECT id, priority, eligible_since, kind, cost, known_cost FROM jobs_job
         WHERE id = found.id AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2
           FOR UPDATE SKIP LOCKED) AS job
  LIMIT %(most)s::int

@@ -83,8 +83,8 @@ class OpenCounter:
         if self.rule.algorithm_name in PACED:
             state["pace"] = [paced(self.stored, self.now, self.rule) + self.taken / MICRO, self.now]
         elif isinstance(self.meter, SpanMeter):
-            full = self.meter.available() < MICRO
-            state["full_at"] = self.now if full else self.stored.get("full_at")
+            is_full = self.meter.available() < MICRO
+            state["full"] = [self.now, self.algorithm.capacity] if is_full else self.stored.get("full")
         return state
 
 
@@ -107,12 +107,12 @@ def stream_room(algorithm: Algorithm, state: State, meter: Meter) -> int | None:
     reach the provider, so the end of one and the beginning of the next would meet in one of its windows. So a window
     that was full releases in a stream: in a twentieth of it a tenth more than its share, and one call.
     """
-    full_at = state.get("full_at")
-    if full_at is None or not isinstance(algorithm, SlidingWindow) or not isinstance(meter, SpanMeter):
+    if not isinstance(algorithm, SlidingWindow) or not isinstance(meter, SpanMeter) or not state.get("full"):
         return None
+    full_at, capacity = state["full"]
     window = microseconds(algorithm.window_seconds)
-    if meter.now - microseconds(full_at) > 2 * window:
-        return None
+    if meter.now - microseconds(full_at) > 2 * window or algorithm.capacity > capacity:
+        return None  # a raised cap takes effect at once
     return max(0, _stream_share(algorithm) - meter.taken_since(meter.now - int(window * STREAM_SHARE)))
 
 

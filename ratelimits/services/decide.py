@@ -14,6 +14,7 @@ from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import never_fits
 from ratelimits.algorithms.estimates import clamped
 from ratelimits.algorithms.measures import MICRO, MalformedCost, cost_units, seconds
+from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 from ratelimits.models import Unit
 from ratelimits.subjects import Subject, counter_id
 
@@ -142,6 +143,15 @@ def decide(calls: Sequence[Call], *, settlements: Sequence[Settlement] = ()) -> 
     return decisions
 
 
+def unfit(call: Call) -> tuple[str, str] | None:
+    """Return the limit that can never admit a call, and why, without asking a counter; None: each can, some time."""
+    for rule in rules_for(call.subject):
+        key = rule.key(call.subject)
+        if not rule.shadow and (reason := never_fits(rule.algorithm(key), _units_of(call, rule, key))):
+            return rule.name, reason
+    return None
+
+
 def settle(settlements: Sequence[Settlement]) -> None:
     """Settle calls that have ended; one that was settled before changes nothing."""
     if settlements:
@@ -225,21 +235,24 @@ def _weigh(call: Call, applicable: tuple[Rule, ...], counters: dict[str, OpenCou
     one = _Asked(call)
     for rule in applicable:
         counter = counters[rule.counter_id(call.subject)]
-        if rule.unit != Unit.TOKENS:
-            units = MICRO
-        else:
-            try:
-                full = rule.algorithm(counter.key).capacity
-                cost_units(call.cost)
-                units = cost_units(clamped(call.cost, call.known_cost, full))
-            except MalformedCost as error:
-                one.malformed = error.message
-                return one
+        try:
+            units = _units_of(call, rule, counter.key)
+        except MalformedCost as error:
+            one.malformed = error.message
+            return one
         if not rule.shadow and (reason := never_fits(counter.algorithm, units)):
             one.rejection = _binding(counter, units, None, reason)
             return one
         one.needs.append((counter, units))
     return one
+
+
+def _units_of(call: Call, rule: Rule, key: str) -> int:
+    """What a call takes of a limit, in millionths of its unit."""
+    if rule.unit != Unit.TOKENS:
+        return MICRO
+    cost_units(call.cost)  # a cost that is no number must not pass for what is known of it
+    return cost_units(clamped(call.cost, call.known_cost, rule.algorithm(key).capacity))
 
 
 def _may_go(one: _Asked) -> bool:
@@ -285,6 +298,9 @@ def _decision(one: _Asked, now: float) -> Decision:
 
 def _refusal(counter: OpenCounter, units: int) -> Binding:
     at = seconds(counter.meter.line_up(units))
+    if isinstance(counter.algorithm, SlidingWindow) and counter.meter.room_for(units):
+        # There is room and the stream is full: it goes on with the window's next part.
+        at = max(at, counter.now + counter.algorithm.window_seconds / BUCKETS)
     if counter.blocked_until is not None:
         return _binding(counter, units, max(at, counter.blocked_until), counter.blocked_reason, cooling=True)
     return _binding(counter, units, max(at, counter.now), f"{counter.rule.name} has no room")
