@@ -44,7 +44,7 @@ PROMOTE_SECONDS = 0.25
 LINGER_SECONDS = 0.02  # outcomes wait at most this long for company
 ALERT_SECONDS = 5.0
 PARK_SECONDS = 0.5
-PARK_AGAIN_SECONDS = 0.05  # between two full chunks, so that claims are not kept waiting
+PARK_AGAIN_SECONDS = 0.02  # between two chunks, so that claims are not kept waiting
 CREDENTIAL_SECONDS = 5.0  # how long an opened credential is kept
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 TICK_SECONDS = 1.0
@@ -205,14 +205,15 @@ class Executor:
             self._hint |= promoted > 0
             self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
         self._flush_and_claim(now)
-        if now >= self._next["park"] and not self._stopping.is_set():
+        if now >= self._next["park"] + (PARK_SECONDS if self._hint else 0.0) and not self._stopping.is_set():
             self._park(now)
 
     def _park(self, now: float) -> None:
         """A bounded number of jobs in lanes that have no room; more of them in the next cycles."""
         adopted = self._parking.adopt()
-        parked = self._parking.park(self._gate.waiting)
-        self._next["park"] = now + (PARK_AGAIN_SECONDS if max(adopted, parked) >= AT_ONCE else PARK_SECONDS)
+        self._parking.park(self._gate.waiting)
+        is_done = adopted < AT_ONCE and self._parking.is_through
+        self._next["park"] = now + (PARK_SECONDS if is_done else PARK_AGAIN_SECONDS)
         if adopted:
             self._gate.hint()
 

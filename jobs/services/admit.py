@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from jobs.classify import Failure
@@ -27,13 +27,20 @@ SUSPECT = 2  # crashes from which on a job runs in quarantine
 
 
 def admit(
-    chosen: Sequence[ClaimedJob], *, lease_seconds: float, settlements: Sequence[Settlement] = ()
+    chosen: Sequence[ClaimedJob],
+    *,
+    lease_seconds: float,
+    crowded: Collection[str] = (),
+    settlements: Sequence[Settlement] = (),
 ) -> tuple[list[ClaimedJob], dict[str, float]]:
     """
     Ask the limits, in the caller's transaction that has locked the jobs.
 
     Jobs of one coalesce key are one call: the first stands for all. Those a limit keeps back are parked in their lane,
     unless they are there already; those that can never fit fail with the limit's reason.
+
+    Args:
+        crowded: Lanes in which more waits than their windows admit.
 
     Returns:
         The jobs that may leave, one a call, in order; and by lane the seconds until it may have room.
@@ -52,7 +59,10 @@ def admit(
         settle(settlements)
         return leaders, {}
     subjects = _subjects(asking)
-    calls = [_call(job, subject, lease_seconds) for job, subject in zip(asking, subjects, strict=True)]
+    calls = [
+        _call(job, subject, lease_seconds)._replace(crowded=job.lane in crowded)
+        for job, subject in zip(asking, subjects, strict=True)
+    ]
     decisions = decide(calls, settlements=settlements)
     answers = {job.id: decision for job, decision in zip(asking, decisions, strict=True)}
     _keep_back(

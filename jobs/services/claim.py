@@ -70,7 +70,7 @@ def claim_jobs(
         },
     )
     chosen = [ClaimedJob(*row) for row in rows]
-    admitted, delays = admit(chosen, lease_seconds=lease_seconds, settlements=settlements)
+    admitted, delays = admit(chosen, lease_seconds=lease_seconds, crowded=gate.crowded, settlements=settlements)
     claimed = _begin(with_companions(admitted, chosen), Lease(executor_id, lease_seconds))
     calls = [job for job in claimed if job.group == job.id]
     turns.served(Counter((job.tier_class, job.project) for job in calls), {job.project: job.weight for job in calls})

@@ -13,8 +13,10 @@ from jobs.lanes import Lane, read_lane
 from jobs.models import Job, PauseSwitch, ServiceBreaker
 from jobs.states import Priority
 from jobs.turns import Turns
-from queueops.core.sql import run_sql
+from queueops.core.sql import plain_array, run_sql
+from ratelimits.services.catalogue import windows_of
 from ratelimits.services.rooms import Room, rooms
+from ratelimits.subjects import Subject
 
 MOST_LANES = 2000  # looked at together; more take turns
 MOST_OPEN = 500  # given to one claim
@@ -62,6 +64,7 @@ class LaneGate:
         self._opens_at: dict[str, float] = {}  # by this process's clock, as all times here
         self._refused: dict[str, float] = {}  # lanes that are left alone, and until when
         self.has_refused = False  # the last claim met a limit: there may be other work behind what it refused
+        self.crowded: frozenset[str] = frozenset()  # lanes in which more waits than their windows admit
         self._turns: dict[str, Turns] = {}
         self._listed: list[tuple[str, str]] = []
         self._after = ""
@@ -150,6 +153,7 @@ class LaneGate:
         self._listed = [(str(name), str(priority)) for name, priority in rows]
         # More than fit are taken in turn, from where this list ended.
         self._after = self._listed[-1][0] if len(rows) == MOST_LANES else ""
+        self.crowded = _crowded([name for name, _ in self._listed])
         took = time.monotonic() - now
         self._list_at, self._list_again_at = now + LIST_SECONDS, now + took / READING_SHARE
         if not {name for name, _ in self._listed} <= self._lanes.keys():
@@ -157,7 +161,7 @@ class LaneGate:
 
     def _look_round(self, now: float) -> None:
         lanes = _claimable([(name, read_lane(name), priority) for name, priority in self._listed])
-        found = rooms((lane.subject for _, lane, _ in lanes), paced=True) if lanes else {}
+        found = self._rooms([name for name, _, _ in lanes])
         sharing = Counter(chain.from_iterable(found[lane.subject].counters for _, lane, _ in lanes))
         self._lanes = {
             name: WaitingLane(name, lane, priority, found[lane.subject], _share(found[lane.subject], sharing))
@@ -167,8 +171,14 @@ class LaneGate:
         took = time.monotonic() - now
         self._round_at, self._round_again_at = now + LOOK_SECONDS, now + took / READING_SHARE
 
+    def _rooms(self, names: list[str]) -> dict[Subject, Room]:
+        if not names:
+            return {}
+        crowded = {read_lane(name).subject for name in self.crowded.intersection(names)}
+        return rooms((read_lane(name).subject for name in names), paced=True, crowded=crowded)
+
     def _look_at_some(self, names: list[str], now: float) -> None:
-        found = rooms((self._lanes[name].lane.subject for name in names), paced=True) if names else {}
+        found = self._rooms(names)
         for name in names:
             one = self._lanes[name]
             room = found[one.lane.subject]
@@ -217,6 +227,21 @@ def _alternating(rows: list[list[WaitingLane]]) -> list[WaitingLane]:
 
 def _tier(one: WaitingLane) -> int:
     return TIERS.index(one.priority)
+
+
+def _crowded(names: list[str]) -> frozenset[str]:
+    """The lanes that have more waiting than their share of a window."""
+    windows = {name: windows_of(read_lane(name).subject) for name in names}
+    sharing = Counter(counter for found in windows.values() for counter, _ in found)
+    depths = {
+        name: min(int(capacity / sharing[counter]) for counter, capacity in found)
+        for name, found in windows.items()
+        if found
+    }
+    if not depths:
+        return frozenset()
+    rows = run_sql("jobs", "find_crowded_lanes", {"lanes": list(depths), "depths": plain_array(list(depths.values()))})
+    return frozenset(row[0] for row in rows)
 
 
 def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]]:

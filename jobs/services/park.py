@@ -26,7 +26,8 @@ from ratelimits.services.decide import Call, unfit
 from .admit import reject
 from .lanes import WaitingLane
 
-AT_ONCE = 500
+AT_ONCE = 50  # what a claim may have to wait for
+LANES_AT_ONCE = 10
 MOST_TAILS = 10_000
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 SOON_SECONDS = 1.0  # what is expected to go within it is not parked
@@ -50,6 +51,7 @@ class Parking:
     def __init__(self) -> None:
         self._tails: dict[str, float] = {}  # lane -> forecast of the last job parked, seconds since 1970
         self._adopted: frozenset[str] = frozenset()
+        self._round: list[str] = []  # lanes still to be looked at
 
     def park(self, waiting: Sequence[WaitingLane], *, most: int = AT_ONCE) -> int:
         """
@@ -58,12 +60,16 @@ class Parking:
         The forecast of the k-th: when the lane opens, and k of its share of the slowest limit's pace later. Where the
         limit has no pace, as many as are in flight, all are expected when it opens.
 
+        Some lanes at a time, in turn, until `is_through`: a look at all of them would keep claims waiting.
+
         Returns:
-            How many were parked: fewer than `most` when none is left.
+            How many were parked.
         """
-        lanes = [one for one in waiting if one.room.calls < AT_ONCE]
-        if not lanes:
+        narrow = {one.name: one for one in waiting if one.room.calls < MOST_TAILS}
+        self._round = [name for name in self._round if name in narrow] or list(narrow)
+        if not self._round:
             return 0
+        lanes = [narrow[name] for name in self._round[:LANES_AT_ONCE]]
         with transaction.atomic():
             rows = run_sql(
                 "jobs",
@@ -78,11 +84,9 @@ class Parking:
                     "most": most,
                 },
             )
-            by_name = {one.name: one for one in lanes}
-            waiting_jobs = [Unparked(*row) for row in rows]
-            fitting = _without_unfit(waiting_jobs, by_name)
+            fitting = _without_unfit([Unparked(*row) for row in rows], narrow)
             fitting.sort(key=lambda job: (job.lane, TIERS.index(job.priority), job.eligible_since, job.id))
-            moves = self._forecasts([(job.id, by_name[job.lane], job.priority) for job in fitting])
+            moves = self._forecasts([(job.id, narrow[job.lane], job.priority) for job in fitting])
             moved = move_jobs("park", moves, message="waits for a limit")
             if moved:
                 run_sql(
@@ -94,7 +98,14 @@ class Parking:
                         "data": [move.data for move in moves],
                     },
                 )
-        return len(rows)
+        if len(rows) < most:
+            del self._round[:LANES_AT_ONCE]
+        return len(moved)
+
+    @property
+    def is_through(self) -> bool:
+        """Whether every lane has been looked at since the round began."""
+        return not self._round
 
     def adopt(self, *, most: int = AT_ONCE) -> int:
         """

@@ -187,6 +187,17 @@ def rules_for(subject: Subject) -> tuple[Rule, ...]:
     return applied
 
 
+def windows_of(subject: Subject) -> list[tuple[str, float]]:
+    """Return counter and capacity of each sliding window that counts a subject's calls one by one."""
+    return [
+        (rule.counter_id(subject), algorithm.capacity)
+        for rule in rules_for(subject)
+        if rule.unit != Unit.TOKENS
+        and not rule.shadow
+        and isinstance(algorithm := rule.algorithm(rule.key(subject)), SlidingWindow)
+    ]
+
+
 def limited_services() -> frozenset[str]:
     """Return the services that have an enabled limit."""
     return frozenset(rule.service for rule in rules())

@@ -55,15 +55,16 @@ class OpenCounter:
     closed: bool = False
     denials: int = 0
 
-    def room_for(self, units: int, *, paced: bool = False) -> bool:
+    def room_for(self, units: int, *, paced: bool = False, crowded: bool = False) -> bool:
         """
         Say whether a call may be granted.
 
         Args:
-            paced: Also not sooner than a full window lets calls go in a steady stream.
+            paced: Also not sooner than a window's stream lets it go, see `stream_room`.
+            crowded: More calls wait than a window admits.
         """
         return self.meter.room_for(units) and not (
-            paced and stream_is_full(self.algorithm, self.stored, self.meter, units)
+            paced and stream_is_full(self.algorithm, self.stored, self.meter, units, crowded=crowded)
         )
 
     def take(self, units: int) -> int:
@@ -99,27 +100,36 @@ def paced(state: Mapping[str, Any], now: float, rule: Rule) -> float:
     return float(amount * math.exp(-max(0.0, now - at) / (rule.window_seconds or 60)))
 
 
-def stream_room(algorithm: Algorithm, state: State, meter: Meter) -> int | None:
+def stream_room(algorithm: Algorithm, state: State, meter: Meter, *, crowded: bool) -> int | None:
     """
-    Return the millionths that may go now without a burst, where a window has been full of late; None: no matter.
+    Return the millionths that may go now without a burst; None: a burst is welcome.
 
-    What leaves in a burst comes back in a burst, a window later, for as long as work waits: a burst takes its time to
-    reach the provider, so the end of one and the beginning of the next would meet in one of its windows. So a window
-    that was full releases in a stream: in a twentieth of it a tenth more than its share, and one call.
+    What leaves in a burst comes back in a burst, a window later, for as long as work waits; and a burst takes its time
+    to reach the provider, so the end of one and the beginning of the next would meet in one of its windows. So while
+    more waits than a window admits, and where one has been full of late, calls leave in a stream: in a twentieth of a
+    window a tenth more than its share, and one call. An unused window admits what it holds at once otherwise.
     """
-    if not isinstance(algorithm, SlidingWindow) or not isinstance(meter, SpanMeter) or not state.get("full"):
+    if not isinstance(algorithm, SlidingWindow) or not isinstance(meter, SpanMeter):
         return None
-    full_at, capacity = state["full"]
+    if not crowded and not _was_full(algorithm, state, meter):
+        return None
     window = microseconds(algorithm.window_seconds)
-    if meter.now - microseconds(full_at) > 2 * window or algorithm.capacity > capacity:
-        return None  # a raised cap takes effect at once
     return max(0, _stream_share(algorithm) - meter.taken_since(meter.now - int(window * STREAM_SHARE)))
 
 
-def stream_is_full(algorithm: Algorithm, state: State, meter: Meter, units: int) -> bool:
+def stream_is_full(algorithm: Algorithm, state: State, meter: Meter, units: int, *, crowded: bool) -> bool:
     """Say whether a call must wait for the stream; one larger than its share goes when nothing went of late."""
-    room = stream_room(algorithm, state, meter)
+    room = stream_room(algorithm, state, meter, crowded=crowded)
     return room is not None and units > room and room < _stream_share(algorithm)
+
+
+def _was_full(algorithm: SlidingWindow, state: State, meter: SpanMeter) -> bool:
+    if not state.get("full"):
+        return False
+    full_at, capacity = state["full"]
+    # A raised cap takes effect at once.
+    is_news = meter.now - microseconds(full_at) <= 2 * microseconds(algorithm.window_seconds)
+    return is_news and algorithm.capacity <= float(capacity)
 
 
 def _stream_share(algorithm: Algorithm) -> int:

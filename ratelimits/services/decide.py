@@ -36,6 +36,7 @@ class Call(NamedTuple):
         waited_seconds: Since it wanted to go.
         hold_seconds: After which what it holds is reclaimed, because its holder has crashed.
         paced: It comes from a queue: a window that has been full lets it go in a steady stream, not in a burst.
+        crowded: More calls wait in that queue than a window admits: it goes in a stream from the first on.
     """
 
     subject: Subject
@@ -46,6 +47,7 @@ class Call(NamedTuple):
     waited_seconds: float = 0.0
     hold_seconds: float = 600.0
     paced: bool = False
+    crowded: bool = False
 
 
 class Settlement(NamedTuple):
@@ -260,7 +262,8 @@ def _may_go(one: _Asked) -> bool:
         return False
     refusing = []
     for counter, units in one.needs:
-        if counter.blocked_until is None and not counter.closed and counter.room_for(units, paced=one.call.paced):
+        free = counter.blocked_until is None and not counter.closed
+        if free and counter.room_for(units, paced=one.call.paced, crowded=one.call.crowded):
             continue
         if counter.rule.shadow:
             counter.denials += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,28 +63,32 @@ class _Seen:
     opens_at: float
 
 
-def rooms(subjects: Iterable[Subject], *, tokens: float = 1, paced: bool = False) -> dict[Subject, Room]:
+def rooms(
+    subjects: Iterable[Subject], *, tokens: float = 1, paced: bool = False, crowded: Collection[Subject] = ()
+) -> dict[Subject, Room]:
     """
     Read the room of each subject's calls.
 
     Args:
         tokens: What a call needs of token limits.
         paced: Of calls from a queue, see `decide.Call`.
+        crowded: Those of the subjects of whom more calls wait than a window admits.
     """
     wanted = list(dict.fromkeys(subjects))
     places = {rule.counter_id(subject): (rule, rule.key(subject)) for subject in wanted for rule in rules_for(subject)}
     rows = run_sql("ratelimits", "read_counters", {"ids": list(places)})
     now = float(rows[0][0])
     stored = {row[1]: row for row in rows if row[1] is not None}
+    busy = {rule.counter_id(subject) for subject in crowded for rule in rules_for(subject)}
     seen = {
-        name: _look(place, stored.get(name, (now, name, *UNUSED)), now=now, tokens=tokens, paced=paced)
+        name: _look(place, stored.get(name, (now, name, *UNUSED)), now=now, tokens=tokens, stream=(paced, name in busy))
         for name, place in places.items()
     }
     return {subject: _room(subject, seen, now, tokens) for subject in wanted}
 
 
-def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, paced: bool) -> _Seen:
-    rule, key = place
+def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, stream: tuple[bool, bool]) -> _Seen:
+    (rule, key), (paced, crowded) = place, stream
     _, _, text, blocked_until, reason, factor, changed_at = row
     pressure = pressure_at(Pressure(factor, changed_at), now)
     algorithm = rule.algorithm(key, pressure)
@@ -101,11 +105,11 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
         seen.calls, seen.opens_at = 0, math.inf
     elif not meter.room_for(units):
         seen.calls, seen.opens_at = 0, seconds(meter.line_up(units))
-    elif paced and stream_is_full(algorithm, state, meter, units):
+    elif paced and stream_is_full(algorithm, state, meter, units, crowded=crowded):
         seen.calls, seen.opens_at = 0, now + (rule.window_seconds or 60) / BUCKETS
     elif rule.unit != Unit.TOKENS:
-        stream = stream_room(algorithm, state, meter) if paced else None
-        room = meter.available() if stream is None else min(meter.available(), stream)
+        streaming = stream_room(algorithm, state, meter, crowded=crowded) if paced else None
+        room = meter.available() if streaming is None else min(meter.available(), streaming)
         seen.calls = max(1, room // units)  # an unused counter admits one call that is larger than a slowed capacity
     if blocked_until is not None and blocked_until > now:
         seen.calls, seen.opens_at, seen.blocked_until = 0, max(seen.opens_at, blocked_until), blocked_until
