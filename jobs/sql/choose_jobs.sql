@@ -32,7 +32,7 @@ WITH RECURSIVE active AS (
     SELECT scope, key FROM jobs_pauseswitch
 ), competing AS MATERIALIZED (
     SELECT project.id, project.weight,
-           greatest(4, ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER ()))::int AS heads
+           ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER ())::int AS heads
       FROM active
       JOIN tenancy_project AS project ON project.id = active.project_id
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = project.id))

@@ -24,6 +24,7 @@ from .catalogue import Rule
 
 STREAM_SHARE = 1 / 20  # of a window
 STREAM_EXCESS = 1.1
+LEAST_STREAM = 20  # in the limit's unit: the burst of a smaller window reaches its provider within the slack
 
 PACED = frozenset({Limit.Algorithm.TOKEN_BUCKET, Limit.Algorithm.LEAKY_BUCKET})
 
@@ -110,6 +111,8 @@ def stream_room(algorithm: Algorithm, state: State, meter: Meter, *, crowded: bo
     window a tenth more than its share, and one call. An unused window admits what it holds at once otherwise.
     """
     if not isinstance(algorithm, SlidingWindow) or not isinstance(meter, SpanMeter):
+        return None
+    if algorithm.capacity < LEAST_STREAM:
         return None
     if not crowded and not _was_full(algorithm, state, meter):
         return None
