@@ -27,7 +27,7 @@ from .bulk_actions import ACTIONS, BulkAction
 from .dead_letter_filter import DeadLetterFilter, parse_filter
 from .dead_letters import checked_spread
 from .errors import UnknownBatch, UnknownBulkOperation
-from .prepare import JobSpec, prepare_job
+from .prepare import JobSpec, Rules, prepare_job
 
 BULK_CHUNK = 500
 STALLED_AFTER = timedelta(minutes=10)  # beyond the longest a task queue keeps a chunk waiting in good health
@@ -53,14 +53,15 @@ def start_bulk_requeue(
             them.
 
     Raises:
-        InvalidFilter, InvalidDelay, UnknownKind, InvalidJob, PayloadTooLarge: Nothing was started.
+        InvalidFilter, InvalidDelay, UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed: Nothing was
+            started.
     """
     checked_spread(spread_seconds)
     with transaction.atomic():
         until_now = _until_now(parse_filter(wanted))
         if payload is not None:
-            for kind in until_now.letters().order_by().values_list("kind", flat=True).distinct():
-                prepare_job(JobSpec(kind=find_handler(kind).kind, payload=payload))
+            for kind, project_id in until_now.letters().order_by().values_list("kind", "project_id").distinct():
+                prepare_job(JobSpec(kind=find_handler(kind).kind, payload=payload), rules=Rules(project_id))
         parameters = {
             "filter": until_now.model_dump(mode="json", exclude_none=True),
             "payload": payload,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count, groupby
 from typing import Any
 from uuid import UUID
@@ -20,7 +21,7 @@ from queueops.core.sql import run_sql
 
 from . import audit
 from .errors import InvalidDelay
-from .prepare import MAX_DELAY_SECONDS, Details, JobSpec, PreparedJob, describe, prepare_job
+from .prepare import MAX_DELAY_SECONDS, Details, JobSpec, PreparedJob, Rules, describe, prepare_job
 from .results import BulkResult, RequeueResult, distinct_ids
 from .submit import insert_prepared
 
@@ -88,7 +89,7 @@ def requeue_dead_letters(
         payload, priority, spread_seconds, note: See RequeueOptions.
 
     Raises:
-        TooManyJobs, InvalidDelay, InvalidJob, PayloadTooLarge: Nothing was requeued.
+        TooManyJobs, InvalidDelay, InvalidJob, PayloadTooLarge, CredentialNotAllowed: Nothing was requeued.
     """
     letters = distinct_ids(ids)
     options = RequeueOptions(payload, priority, checked_spread(spread_seconds), clean_reason(note))
@@ -144,13 +145,14 @@ def carry_out_requeue(
     moved: dict[UUID, UUID] = {}
     ordered = sorted(ids)
     gap = options.spread_seconds / total if total else 0.0
+    rules_of = cache(Rules)
     for start in range(0, len(ordered), SLICE):
         places = dict(zip(ordered[start : start + SLICE], count(position + start), strict=False))
         rows = run_sql("jobs", "lock_dead_letters", {"ids": list(places)})
         prepared = {
             letter: job
             for letter in (_Letter(*row) for row in rows)
-            if (job := _prepare(letter, options, delay_seconds=min(places[letter.id], total) * gap))
+            if (job := _prepare(letter, options, rules_of, delay_seconds=min(places[letter.id], total) * gap))
         }
         resolved = _resolve(
             {letter.id: job.id for letter, job in prepared.items()},
@@ -187,7 +189,9 @@ def checked_spread(spread_seconds: float) -> float:
     return spread_seconds
 
 
-def _prepare(letter: _Letter, options: RequeueOptions, *, delay_seconds: float) -> PreparedJob | None:
+def _prepare(
+    letter: _Letter, options: RequeueOptions, rules_of: Callable[[str], Rules], *, delay_seconds: float
+) -> PreparedJob | None:
     """None: no handler carries the kind out, so the new job could only fail again."""
     try:
         handler = find_handler(letter.kind)
@@ -207,7 +211,8 @@ def _prepare(letter: _Letter, options: RequeueOptions, *, delay_seconds: float) 
         "delay_seconds": delay_seconds or None,
     }
     if options.payload is not None:
-        return prepare_job(spec, **origin)
+        # An edited payload may name another credential: it is held against what the project may use.
+        return prepare_job(spec, rules=rules_of(letter.project_id), **origin)
     try:
         details, _ = describe(handler, handler.schema.validate_json(letter.payload), spec)
     except ValidationError:

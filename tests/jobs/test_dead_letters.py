@@ -13,16 +13,19 @@ from django.db.models.functions import Now
 
 from jobs.handlers.registry import find_handler
 from jobs.models import AuditEntry, Batch, DeadLetter, Job, JobEvent
-from jobs.services import dead_letters
+from jobs.services import bulk, dead_letters
 from jobs.services.errors import InvalidDelay
 from jobs.services.prepare import InvalidJob
 from jobs.services.snapshots import batch_counts, project_counts
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.reasons import ReasonRequired
-from tests.factories import PAYLOAD, make_batch, make_dead_letter, make_dead_letters, make_jobs
+from queueops.tenancy.credentials import CredentialNotAllowed, seal
+from queueops.tenancy.models import Credential
+from tests.factories import PAYLOAD, make_batch, make_dead_letter, make_dead_letters, make_jobs, make_project
 
 ACTOR = "user:7"
+READ = {"credential": "ours", "spreadsheet_id": "sheet", "range": "A1"}
 
 
 def some(counts: dict[str, int]) -> dict[str, int]:
@@ -139,6 +142,24 @@ def test_an_edited_payload_that_the_handler_refuses_requeues_nothing():
     assert list(caught.value.fields) == ["payload.url"]
     assert DeadLetter.objects.open().count() == 2
     assert not Job.objects.filter(origin__isnull=False).exists()
+
+
+@pytest.mark.django_db
+def test_an_edited_payload_may_name_only_credentials_of_the_dead_letters_project():
+    theirs = Credential.objects.create(name="theirs", service="google-sheets", secret=seal({"access_token": "t"}))
+    theirs.projects.add(make_project("globex"))
+    letter = make_dead_letter(kind="google_sheets.values_get", service="google-sheets", payload=json.dumps(READ))
+    edited = {**READ, "credential": "theirs"}
+    for requeue in (
+        lambda: dead_letters.requeue_dead_letters([letter.pk], actor=ACTOR, payload=edited),
+        lambda: bulk.start_bulk_requeue({}, actor=ACTOR, payload=edited),
+    ):
+        with pytest.raises(CredentialNotAllowed):
+            requeue()
+    assert DeadLetter.objects.open().count() == 1
+    theirs.projects.add(make_project("acme"))
+    [new] = dead_letters.requeue_dead_letters([letter.pk], actor=ACTOR, payload=edited).moved.values()
+    assert Job.objects.get(pk=new).credential == "theirs"
 
 
 @pytest.mark.django_db
