@@ -203,6 +203,9 @@ class HandlerLoop:
             if run.running is not None:
                 run.running.cancelled.set()
             run.task.cancel()
+            if run.running is None:
+                # Cancelled before its first step, a task never runs: nobody else would end this job.
+                self._end(run, self._interrupted(run))
 
     async def _carry_out(self, run: _Run) -> None:
         outcome: Outcome | None

@@ -236,6 +236,20 @@ def test_a_stop_gives_back_what_may_be_repeated_and_owns_up_to_the_rest(driven, 
     assert once.failure.code == "outcome_unknown"
 
 
+def test_a_job_interrupted_before_its_handlers_first_step_is_given_back_at_once(driven, stage):
+    jobs = [claimed("test.wait_once"), claimed("test.wait_once")._replace(coalesce_key="together")]
+    released = threading.Event()
+    driven.loop._loop.call_soon_threadsafe(released.wait)  # or the handlers might begin in between
+    driven.loop.carry_out(jobs)
+    driven.loop.cancel(jobs, reason=STOPPING)
+    released.set()
+    wait_for(lambda: driven.loop.waiting_seconds is not None and not driven.loop.active, what="the jobs' end")
+    driven.collect()
+    assert [type(outcome) for outcome in driven.outcomes] == [GivenBack, GivenBack]
+    assert not stage.begun
+    assert not driven.loop.leaked
+
+
 def test_what_could_not_be_written_is_collected_again_in_its_order(driven):
     outcomes = driven.run(claimed("test.double"), claimed("test.nothing"))[:]
     old, new = Progress(outcomes[0].job, 1, "old"), Progress(outcomes[1].job, 2, "kept")
