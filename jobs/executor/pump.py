@@ -229,7 +229,9 @@ class Executor:
             outcomes, notes = self.loop.collect()
         if not self._stopping.is_set():
             free += sum(self._owns(outcome.job) and _is_call(outcome.job) for outcome in outcomes)
-        claims = wants_work and free > 0
+        refused = [outcome for outcome in outcomes if isinstance(outcome, finish.Failed) and outcome.failure.push_back]
+        # Nothing more goes out against a quota that was just refused before its counters have cooled down.
+        claims = wants_work and free > 0 and not refused
         if not outcomes and not notes and not claims:
             return
         try:
@@ -251,8 +253,8 @@ class Executor:
             self._owned.update((job.id, job) for job in claimed)
             self._calls += sum(map(_is_call, claimed))
             self.loop.carry_out(claimed, credentials)
-        if any(isinstance(outcome, finish.Failed) and outcome.failure.push_back for outcome in outcomes):
-            push_back.cool_down(outcomes, actor=f"executor:{self.id}")
+        if refused:
+            push_back.cool_down(refused, actor=f"executor:{self.id}")
             self._gate.hint()
 
     def _free_slots(self) -> int:
@@ -363,8 +365,10 @@ class Executor:
             breaker.tend_breakers()
             decide.reclaim_expired()
         if now >= self._next["alerts"]:
-            self._next["alerts"] = now + ALERT_SECONDS
-            if executors.take_duty("alerts", holder=self.id, term_seconds=ALERT_SECONDS):
+            # It takes its time where a thousand lanes wait: quarantine has it to spare, the others stand in.
+            stands_in = self._role != ExecutorRow.Role.QUARANTINE
+            self._next["alerts"] = now + (6 * ALERT_SECONDS if stands_in else ALERT_SECONDS)
+            if executors.take_duty("alerts", holder=self.id, term_seconds=3 * ALERT_SECONDS):
                 watch.tend_alerts()
 
     def _drop(self, lost: set[UUID]) -> None:

@@ -13,11 +13,14 @@ from django.db import transaction
 
 from jobs import backoff
 from jobs.classify import Failure, clean, clean_json, fingerprint, is_outage, is_retryable
+from jobs.lanes import read_lane
 from jobs.models import RetryPolicy, new_id
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
-from ratelimits.services.catalogue import limited_services
+from ratelimits.feedback import PushBack
+from ratelimits.services.catalogue import rules_for
 from ratelimits.services.decide import Settlement
+from ratelimits.violated import violated_rules
 
 from .breaker import record_answers
 from .claimed import ClaimedJob
@@ -193,6 +196,11 @@ def bury(edge: str, failures: Mapping[UUID, tuple[str, Failure]], moves: Sequenc
     return moved
 
 
+def cools_down(job: ClaimedJob, push_back: PushBack) -> bool:
+    """Whether a limit of ours stands for the quota that was exceeded; without one a refusal is an ordinary failure."""
+    return job.lane is not None and bool(violated_rules(rules_for(read_lane(job.lane).subject), push_back))
+
+
 def unstorable(outcome: Outcome, error: Exception) -> Failed:
     """What to write instead of an outcome that the database refuses: the job fails, and says why."""
     failure = Failure("result_not_stored", type(error).__name__, clean(str(error)), outcome="refused")
@@ -206,12 +214,11 @@ def _write_failures(
     waits: list[Move] = []
     deaths: list[Move] = []
     reasons: dict[UUID, tuple[str, Failure]] = {}
-    limited = limited_services()
     for outcome in failed:
         failure, job = outcome.failure, outcome.job
         retryable = is_retryable(failure, repeatable=outcome.repeatable)
         delay, stop = _next_try(outcome, policies)
-        if failure.push_back is not None and outcome.service in limited:
+        if failure.push_back is not None and cools_down(outcome.job, failure.push_back):
             # The quota was full although our counters had room: the limits' mistake, not the job's.
             wait = min(failure.push_back.retry_after or PUSHED_BACK_SECONDS, LONGEST_PUSH_BACK_SECONDS)
             waits.append(_failure_move(outcome, delay_seconds=wait))

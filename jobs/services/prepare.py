@@ -132,7 +132,7 @@ class Rules:
     """What jobs are held against besides their handler's schema; one object serves a whole batch."""
 
     def __init__(self, project_id: str | None = None) -> None:
-        """`project_id`: whose credentials jobs may name; None: that was checked when they first came."""
+        """`project_id`: the producer's, whose credentials its jobs may name; None: the platform submits them itself."""
         self.project_id = project_id
         self.max_payload_bytes: int = settings.QUEUEOPS.max_payload_bytes
         self.max_line_bytes: int = settings.QUEUEOPS.max_job_bytes
@@ -165,6 +165,8 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     """
     rules = rules or Rules()
     handler = find_handler(spec.kind)
+    if handler.internal and rules.project_id is not None:
+        raise InvalidJob("Such jobs are not for producers.", fields={"kind": [f"only QueueOps submits {spec.kind!r}"]})
     try:
         text = pydantic_core.to_json(spec.payload, inf_nan_mode="constants")
         payload = handler.schema.validate_json(text)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jobs.lanes import read_lane
 from ratelimits.services.feedback import Refusal, push_backs
 
-from .finish import Failed, Outcome
+from .finish import Failed, Outcome, cools_down
 
 
 def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> None:
@@ -19,7 +19,10 @@ def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> None:
     refusals = {
         (job.group, job.token): Refusal(read_lane(job.lane).subject, outcome.failure.push_back, job.claimed_at)
         for outcome in outcomes
-        if isinstance(outcome, Failed) and outcome.failure.push_back is not None and (job := outcome.job).lane
+        if isinstance(outcome, Failed)
+        and outcome.failure.push_back is not None
+        and (job := outcome.job).lane is not None
+        and cools_down(job, outcome.failure.push_back)
     }
     if refusals:
         push_backs(list(refusals.values()), actor=actor)

@@ -147,7 +147,8 @@ def _outage(job: Job) -> list[Reason]:
     breaker = ServiceBreaker.objects.filter(service=job.service, opened_at__isnull=False).first()
     if breaker is None or breaker.probe_job_id == job.pk:
         return []
-    return [Reason("outage", f"{job.service} does not answer: {breaker.last_error}", breaker.next_probe_at)]
+    # Not the error: it is that of whoever asked last, in any project.
+    return [Reason("outage", f"{job.service} does not answer", breaker.next_probe_at)]
 
 
 def _schedule(job: Job, now: datetime) -> list[Reason]:

@@ -3,7 +3,7 @@
 -- params  keys: coalesce keys, each once; most: jobs a key; except: ids chosen already
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
--- returns as choose_jobs.sql does, the most urgent and oldest of each key first; the token is nobody's
+-- returns as choose_jobs.sql does, the oldest of each key first; the token is nobody's
 SELECT job.id, 0::bigint AS token, job.project_id, job.user_id, job.batch_id, job.kind, job.payload::text AS payload,
        job.effect_key, job.retry_policy_id, job.retry_count, job.crash_count,
        coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float8 - job.deferred_seconds AS window_used,

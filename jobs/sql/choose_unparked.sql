@@ -16,12 +16,14 @@ WITH crowded AS MATERIALIZED (
 )
 SELECT job.id, crowded.lane, job.priority, job.eligible_since, job.kind, job.cost, job.known_cost
   FROM crowded
+ CROSS JOIN (VALUES ('urgent'), ('normal'), ('low')) AS tier (name)
  CROSS JOIN LATERAL (
        (SELECT id FROM jobs_job
          WHERE service = crowded.service AND call_type = crowded.call_type AND project_id = crowded.project
            AND user_id = crowded.user_id
            AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND lane = crowded.lane
-         ORDER BY priority, eligible_since, id
+           AND priority = tier.name
+         ORDER BY eligible_since, id
          LIMIT %(most)s::int)
        UNION ALL
        (SELECT id FROM jobs_job
@@ -29,7 +31,8 @@ SELECT job.id, crowded.lane, job.priority, job.eligible_since, job.kind, job.cos
            AND service = crowded.service AND call_type = crowded.call_type AND project_id = crowded.project
            AND user_id IS NULL
            AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND lane = crowded.lane
-         ORDER BY priority, eligible_since, id
+           AND priority = tier.name
+         ORDER BY eligible_since, id
          LIMIT %(most)s::int)) AS found
  CROSS JOIN LATERAL (
        SELECT id, priority, eligible_since, kind, cost, known_cost FROM jobs_job

@@ -14,7 +14,7 @@ from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at
-from ratelimits.algorithms.sliding_window import SlidingWindow
+from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.models import Limit
 from ratelimits.subjects import counter_id
@@ -22,7 +22,8 @@ from ratelimits.subjects import counter_id
 from . import alerts
 from .catalogue import Rule
 
-STREAM_SHARE = 1 / 20  # of a window
+STREAM_BUCKETS = 3  # of a window's BUCKETS
+STREAM_SHARE = STREAM_BUCKETS / BUCKETS
 STREAM_EXCESS = 1.1
 LEAST_STREAM = 20  # in the limit's unit: the burst of a smaller window reaches its provider within the slack
 
@@ -85,7 +86,7 @@ class OpenCounter:
         if self.rule.algorithm_name in PACED:
             state["pace"] = [paced(self.stored, self.now, self.rule) + self.taken / MICRO, self.now]
         elif isinstance(self.meter, SpanMeter):
-            is_full = self.meter.available() < MICRO
+            is_full = self.closed or self.meter.available() < MICRO
             state["full"] = [self.now, self.algorithm.capacity] if is_full else self.stored.get("full")
         return state
 
@@ -116,8 +117,10 @@ def stream_room(algorithm: Algorithm, state: State, meter: Meter, *, crowded: bo
         return None
     if not crowded and not _was_full(algorithm, state, meter):
         return None
-    window = microseconds(algorithm.window_seconds)
-    return max(0, _stream_share(algorithm) - meter.taken_since(meter.now - int(window * STREAM_SHARE)))
+    width = -(-microseconds(algorithm.window_seconds) // BUCKETS)
+    # The current bucket is one of them. With one more, a share would last longer than its part of the window.
+    since = meter.now - (STREAM_BUCKETS - 1) * width
+    return max(0, _stream_share(algorithm) - meter.taken_since(since))
 
 
 def stream_is_full(algorithm: Algorithm, state: State, meter: Meter, units: int, *, crowded: bool) -> bool:

@@ -2,59 +2,37 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from django.db import transaction
 
-from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import never_fits
 from ratelimits.algorithms.estimates import clamped
 from ratelimits.algorithms.measures import MICRO, MalformedCost, cost_units, seconds
 from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 from ratelimits.models import Unit
-from ratelimits.subjects import Subject, counter_id
+from ratelimits.subjects import counter_id
 
-from .catalogue import Rule, rules, rules_for
+from .calls import Call
+from .catalogue import Rule, rules_for
+from .charges import HELD_UNITS, Entry, Settlement, charged_places, settle_charges, take_charges, write_charges
 from .counters import OpenCounter, Place, lock_counters, write_counters
+from .tallies import write_tallies
 
-HELD_UNITS = frozenset({Unit.TOKENS.value, Unit.IN_FLIGHT.value})  # what a call's end settles
-
-
-class Call(NamedTuple):
-    """
-    One call that asks to go.
-
-    Attributes:
-        cost: Tokens, estimated. Of requests and of places in flight every call takes one.
-        known_cost: The part of the cost that is no guess; None: all of it.
-        holder: Under which name it settles what it holds; empty: it never will.
-        kind: For the tally of who used a limit.
-        waited_seconds: Since it wanted to go.
-        hold_seconds: After which what it holds is reclaimed, because its holder has crashed.
-        paced: It comes from a queue: a window that has been full lets it go in a steady stream, not in a burst.
-        crowded: More calls wait in that queue than a window admits: it goes in a stream from the first on.
-    """
-
-    subject: Subject
-    cost: float = 1
-    known_cost: float | None = None
-    holder: str = ""
-    kind: str = ""
-    waited_seconds: float = 0.0
-    hold_seconds: float = 600.0
-    paced: bool = False
-    crowded: bool = False
-
-
-class Settlement(NamedTuple):
-    """The end of a call. `actual`: what it really cost in tokens; None: unknown, the estimate stands."""
-
-    holder: str
-    actual: float | None = None
+__all__ = [
+    "Binding",
+    "Call",
+    "Decision",
+    "Kind",
+    "Settlement",
+    "decide",
+    "reclaim",
+    "reclaim_expired",
+    "settle",
+    "unfit",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +109,17 @@ def decide(calls: Sequence[Call], *, settlements: Sequence[Settlement] = ()) -> 
     Returns:
         One decision a call, in order.
     """
-    ended = _taken_charges(settlements)
+    ended = take_charges([ending.holder for ending in settlements])
     applied = [rules_for(call.subject) for call in calls]
-    counters = lock_counters([*_places(calls, applied), *_charged_places(ended)])
+    counters = lock_counters([*_places(calls, applied), *charged_places(ended)])
     now = next((counter.now for counter in counters.values()), 0.0)
-    _settle(ended, {ending.holder: ending.actual for ending in settlements}, counters)
+    settle_charges(ended, counters, {ending.holder: ending.actual for ending in settlements})
     asked = [_weigh(call, applicable, counters) for call, applicable in zip(calls, applied, strict=True)]
     granted = [(one, _charge(one)) for one in asked if _may_go(one)]
     decisions = [_decision(one, now) for one in asked]
     write_counters(counters.values())
-    _write_charges(granted)
-    _write_tallies([one.call for one, _ in granted if one.needs])
+    write_charges([(one.call.holder, entries, one.call.hold_seconds) for one, entries in granted if one.call.holder])
+    write_tallies([one.call for one, _ in granted if one.needs])
     return decisions
 
 
@@ -177,24 +155,11 @@ def reclaim(holders: Sequence[str]) -> int:
 
 @transaction.atomic(savepoint=False)
 def _reclaim(holders: Sequence[str], most: int) -> int:
-    rows = run_sql("ratelimits", "take_charges", {"holders": list(holders), "expired": most})
-    ended = [(holder, json.loads(entries), True) for holder, entries, _ in rows]
-    counters = lock_counters(_charged_places(ended))
-    _settle(ended, {}, counters)
+    ended = take_charges(holders, expired=most)
+    counters = lock_counters(charged_places(ended))
+    settle_charges(ended, counters, None)
     write_counters(counters.values())
     return len(ended)
-
-
-Charged = tuple[str, list[list[object]], bool]
-"""Holder, entries of its charge, and whether it had expired."""
-
-
-def _taken_charges(settlements: Sequence[Settlement]) -> list[Charged]:
-    if not settlements:
-        return []
-    holders = sorted({ending.holder for ending in settlements})
-    rows = run_sql("ratelimits", "take_charges", {"holders": holders, "expired": 0})
-    return [(holder, json.loads(entries), expired) for holder, entries, expired in rows]
 
 
 def _places(calls: Sequence[Call], applied: Sequence[tuple[Rule, ...]]) -> Iterable[Place]:
@@ -203,33 +168,6 @@ def _places(calls: Sequence[Call], applied: Sequence[tuple[Rule, ...]]) -> Itera
         if call.subject not in seen:
             seen.add(call.subject)
             yield from ((rule, rule.key(call.subject)) for rule in applicable)
-
-
-def _charged_places(ended: Sequence[Charged]) -> Iterable[Place]:
-    by_id = {rule.id: rule for rule in rules()} if ended else {}
-    for _, entries, _ in ended:
-        for counter, *_ in entries:
-            limit, _, key = str(counter).partition(":")
-            if rule := by_id.get(int(limit)):  # a limit switched off meanwhile has nothing to settle
-                yield rule, key
-
-
-def _settle(ended: Sequence[Charged], actuals: dict[str, float | None], counters: dict[str, OpenCounter]) -> None:
-    for holder, entries, expired in ended:
-        actual = actuals.get(holder)
-        for name, unit, charged, booked_at in entries:
-            counter = counters.get(str(name))
-            if counter is None:
-                continue
-            units, at = int(str(charged)), int(str(booked_at))
-            if unit == Unit.IN_FLIGHT or (expired and holder not in actuals):
-                counter.give_back(units, at)
-            elif actual is not None:
-                difference = cost_units(actual) - units
-                if difference < 0:
-                    counter.give_back(-difference, at)
-                elif difference:
-                    counter.take(difference)
 
 
 def _weigh(call: Call, applicable: tuple[Rule, ...], counters: dict[str, OpenCounter]) -> _Asked:
@@ -275,14 +213,14 @@ def _may_go(one: _Asked) -> bool:
     return not refusing
 
 
-def _charge(one: _Asked) -> list[list[object]]:
-    """Take what a call needs, and return the entries that it has to settle."""
-    entries: list[list[object]] = []
-    for counter, units in one.needs:
-        booked_at = counter.take(units)
-        if counter.rule.unit in HELD_UNITS:
-            entries.append([counter_id(counter.rule.id, counter.key), counter.rule.unit, units, booked_at])
-    return entries
+def _charge(one: _Asked) -> list[Entry]:
+    """Take what a call needs, and return what it will have to settle."""
+    taken = [(counter, units, counter.take(units)) for counter, units in one.needs]
+    return [
+        Entry(counter_id(counter.rule.id, counter.key), counter.rule.unit, units, booked_at)
+        for counter, units, booked_at in taken
+        if counter.rule.unit in HELD_UNITS
+    ]
 
 
 def _decision(one: _Asked, now: float) -> Decision:
@@ -325,38 +263,3 @@ def _binding(
         cooling=cooling,
         reason=reason,
     )
-
-
-def _write_charges(granted: Sequence[tuple[_Asked, list[list[object]]]]) -> None:
-    holding = [(one.call, entries) for one, entries in granted if entries and one.call.holder]
-    if holding:
-        parameters = {
-            "holders": [call.holder for call, _ in holding],
-            "entries": [json.dumps(entries) for _, entries in holding],
-            "holds": plain_array([call.hold_seconds for call, _ in holding]),
-        }
-        run_sql("ratelimits", "insert_charges", parameters)
-
-
-def _write_tallies(calls: Sequence[Call]) -> None:
-    if not calls:
-        return
-    sums: dict[tuple[Subject, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
-    for call in calls:
-        total = sums[call.subject, call.kind]
-        total[0] += 1
-        total[1] += call.cost
-        total[2] += call.waited_seconds
-    subjects = [subject for subject, _ in sums]
-    parameters = {
-        "services": [subject.service for subject in subjects],
-        "call_types": [subject.call_type for subject in subjects],
-        "models": [subject.model for subject in subjects],
-        "projects": [subject.project for subject in subjects],
-        "users": [subject.user for subject in subjects],
-        "kinds": [kind for _, kind in sums],
-        "calls": plain_array([int(total[0]) for total in sums.values()]),
-        "tokens": plain_array([total[1] for total in sums.values()]),
-        "waits": plain_array([total[2] for total in sums.values()]),
-    }
-    run_sql("ratelimits", "insert_tallies", parameters)

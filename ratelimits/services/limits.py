@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models.functions import Now
+from django.db.models.functions import Collate, Now
 
 from queueops.core.reasons import clean_reason, required_reason
 from ratelimits import trail
@@ -92,8 +92,9 @@ def delete_limit(limit_id: int, *, actor: str, reason: str) -> None:
     reason = required_reason(reason)
     limit = find_limit(limit_id, lock=True)
     before = {**figures_of(limit), "overrides": list(limit.overrides.values("key", "capacity", "refill_per_second"))}
-    # Decisions lock counters in this order; a DELETE alone would take them as they lie and could deadlock.
-    list(Counter.objects.filter(limit=limit).order_by("pk").select_for_update().values_list("pk", flat=True))
+    # Decisions lock counters in this order, which is the database's only where it collates so; a DELETE alone would
+    # take them as they lie and could deadlock.
+    list(Counter.objects.filter(limit=limit).order_by(Collate("pk", "C")).select_for_update().values_list("pk"))
     limit.delete()
     trail.record(actor=actor, action="delete_limit", target=f"limit {before['name']}", before=before, reason=reason)
     announce_change()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.db import transaction
+from django.db.models import Max, QuerySet
 from django.db.models.functions import Now
 
-from ratelimits.models import CallTally, Counter
+from ratelimits.models import CallTally, Counter, Limit
 
 from .answers import forget_answers
 
 KEEP_TALLIES = timedelta(days=1)
-KEEP_IDLE_COUNTERS = timedelta(days=7)  # longer than any window: by then one is worth what an unused one is
+KEEP_IDLE_COUNTERS = timedelta(days=7)
+LONGEST_SECONDS = 10 * 365 * 86_400.0
 AT_ONCE = 50_000
 
 
@@ -19,15 +22,36 @@ def forget_old() -> int:
     """
     Delete tallies after a day, answers after theirs, and counters nobody used for a week, a bounded number of each.
 
+    A counter whose limit remembers for longer than a week stays for as long. Counters that are locked are left alone.
+
     Returns:
         How many rows were deleted.
     """
     tallies = CallTally.objects.filter(at__lt=Now() - KEEP_TALLIES)
-    idle = Counter.objects.filter(
-        updated_at__lt=Now() - KEEP_IDLE_COUNTERS, blocked_until=None, pressure=1.0, alert_level=0
-    )
     chosen = list(tallies.values_list("pk", flat=True)[:AT_ONCE])
     deleted, _ = CallTally.objects.filter(pk__in=chosen).delete()
-    names = list(idle.values_list("pk", flat=True)[:AT_ONCE])
-    dropped, _ = idle.filter(pk__in=names).delete()
-    return deleted + dropped + forget_answers()
+    return deleted + _forget_counters() + forget_answers()
+
+
+@transaction.atomic
+def _forget_counters() -> int:
+    # Locked first, waiting for none: a DELETE takes rows as they lie, and decisions in the order of their ids.
+    names = list(_worthless().select_for_update(skip_locked=True).values_list("pk", flat=True)[:AT_ONCE])
+    return Counter.objects.filter(pk__in=names).delete()[0]
+
+
+def _worthless() -> QuerySet[Counter]:
+    """Counters that say no more than one that does not exist."""
+    idle = Counter.objects.filter(updated_at__lt=Now() - KEEP_IDLE_COUNTERS, alert_level=0)
+    idle = idle.exclude(blocked_until__gt=Now())
+    for limit in Limit.objects.annotate(largest=Max("overrides__capacity")):
+        remembers = _remembers(limit, max(limit.capacity, limit.largest or 0.0))
+        if remembers > KEEP_IDLE_COUNTERS:
+            idle = idle.exclude(limit_id=limit.pk, updated_at__gte=Now() - remembers)
+    return idle
+
+
+def _remembers(limit: Limit, capacity: float) -> timedelta:
+    """How long a use counts at the most: until its window is over, its place is freed or its bucket is full again."""
+    filled = capacity / limit.refill_per_second if limit.refill_per_second else 0.0
+    return timedelta(seconds=min(LONGEST_SECONDS, max(2 * (limit.window_seconds or 0), limit.lease_seconds, filled)))

@@ -1,9 +1,9 @@
 -- Take charges out of the book: what is returned was there, and nobody else can settle it.
 --
--- params  holders: whose calls have ended; null: none; expired: most of those to take that nobody settled in time
+-- params  holders: whose calls have ended; expired: most of those to take that nobody settled in time
 -- locks   the taken rows; those of expired ones SKIP LOCKED
 -- clock   now(): the transaction's start
--- returns holder, entries (JSON text), and whether it had expired
+-- returns holder and entries (JSON text)
 WITH expired AS MATERIALIZED (
     SELECT holder FROM ratelimits_charge
      WHERE expires_at < now() AND %(expired)s::int > 0
@@ -13,4 +13,4 @@ WITH expired AS MATERIALIZED (
 )
 DELETE FROM ratelimits_charge
  WHERE holder = ANY(%(holders)s::text[]) OR holder = ANY(ARRAY(SELECT holder FROM expired))
-RETURNING holder, entries::text, holder = ANY(ARRAY(SELECT holder FROM expired))
+RETURNING holder, entries::text

@@ -13,7 +13,8 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
 from jobs.models import Batch, Job, JobEvent
-from jobs.services.claim import ClaimedJob, claim_jobs, claim_suspect, promote_due
+from jobs.services.claim import claim_jobs, claim_suspect, promote_due
+from jobs.services.claimed import ClaimedJob
 from jobs.services.dead_letters import requeue_dead_letters
 from jobs.services.finish import Succeeded, record_outcomes, retry_policies
 from jobs.services.operate import cancel_jobs

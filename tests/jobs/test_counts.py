@@ -12,7 +12,8 @@ from django.db import connections
 
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount
 from jobs.services import upkeep
-from jobs.services.claim import ClaimedJob, claim_jobs, promote_due
+from jobs.services.claim import claim_jobs, promote_due
+from jobs.services.claimed import ClaimedJob
 from jobs.services.dead_letters import requeue_dead_letters
 from jobs.services.finish import Failed, GivenBack, Outcome, Succeeded, record_outcomes
 from jobs.services.operate import cancel_jobs, reset_to_pending

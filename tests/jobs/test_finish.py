@@ -17,7 +17,8 @@ from jobs.backoff import Policy
 from jobs.classify import REMEDIES, Failure
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, ServiceBreaker
 from jobs.services.breaker import THRESHOLD, tend_breakers
-from jobs.services.claim import ClaimedJob, claim_jobs, promote_due
+from jobs.services.claim import claim_jobs, promote_due
+from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes, retry_policies
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs

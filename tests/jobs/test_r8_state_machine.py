@@ -30,7 +30,8 @@ from jobs.classify import Failure
 from jobs.fold import FoldedJob, fold
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services import dead_letters, operate, upkeep
-from jobs.services.claim import ClaimedJob, claim_jobs, claim_suspect, promote_due, renew_leases
+from jobs.services.claim import claim_jobs, claim_suspect, promote_due, renew_leases
+from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes
 from jobs.services.prepare import JobSpec
 from jobs.services.snapshots import project_counts

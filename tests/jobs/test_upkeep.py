@@ -274,7 +274,7 @@ def test_a_webhook_gets_a_message_signed_as_standard_webhooks_say():
                 id=uuid4(), payload=Delivery(delivery_id=delivery.pk), project="acme", user_id=None,
                 effect_key=str(delivery.pk), attempt=1, report=lambda percent, message: None,
             )  # fmt: skip
-            await handler.function(job)  # type: ignore[misc]  # it is asynchronous
+            await handler.function(job)
             await close_handlers()
             await sync_to_async(connections.close_all)()
 

@@ -78,7 +78,7 @@ def _end_between_claim_and_handler() -> None:
             end_here("after_claim", _point(job), job.id)
         carry_out(self, jobs, *args)
 
-    HandlerLoop.carry_out = wrapped  # type: ignore[method-assign]
+    HandlerLoop.carry_out = wrapped  # type: ignore[assignment, method-assign]
 
 
 def _end_around_the_acknowledgement() -> None:
