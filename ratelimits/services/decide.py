@@ -198,17 +198,20 @@ def _units_of(call: Call, rule: Rule, key: str) -> int:
 def _may_go(one: _Asked) -> bool:
     if one.rejection is not None or one.malformed:
         return False
-    refusing = []
+    refusing: list[tuple[OpenCounter, int]] = []
+    against: list[OpenCounter] = []
     for counter, units in one.needs:
         free = counter.blocked_until is None and not counter.closed
         if free and counter.room_for(units, paced=one.call.paced, crowded=one.call.crowded):
             continue
         if counter.rule.shadow:
-            counter.denials += 1
+            against.append(counter)
         else:
             refusing.append((counter, units))
     for counter, _ in refusing:
         counter.closed = True
+    for counter in against if not refusing else ():  # a call that waits asks again, and would be counted each time
+        counter.denials += 1
     one.denied_by = refusing
     return not refusing
 
