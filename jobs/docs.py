@@ -123,6 +123,7 @@ def _handler_section(found: Handler) -> list[str]:
         ["time limit of one attempt", f"{found.timeout.total_seconds():,.0f} s"],
         ["retry policy", f"`{found.retry}`"],
         ["cost", "depends on the payload" if callable(found.cost) else str(found.cost)],
+        *([["submitted by", "QueueOps itself; producers can not"]] if found.internal else []),
     ]
     schema = json.dumps(found.schema.json_schema(), indent=2)
     return [

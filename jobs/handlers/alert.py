@@ -50,6 +50,7 @@ class Told:
     payload=Delivery,
     idempotent=True,  # a second message is better than none
     retry="aggressive",
+    internal=True,  # else a producer could mail operators, and name any service as the one that does not answer
 )
 async def deliver_alert(job: RunningJob[Delivery]) -> Done:
     """Tell a route of an alert; repeated until the mail server or the webhook accepts it."""

@@ -177,6 +177,7 @@ class Handler:
     model: Callable[[Any], str | None] | None = None
     coalesce: Coalesce | None = None
     user_turns: bool = False
+    internal: bool = False
 
     def is_repeatable(self, payload: Any) -> bool:
         """Whether a call whose outcome is unknown may be made again without doubling its effect."""
@@ -213,6 +214,7 @@ def handler(
     model: Callable[[Any], str | None] | None = None,
     coalesce: Coalesce | None = None,
     user_turns: bool = False,
+    internal: bool = False,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     """
@@ -235,6 +237,7 @@ def handler(
         coalesce: Waiting jobs leave together. The function, which must be async, then takes a sequence of running
             jobs and returns one Done or exception for each; see also Poison and Bisect.
         user_turns: The users of a project take turns, also where no limit counts them.
+        internal: Only the platform itself submits such jobs; a producer's are refused.
 
     Raises:
         ImproperlyConfigured: The kind is malformed or taken, or a coalescing function is not async.
@@ -258,6 +261,7 @@ def handler(
             model=model,
             coalesce=coalesce,
             user_turns=user_turns,
+            internal=internal,
         )
         if coalesce is not None and not registered.is_async:
             raise ImproperlyConfigured(f"kind {kind!r}: a coalescing handler is an async function")

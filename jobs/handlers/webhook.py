@@ -61,6 +61,7 @@ class Message:
     sends_effect_key=True,  # webhook-id is the delivery's id: receivers drop repetitions by it
     timeout=timedelta(seconds=30),
     retry="aggressive",
+    internal=True,
 )
 async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
     """Post the end of a batch to one webhook; signed, and repeated until it is accepted with a 2xx."""

@@ -117,6 +117,7 @@ def test_handlers_say_what_payload_they_take(api: Api):
     handlers = {row["kind"]: row for row in api.get("/handlers/").json()["results"]}
     assert handlers["http.request"]["payload_schema"]["required"] == ["method", "url"]
     assert handlers["http.request"]["timeout_seconds"] == 60
+    assert not [kind for kind in handlers if kind.startswith("queueops.")]
 
 
 def test_the_project_counts_its_jobs_by_state(api: Api):

@@ -58,6 +58,19 @@ def test_malformed_json_names_line_and_column(api: Api):
     assert error["details"] == {"line": 2, "column": 11}
 
 
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ("queueops.alert", {"route": 1, "service": "google-sheets", "alert": None, "event": "test"}),
+        ("queueops.webhook", {"delivery_id": "019a0000-0000-7000-8000-000000000000"}),
+    ],
+)
+def test_what_the_platform_tells_others_can_not_be_submitted_by_producers(api: Api, kind, payload):
+    error = error_of(api.post("/jobs/", {"kind": kind, "payload": payload}), 422)
+    assert (error["code"], list(error["fields"])) == ("invalid_job", ["kind"])
+    assert not Job.objects.exists()
+
+
 def test_fields_that_are_wrong_or_unknown_are_named(api: Api):
     error = error_of(api.post("/jobs/", {**SPEC, "priorty": "low", "delay_seconds": -1}), 422)
     assert set(error["fields"]) == {"priorty", "delay_seconds"}

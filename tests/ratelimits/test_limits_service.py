@@ -11,6 +11,8 @@ import psycopg
 import pytest
 from django.db import connection, connections, transaction
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from queueops.core.notify import Channel
 from queueops.core.reasons import ReasonRequired
@@ -27,12 +29,14 @@ from ratelimits.services.errors import (
     UnknownLimit,
 )
 from ratelimits.services.gauges import gauges, top_users
+from ratelimits.services.upkeep import forget_old
 from ratelimits.subjects import Subject
 from tests.support.processes import database_url, wait_for
 
 pytestmark = pytest.mark.django_db
 
 ACTOR = "user:1"
+DAY = 86_400.0
 WRITE = Subject("sheets", "write", "acme", "u")
 
 
@@ -344,6 +348,62 @@ def test_deleting_a_limit_takes_its_counters_in_the_order_in_which_decisions_do(
         decision.commit()
         deleting.result(timeout=20)
     assert not Counter.objects.exists()
+
+
+def test_that_order_is_the_decisions_whatever_the_database_collates_by():
+    limit = make_limit()
+    with CaptureQueriesContext(connection) as asked:
+        limits.delete_limit(limit.pk, actor=ACTOR, reason="gone")
+    [locking] = [row["sql"] for row in asked if "FOR UPDATE" in row["sql"] and "ratelimits_counter" in row["sql"]]
+    assert 'COLLATE "C" ASC' in locking
+
+
+def idle_counter(limit: Limit, key: str, *, days: float, **fields: Any) -> str:
+    pk = f"{limit.pk:08d}:{key}"
+    Counter.objects.create(pk=pk, limit=limit, key=key, **fields)
+    Counter.objects.filter(pk=pk).update(updated_at=Now() - timedelta(days=days))
+    return key
+
+
+def test_counters_that_say_nothing_any_more_are_forgotten():
+    limit = make_limit()
+    past, coming = (timezone.now() + timedelta(days=days) for days in (-1, 1))
+    idle_counter(limit, "project:refused", days=8, pressure=0.7, pressure_changed_at=past, blocked_until=past)
+    idle_counter(limit, "project:idle", days=8)
+    kept = {
+        idle_counter(limit, "project:used", days=6),
+        idle_counter(limit, "project:cooling", days=8, blocked_until=coming),
+        idle_counter(limit, "project:told-of", days=8, alert_level=60),
+    }
+    assert forget_old() == 2
+    assert set(Counter.objects.values_list("key", flat=True)) == kept
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"window_seconds": 30 * DAY},
+        {"algorithm": "token_bucket", "capacity": 100, "refill_per_second": 1 / DAY},
+        {"algorithm": "concurrency", "unit": "in_flight", "lease_seconds": 30 * DAY},
+    ],
+)
+def test_a_counter_is_kept_for_as_long_as_its_limit_remembers(figures):
+    limit = make_limit(**figures)
+    kept = idle_counter(limit, "project:a", days=29)
+    idle_counter(limit, "project:b", days=120)
+    assert forget_old() == 1
+    assert [row.key for row in Counter.objects.all()] == [kept]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_counter_in_use_is_neither_forgotten_nor_waited_for():
+    limit = make_limit()
+    idle_counter(limit, "project:a", days=8)
+    idle_counter(limit, "project:b", days=8)
+    with psycopg.connect(database_url()) as decision:
+        decision.execute("SELECT 1 FROM ratelimits_counter WHERE key = 'project:a' FOR UPDATE")
+        assert forget_old() == 1
+    assert Counter.objects.get().key == "project:a"
 
 
 def _deleted(limit_id: int) -> None:

@@ -20,14 +20,16 @@ class HandlerList(ApiView):
     needs: ClassVar = {"GET": READ}
 
     @operation(
-        "List the kinds of jobs and the schemas of their payloads",
+        "List the kinds of jobs that may be submitted, and the schemas of their payloads",
         tag="handlers",
         operation_id="handlers_list",
         answer=answers.Handlers,
         example=examples.HANDLERS,
     )
     def get(self, request: Request) -> Response:
-        return Response({"results": [_shown(handler.kind, handler) for handler in all_handlers()]})
+        return Response(
+            {"results": [_shown(handler.kind, handler) for handler in all_handlers() if not handler.internal]}
+        )
 
 
 @cache
