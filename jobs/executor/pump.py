@@ -25,34 +25,28 @@ from django.db import (
 
 from jobs.backoff import TEMPLATES
 from jobs.models import Executor as ExecutorRow
-from jobs.services import breaker, claim, executors, finish, push_back, upkeep, watch
+from jobs.services import claim, executors, finish, push_back
 from jobs.services.claimed import ClaimedJob
 from jobs.services.lanes import LaneGate
 from jobs.services.learn import Learning
 from jobs.services.park import AT_ONCE, Parking
 from jobs.turns import ClassTurns
-from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel
-from queueops.tenancy.credentials import OpenCredential, open_for, open_named
 from ratelimits.services import catalogue, decide
 
+from .duties import TICK_SECONDS, Duties
+from .keyring import Keyring, Opened
 from .loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
 
 logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
 LINGER_SECONDS = 0.02  # outcomes wait at most this long for company
-ALERT_SECONDS = 5.0
 PARK_SECONDS = 0.5
 PARK_AGAIN_SECONDS = 0.02  # between two chunks, so that claims are not kept waiting
-CREDENTIAL_SECONDS = 5.0  # how long an opened credential is kept
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
-TICK_SECONDS = 1.0
 RECONNECT_SECONDS = 1.0
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
-
-
-Opened = dict[str, OpenCredential | QueueOpsError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +85,18 @@ class Executor:
         self._gate = LaneGate()
         self._parking = Parking()
         self._learning = Learning()
-        self._opened: dict[str, tuple[float, OpenCredential | QueueOpsError]] = {}
+        self._keyring = Keyring()
+        self._duties = Duties(
+            self.id,
+            sweep_seconds=settings.sweep_seconds,
+            silent_seconds=settings.lease_seconds,
+            stuck_seconds=settings.stuck_seconds,
+        )
         self._policies = dict(TEMPLATES)
         self._hint = True  # there may be work
         self._connected = False
         self._leases_lost = 0
-        self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "sweep", "progress", "park", "alerts"), 0.0)
+        self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "progress", "park"), 0.0)
         self._renewed_at = float("-inf")
         self._stopping = threading.Event()
         self._stop_at = float("inf")
@@ -191,14 +191,14 @@ class Executor:
             if now - self._renewed_at > self.settings.lease_seconds - self.settings.renew_seconds:
                 # The database was away, or this machine stood still: leases may have lapsed although their executors
                 # live. Taking their jobs and killing them before they could renew would turn an outage into crashes.
-                self._next["sweep"] = now + self.settings.lease_seconds
+                self._duties.put_off_sweep(now + self.settings.lease_seconds)
             self._next["renew"] = now + self.settings.renew_seconds
             self._renew()
             self._renewed_at = now
         if now >= self._next["tick"]:
             self._next["tick"] = now + TICK_SECONDS
             self._policies = finish.retry_policies()
-            self._do_duties(now)
+            self._duties.do(now, is_busy=self._role != ExecutorRow.Role.QUARANTINE)
             self._learning.write(now)
         if now >= self._next["promote"]:
             promoted, next_due = claim.promote_due()
@@ -265,22 +265,6 @@ class Executor:
         self._calls -= _is_call(job)
         return job
 
-    def _credentials(self, jobs: list[ClaimedJob]) -> Opened:
-        """Open the credentials that jobs name, those used lately without asking the database again."""
-        names = {job.credential for job in jobs if job.credential}
-        if not names:
-            return {}
-        now = time.monotonic()
-        missing = {name for name in names if self._opened.get(name, (0.0,))[0] < now}
-        opened: Opened = dict(open_for(missing))
-        for name in missing - opened.keys():
-            try:
-                opened[name] = open_named(name)
-            except QueueOpsError as error:
-                opened[name] = error
-        self._opened.update((name, (now + CREDENTIAL_SECONDS, found)) for name, found in opened.items())
-        return {name: self._opened[name][1] for name in names}
-
     def _write(
         self, outcomes: list[finish.Outcome], notes: list[finish.Progress], *, wanted: int
     ) -> tuple[set[UUID], list[ClaimedJob], Opened]:
@@ -299,7 +283,7 @@ class Executor:
                 settlements = finish.settlements_of(outcomes)
                 if wanted:
                     claimed = self._claim(wanted, settlements)
-                    return lost, claimed, self._credentials(claimed)
+                    return lost, claimed, self._keyring.open(claimed)
                 decide.settle(settlements)
                 return lost, [], {}
         except (DataError, IntegrityError):
@@ -351,26 +335,6 @@ class Executor:
         if not known:  # forgotten during a long silence
             self._connected = False
 
-    def _do_duties(self, now: float) -> None:
-        silent = self.settings.lease_seconds
-        if now >= self._next["sweep"]:
-            self._next["sweep"] = now + self.settings.sweep_seconds
-            executors.kill_stuck_executors(silent_seconds=silent, stuck_seconds=self.settings.stuck_seconds)
-            if executors.take_duty("sweep", holder=self.id, term_seconds=self.settings.sweep_seconds):
-                upkeep.rescue_lapsed()
-                executors.forget_silent_executors(silent_seconds=10 * silent)
-        if executors.take_duty("tick", holder=self.id, term_seconds=3 * TICK_SECONDS):
-            upkeep.expire_waiting()
-            upkeep.finish_batches()
-            breaker.tend_breakers()
-            decide.reclaim_expired()
-        if now >= self._next["alerts"]:
-            # It takes its time where a thousand lanes wait: quarantine has it to spare, the others stand in.
-            stands_in = self._role != ExecutorRow.Role.QUARANTINE
-            self._next["alerts"] = now + (6 * ALERT_SECONDS if stands_in else ALERT_SECONDS)
-            if executors.take_duty("alerts", holder=self.id, term_seconds=3 * ALERT_SECONDS):
-                watch.tend_alerts()
-
     def _drop(self, lost: set[UUID]) -> None:
         """Interrupt handlers whose job is not ours any more; what they return is not wanted."""
         if lost:
@@ -381,7 +345,8 @@ class Executor:
 
     def _owns(self, job: ClaimedJob) -> bool:
         """Whether this claim is the one held, and not an earlier one of the same job."""
-        return self._owned.get(job.id) == job
+        held = self._owned.get(job.id)
+        return held is not None and held.token == job.token
 
     def _hear(self, channel: str) -> None:
         if channel == Channel.CANCEL:

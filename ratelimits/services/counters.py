@@ -25,7 +25,9 @@ from .catalogue import Rule
 STREAM_BUCKETS = 3  # of a window's BUCKETS
 STREAM_SHARE = STREAM_BUCKETS / BUCKETS
 STREAM_EXCESS = 1.1
-LEAST_STREAM = 20  # in the limit's unit: the burst of a smaller window reaches its provider within the slack
+# A burst of fewer calls, in the limit's unit, or within a longer window's slack reaches its provider in time.
+LEAST_STREAM = 20
+LONGEST_STREAM_SECONDS = 300
 
 PACED = frozenset({Limit.Algorithm.TOKEN_BUCKET, Limit.Algorithm.LEAKY_BUCKET})
 
@@ -113,7 +115,7 @@ def stream_room(algorithm: Algorithm, state: State, meter: Meter, *, crowded: bo
     """
     if not isinstance(algorithm, SlidingWindow) or not isinstance(meter, SpanMeter):
         return None
-    if algorithm.capacity < LEAST_STREAM:
+    if algorithm.capacity < LEAST_STREAM or algorithm.window_seconds > LONGEST_STREAM_SECONDS:
         return None
     if not crowded and not _was_full(algorithm, state, meter):
         return None

@@ -1,0 +1,56 @@
+"""What executors do for all of them: each duty is done by one at a time, under a lease of its own."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from jobs.services import breaker, executors, upkeep, watch
+from ratelimits.services import decide
+
+TICK_SECONDS = 1.0
+ALERT_SECONDS = 5.0
+
+
+class Duties:
+    """
+    One executor's share.
+
+    Args:
+        silent_seconds: After which an executor that does not renew counts as gone: the lease.
+        stuck_seconds: How long a handler may block the loop before its process is killed.
+    """
+
+    def __init__(self, executor: UUID, *, sweep_seconds: float, silent_seconds: float, stuck_seconds: float) -> None:
+        self.executor = executor
+        self.sweep_seconds = sweep_seconds
+        self.silent_seconds = silent_seconds
+        self.stuck_seconds = stuck_seconds
+        self._sweep_at = self._alert_at = 0.0
+
+    def put_off_sweep(self, until: float) -> None:
+        """Judge nobody's silence before that time."""
+        self._sweep_at = until
+
+    def do(self, now: float, *, is_busy: bool) -> None:
+        """
+        Do what is due; call it each TICK_SECONDS.
+
+        Args:
+            now: Of the monotonic clock.
+            is_busy: It has jobs to claim: the alerts take their time where many lanes wait, so rather another tends them.
+        """
+        if now >= self._sweep_at:
+            self._sweep_at = now + self.sweep_seconds
+            executors.kill_stuck_executors(silent_seconds=self.silent_seconds, stuck_seconds=self.stuck_seconds)
+            if executors.take_duty("sweep", holder=self.executor, term_seconds=self.sweep_seconds):
+                upkeep.rescue_lapsed()
+                executors.forget_silent_executors(silent_seconds=10 * self.silent_seconds)
+        if executors.take_duty("tick", holder=self.executor, term_seconds=3 * TICK_SECONDS):
+            upkeep.expire_waiting()
+            upkeep.finish_batches()
+            breaker.tend_breakers()
+            decide.reclaim_expired()
+        if now >= self._alert_at:
+            self._alert_at = now + (6 * ALERT_SECONDS if is_busy else ALERT_SECONDS)
+            if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * ALERT_SECONDS):
+                watch.tend_alerts()
