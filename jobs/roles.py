@@ -42,6 +42,7 @@ OPERATOR = VIEWER | {
 LIMITS_MANAGER = VIEWER | {
     "ratelimits.acknowledge_alert",
     "ratelimits.steer_counter",
+    "ratelimits.add_charge",  # asking the limiter spends quota
     *(f"ratelimits.{verb}_{model}" for verb in ("add", "change", "delete") for model in ("limit", "limitoverride")),
 }
 ADMINISTRATOR = (

@@ -37,7 +37,7 @@ class Duties:
 
         Args:
             now: Of the monotonic clock.
-            is_busy: It has jobs to claim: the alerts take their time where many lanes wait, so rather another tends them.
+            is_busy: It has jobs to claim: rather another tends the alerts, which take their time where many lanes wait.
         """
         if now >= self._sweep_at:
             self._sweep_at = now + self.sweep_seconds

@@ -219,6 +219,8 @@ class HandlerLoop:
         """One call for several jobs. What spoils it for all is found out here, so that only its job fails."""
         ready = []
         for run in runs:
+            if run.ending:
+                continue  # cancelled before the call began
             try:
                 self._prepare(run)
                 ready.append(run)
