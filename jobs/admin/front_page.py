@@ -11,6 +11,7 @@ from django.urls import reverse
 from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, PauseSwitch, ServiceBreaker
 from jobs.states import RUNNING, TERMINAL, JobState, Priority
 from queueops.tenancy.models import Project
+from ratelimits.models import QuotaAlert
 
 from . import showing
 from .executors import health_of
@@ -31,11 +32,16 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     silent = list(ServiceBreaker.objects.filter(opened_at__isnull=False).order_by("opened_at")[:20])
     dead = DeadLetter.objects.open().order_by()[: MOST_COUNTED + 1].count()
     oldest = min((row["oldest"] for row in projects if row["oldest"]), default=None)
+    alerts = list(QuotaAlert.objects.filter(resolved_at=None).order_by().values_list("severity", "acknowledged_at"))
+    critical = sum(severity == QuotaAlert.Severity.CRITICAL and not seen for severity, seen in alerts)
+    limited = JobCount.objects.filter(batch_id=WHOLE_PROJECT).aggregate(n=Sum(JobState.RATE_LIMITED.value))["n"] or 0
     return {
         **context,
         "title": "Overview",
         "shows_work": True,
-        "verdict": _verdict(projects, executors, pauses=pauses, silent=silent, dead=dead),
+        "verdict": _verdict(
+            projects, executors, pauses=pauses, silent=silent, dead=dead, critical=critical, limited=limited
+        ),
         "projects": [
             {**row, "oldest": showing.ago(row["oldest"]) if row["oldest"] else showing.NOTHING} for row in projects
         ],
@@ -43,6 +49,9 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "dead": f"more than {MOST_COUNTED:,}" if dead > MOST_COUNTED else f"{dead:,}",
         "has_dead": bool(dead),
         "oldest": showing.age(oldest) if oldest else showing.NOTHING,
+        "limited": f"{limited:,}",
+        "alerts": len(alerts),
+        "critical": critical,
         "alive": executors.count("alive"),
         "not_alive": len(executors) - executors.count("alive"),
         "silent": [(breaker.service, showing.ago(breaker.opened_at)) for breaker in silent],
@@ -103,6 +112,8 @@ def _verdict(
     pauses: list[PauseSwitch],
     silent: list[ServiceBreaker],
     dead: int,
+    critical: int,
+    limited: int,
 ) -> dict[str, str]:
     """One sentence: the likeliest reason that work stands still, or that it flows."""
     waiting = sum(row["unfinished"] - row["running"] for row in projects)
@@ -117,11 +128,10 @@ def _verdict(
         named = ", ".join(str(switch) for switch in pauses[:MOST_NAMED])
         more = " and more" if len(pauses) > MOST_NAMED else ""
         return {"tone": "warn", "text": f"Paused: {named}{more}. Other work flows."}
+    flows = f"Work flows; {limited:,} wait for quota." if limited else "Work flows."
+    if critical:
+        return {"tone": "warn", "text": f"{flows} Critical alerts need a person."}
     if dead:
-        return {"tone": "warn", "text": "Work flows. Dead letters need a person."}
-    return {
-        "tone": "good",
-        "text": "Work flows."
-        if waiting or any(row["running"] for row in projects)
-        else "Nothing to do: the queue is empty.",
-    }
+        return {"tone": "warn", "text": f"{flows} Dead letters need a person."}
+    is_busy = waiting or any(row["running"] for row in projects)
+    return {"tone": "good", "text": flows if is_busy else "Nothing to do: the queue is empty."}

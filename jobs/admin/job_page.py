@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from jobs.models import DeadLetter, Job
 from jobs.services.snapshots import job_snapshot
 from jobs.services.waiting import Code, Waiting
-from jobs.states import RUNNING, TERMINAL
+from jobs.states import RUNNING, TERMINAL, JobState
 
 from . import showing
 from .masking import masked_text, pretty
@@ -127,7 +127,8 @@ def _times(job: Job) -> list[tuple[str, Any]]:
     times = (
         ("Created", job.created_at),
         ("Age counts from", job.eligible_since),
-        ("Scheduled for", job.scheduled_at),
+        # In a lane the time is only what was foreseen when it was parked; "What it waits for" has today's.
+        ("Scheduled for", None if job.status == JobState.RATE_LIMITED and job.lane else job.scheduled_at),
         ("Expires", job.expires_at),
         ("First attempt", job.first_attempt_at),
         ("Started", job.started_at),

@@ -11,6 +11,7 @@ from django.db.models import F, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from jobs.handlers.registry import all_handlers
 from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
 from jobs.states import WAITING, JobState
 from ratelimits.services.outlook import Outlook
@@ -108,7 +109,9 @@ def explain_waiting(job: Job) -> Waiting | None:
     now = timezone.now()
     rules = aging_rules()
     limits = read_limits(job, now=now)
-    weighed = job.coalesce_key is not None or any(not limit.per_call for limit in limits)
+    # Also a job that leaves alone may stand behind jobs that leave together.
+    merges = any(other.service == job.service and other.coalesce for other in all_handlers())
+    weighed = merges or any(not limit.per_call for limit in limits)
     position = find_position(job, rules, now=now, weighed=weighed)
     stopped = [*_pauses(job), *_outage(job)]
     times = _schedule(job, now)
@@ -191,7 +194,9 @@ def _words(limit: Outlook) -> str:
         return f"{limit.rule.name} will never admit it: {limit.why}"
     unit = "calls in flight" if limit.rule.unit == "in_flight" else limit.rule.unit
     needs = "" if limit.per_call else f"; it needs {limit.needed:,.0f}"
-    return f"{limit.rule.name} has no room: {limit.available:,.0f} of {limit.capacity:,.0f} {unit} are free{needs}"
+    free = math.floor(limit.available)  # rounded up, it would seem to have room
+    slowed = f", slowed to {limit.pressure:.0%} by refusals of the provider" if limit.pressure < 1 else ""
+    return f"{limit.rule.name} has no room: {free:,} of {limit.capacity:,.0f} {unit} are free{slowed}{needs}"
 
 
 def _turn(job: Job, position: Position | None) -> list[Reason]:

@@ -68,6 +68,8 @@ def _field_faults(limit: Limit) -> Findings:
         value = getattr(limit, name)
         if isinstance(value, str) and "\0" in value:
             found.refuse(name, "It holds a character that cannot be stored.")
+    if limit.capacity is None:
+        found.refuse("capacity", "Say how much: a window's cap, a bucket's burst, or calls in flight.")
     for check in (limit.clean_fields, limit.validate_unique):
         try:
             check(exclude={"id", "updated_at", *found.faults})

@@ -36,6 +36,7 @@ class Outlook:
         cooled_until: End of a cool-down that lasts still.
         why: Why it is cooled down, or why it never fits.
         rate_per_second: At which a queue behind it drains; None: the calls set the pace.
+        pressure: Part of the cap that is used since the provider pushed back; 1: all of it.
     """
 
     rule: Rule
@@ -48,6 +49,7 @@ class Outlook:
     cooled_until: float | None
     why: str
     rate_per_second: float | None
+    pressure: float
     now: float
     algorithm: Algorithm = field(repr=False)
 
@@ -122,6 +124,7 @@ def outlook_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> 
         cooled_until=cooled if cooled > now else None,
         why=never or (counter.blocked_reason if counter and cooled > now else ""),
         rate_per_second=rule.rate_per_second(key, pressure),
+        pressure=pressure,
         now=now,
         algorithm=algorithm,
     )

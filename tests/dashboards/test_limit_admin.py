@@ -164,6 +164,12 @@ def test_a_limit_is_added_by_its_form():
     assert AuditEntry.objects.get(action="create_limit", after__capacity=30000.0).moved == 1
 
 
+def test_a_window_without_a_figure_says_which_one_it_wants():
+    answer = send(signed_in("limits manager"), reverse("admin:ratelimits_limit_add"), name="rpm", service="llm")
+    assert "Say how much: a window&#x27;s cap" in answer.content.decode()
+    assert "cannot be null" not in answer.content.decode()
+
+
 def test_overrides_are_added_changed_renamed_and_deleted_with_the_limit_and_audited(limit):
     client = signed_in("limits manager")
     new = {"overrides-TOTAL_FORMS": "1", "overrides-0-limit": limit.pk, "overrides-0-capacity": "500"}

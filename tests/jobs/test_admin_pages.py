@@ -26,7 +26,9 @@ from jobs.models import (
 from jobs.services import bulk
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey, digest_of
-from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_project
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts import open_alert
+from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -406,6 +408,11 @@ def test_the_front_page_says_what_needs_a_person():
     assert "qo-verdict" not in signed_in(None).get("/admin/").content.decode()
     Executor.objects.create(host="h", pid=1, process_started_at=0, cluster_pid=1, slots=1)
     assert "Work flows. Dead letters need a person." in signed_in("viewer").get("/admin/").content.decode()
+    make_jobs(2, state=JobState.RATE_LIMITED)
+    open_alert(QuotaAlert.Kind.EXCEEDED, "*", severity=QuotaAlert.Severity.CRITICAL, message="refused", figures={})
+    page = signed_in("viewer").get("/admin/").content.decode()
+    assert "Work flows; 2 wait for quota. Critical alerts need a person." in page
+    assert "1 critical, nobody on it" in page
     PauseSwitch.objects.create(scope="service", key="sheets", paused_by="user:1")
     assert "Paused: service sheets. Other work flows." in signed_in("viewer").get("/admin/").content.decode()
 
