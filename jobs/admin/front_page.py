@@ -129,9 +129,8 @@ def _verdict(
         more = " and more" if len(pauses) > MOST_NAMED else ""
         return {"tone": "warn", "text": f"Paused: {named}{more}. Other work flows."}
     flows = f"Work flows; {limited:,} wait for quota." if limited else "Work flows."
-    if critical:
-        return {"tone": "warn", "text": f"{flows} Critical alerts need a person."}
-    if dead:
-        return {"tone": "warn", "text": f"{flows} Dead letters need a person."}
+    if critical or dead:
+        needy = "Critical alerts" if critical else "Dead letters"
+        return {"tone": "warn", "text": f"{flows} {needy} need a person."}
     is_busy = waiting or any(row["running"] for row in projects)
     return {"tone": "good", "text": flows if is_busy else "Nothing to do: the queue is empty."}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def two_a_minute() -> Iterator[None]:
     catalogue.forget()
 
 
-def waiting(count: int, **fields: object) -> list[Job]:
+def waiting(count: int, **fields: Any) -> list[Job]:
     lane = lane_name(WRITE, project="acme", user="")
     return make_jobs(count, state=JobState.RATE_LIMITED, service="google-sheets", lane=lane, **fields)
 
