@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queueops.core.sql import run_sql
-from ratelimits.algorithms.admission import Meter
+from ratelimits.algorithms.admission import Meter, never_fits
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at
 from ratelimits.algorithms.sliding_window import BUCKETS
@@ -101,7 +101,7 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, stre
     seen = _Seen(rule, key, meter, algorithm.capacity, None, reason, rate, WITHOUT_END, now)
     if rule.shadow:
         return seen
-    if algorithm.capacity <= 0:
+    if never_fits(algorithm, units):
         seen.calls, seen.opens_at = 0, math.inf
     elif not meter.room_for(units):
         seen.calls, seen.opens_at = 0, seconds(meter.line_up(units))
