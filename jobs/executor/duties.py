@@ -1,4 +1,9 @@
-"""What executors do for all of them: each duty is done by one at a time, under a lease of its own."""
+"""
+What executors do for all of them: each duty is done by one at a time, under a lease of its own.
+
+House-keeping takes its time where thousands of lanes or jobs wait, and a pump that does it does not claim meanwhile:
+so it is for quarantine's executor, whose pump has nothing else to do, and the others stand in where there is none.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +30,19 @@ class Duties:
         self.sweep_seconds = sweep_seconds
         self.silent_seconds = silent_seconds
         self.stuck_seconds = stuck_seconds
+        self.has_time = False  # for what keeps claims waiting
         self._sweep_at = self._alert_at = 0.0
 
     def put_off_sweep(self, until: float) -> None:
         """Judge nobody's silence before that time."""
         self._sweep_at = until
 
-    def do(self, now: float, *, is_busy: bool) -> None:
+    def do(self, now: float) -> None:
         """
         Do what is due; call it each TICK_SECONDS.
 
         Args:
             now: Of the monotonic clock.
-            is_busy: It has jobs to claim: rather another tends the alerts, which take their time where many lanes wait.
         """
         if now >= self._sweep_at:
             self._sweep_at = now + self.sweep_seconds
@@ -45,12 +50,15 @@ class Duties:
             if executors.take_duty("sweep", holder=self.executor, term_seconds=self.sweep_seconds):
                 upkeep.rescue_lapsed()
                 executors.forget_silent_executors(silent_seconds=10 * self.silent_seconds)
+        self.has_time = executors.has_time(self.executor, silent_seconds=self.silent_seconds)
+        if not self.has_time:
+            return
         if executors.take_duty("tick", holder=self.executor, term_seconds=3 * TICK_SECONDS):
             upkeep.expire_waiting()
             upkeep.finish_batches()
             breaker.tend_breakers()
             decide.reclaim_expired()
         if now >= self._alert_at:
-            self._alert_at = now + (6 * ALERT_SECONDS if is_busy else ALERT_SECONDS)
+            self._alert_at = now + ALERT_SECONDS
             if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * ALERT_SECONDS):
                 watch.tend_alerts()

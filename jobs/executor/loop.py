@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -233,15 +234,14 @@ class HandlerLoop:
             handler = find_handler(ready[0].job.kind)
             async with asyncio.timeout(handler.timeout.total_seconds()):
                 answers = await handler.function([run.running for run in ready])
-            outcomes = [
-                self._broken(run, answer) if isinstance(answer, BaseException) else self._answered(run, answer)
-                for run, answer in zip(ready, answers, strict=True)
-            ]
+            outcomes = [self._ended(run, answer) for run, answer in zip(ready, answers, strict=True)]
         except Poison as poison:
-            guilty = ready[poison.index]
+            is_one_of_them = 0 <= poison.index < len(ready)
             outcomes = [
-                self._broken(run, poison.error) if run is guilty else GivenBack(run.job, "sent again without another")
-                for run in ready
+                self._broken(run, poison.error)
+                if place == poison.index or not is_one_of_them
+                else GivenBack(run.job, "sent again without another")
+                for place, run in enumerate(ready)
             ]
         except Bisect:
             outcomes = _halves(ready)
@@ -250,11 +250,18 @@ class HandlerLoop:
         for run, outcome in zip(ready, outcomes, strict=True):
             self._end(run, outcome)
 
+    def _ended(self, run: _Run, answer: Answer | BaseException) -> Outcome | None:
+        """One job's part of what a group's call answered; a result that cannot be kept fails its job alone."""
+        try:
+            return self._broken(run, answer) if isinstance(answer, BaseException) else self._answered(run, answer)
+        except Exception as error:  # noqa: BLE001 - as in _carry_out
+            return self._broken(run, error)
+
     def _answered(self, run: _Run, answer: Answer) -> Outcome:
         if isinstance(answer, Continue):
-            return GivenBack(run.job, clean(answer.message), _as_json(answer.partial) or "null", answer.cost)
+            return GivenBack(run.job, clean(answer.message), _as_json(answer.partial) or "null", _cost(run, answer))
         return Succeeded(
-            run.job, run.service, _stored_result(answer), self._elapsed_ms(run), answer.cost if answer else None
+            run.job, run.service, _stored_result(answer), self._elapsed_ms(run), _cost(run, answer) if answer else None
         )
 
     def _broken(self, run: _Run, error: BaseException) -> Outcome | None:
@@ -373,6 +380,15 @@ def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
         GivenBack(run.job, "sent again in two halves", coalesce_key=keys[place >= middle])
         for place, run in enumerate(runs)
     ]
+
+
+def _cost(run: _Run, answer: Done | Continue) -> int | None:
+    """What the call is said to have cost; what is no cost would keep all outcomes of this flush from being written."""
+    cost = answer.cost
+    if cost is None or (type(cost) in (int, float) and 0 <= cost < math.inf):
+        return cost
+    logger.error("job %s (%s) says that it cost %r; its estimate stands", run.job.id, run.job.kind, cost)
+    return None
 
 
 def _stored_result(done: Done | None) -> str | None:

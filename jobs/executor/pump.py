@@ -29,7 +29,7 @@ from jobs.services import claim, executors, finish, push_back
 from jobs.services.claimed import ClaimedJob
 from jobs.services.lanes import LaneGate
 from jobs.services.learn import Learning
-from jobs.services.park import AT_ONCE, Parking
+from jobs.services.park import AT_ONCE, FEW_AT_ONCE, Parking
 from jobs.turns import ClassTurns
 from queueops.core.notify import Channel
 from ratelimits.services import catalogue, decide
@@ -198,28 +198,35 @@ class Executor:
         if now >= self._next["tick"]:
             self._next["tick"] = now + TICK_SECONDS
             self._policies = finish.retry_policies()
-            self._duties.do(now, is_busy=self._role != ExecutorRow.Role.QUARANTINE)
+            self._duties.do(now)
             self._learning.write(now)
         if now >= self._next["promote"]:
             promoted, next_due = claim.promote_due()
             self._hint |= promoted > 0
             self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
         self._flush_and_claim(now)
-        if now >= self._next["park"] + (PARK_SECONDS if self._hint else 0.0) and not self._stopping.is_set():
-            self._park(now)
+        if now >= self._next["park"]:
+            self._next["park"] = now + PARK_SECONDS
+            if self._duties.has_time and not self._stopping.is_set():
+                self._park(now)
 
     def _park(self, now: float) -> None:
         """A bounded number of jobs in lanes that have no room; more of them in the next cycles."""
-        adopted = self._parking.adopt()
-        self._parking.park(self._gate.waiting)
-        is_done = adopted < AT_ONCE and self._parking.is_through
-        self._next["park"] = now + (PARK_SECONDS if is_done else PARK_AGAIN_SECONDS)
+        most = FEW_AT_ONCE
+        if self._role == ExecutorRow.Role.QUARANTINE:
+            most = AT_ONCE
+            with transaction.atomic():
+                self._gate.look(wanted=0)  # it claims nothing from lanes, so nobody else looks
+        adopted = self._parking.adopt(most=most)
+        self._parking.park(self._gate.waiting, most=most)
+        if adopted == most or not self._parking.is_through:
+            self._next["park"] = now + PARK_AGAIN_SECONDS
         if adopted:
             self._gate.hint()
 
     def _flush_and_claim(self, now: float) -> None:
         free = self._free_slots()
-        wants_work = self._hint or now >= min(self._next["claim"], now + self._gate.next_look_seconds)
+        wants_work = self._hint or now >= self._next_claim(now)
         outcomes: list[finish.Outcome] = []
         notes: list[finish.Progress] = []
         if self._flush_is_due(claiming=wants_work and free > 0) or (
@@ -256,6 +263,11 @@ class Executor:
         if refused:
             push_back.cool_down(refused, actor=f"executor:{self.id}")
             self._gate.hint()
+
+    def _next_claim(self, now: float) -> float:
+        if self._role == ExecutorRow.Role.QUARANTINE:  # lanes release nothing to it
+            return self._next["claim"]
+        return min(self._next["claim"], now + self._gate.next_look_seconds)
 
     def _free_slots(self) -> int:
         return 0 if self._stopping.is_set() else self._slots - self._calls
@@ -363,7 +375,7 @@ class Executor:
         now = time.monotonic()
         until = min(self._next["renew"], self._next["tick"], self._next["promote"], self._next["park"])
         if self._free_slots() > 0:
-            until = now if self._hint else min(until, self._next["claim"], now + self._gate.next_look_seconds)
+            until = now if self._hint else min(until, self._next_claim(now))
         if (waiting := self.loop.waiting_seconds) is not None:
             until = now if self.loop.active == 0 else min(until, now - waiting + LINGER_SECONDS)
         if self.loop.has_progress:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+from datetime import timedelta
 from uuid import UUID
 
 import psutil
@@ -67,6 +68,17 @@ def heartbeat(executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, dra
         leases_lost=F("leases_lost") + lost,
     )
     return updated > 0
+
+
+def has_time(executor_id: UUID, *, silent_seconds: float) -> bool:
+    """
+    Whether an executor should do what is for all of them: those of quarantine do, which are idle but for suspects.
+
+    The others stand in while none of those lives.
+    """
+    living = Executor.objects.filter(heartbeat_at__gt=Now() - timedelta(seconds=silent_seconds), draining=False)
+    spare = set(living.filter(role=Executor.Role.QUARANTINE).values_list("pk", flat=True))
+    return not spare or executor_id in spare
 
 
 def deregister(executor_id: UUID) -> None:

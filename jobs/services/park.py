@@ -26,7 +26,8 @@ from ratelimits.services.decide import Call, unfit
 from .admit import reject
 from .lanes import WaitingLane
 
-AT_ONCE = 50  # what a claim may have to wait for
+AT_ONCE = 500
+FEW_AT_ONCE = 50  # where a claim may have to wait for it
 LANES_AT_ONCE = 10
 MOST_TAILS = 10_000
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
