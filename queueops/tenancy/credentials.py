@@ -16,7 +16,6 @@ from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
-from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
 from queueops.core.errors import QueueOpsError
@@ -184,25 +183,6 @@ def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
         return {}
     rows = Credential.objects.filter(name__in=set(names))
     return {name: (project, user) for name, project, user in rows.values_list("name", "quota_project", "quota_user")}
-
-
-def check_use(name: str, project_id: str) -> None:
-    """
-    Raises:
-        UnknownCredential
-        CredentialNotAllowed: It is not among the credential's projects.
-    """
-    through = Credential.projects.through.objects.filter(credential_id=OuterRef("pk"), project_id=project_id)
-    allowed = Credential.objects.filter(name=name).values_list(Exists(through), flat=True).first()
-    if allowed is None:
-        raise _unknown(name)
-    if not allowed:
-        raise CredentialNotAllowed(
-            f"The project {project_id!r} may not use the credential {name!r}. "
-            "An administrator adds the project to the credential.",
-            credential=name,
-            project=project_id,
-        )
 
 
 def rotate() -> Rotation:

@@ -3,6 +3,8 @@ import json
 import pytest
 
 from jobs.models import Batch, Job
+from queueops.tenancy.credentials import seal
+from queueops.tenancy.models import Credential
 from tests.api.conftest import SPEC, Api, error_of
 from tests.factories import make_project
 
@@ -56,6 +58,28 @@ def test_a_body_that_is_no_job_is_refused_with_its_cause(api: Api, body, expecte
 def test_malformed_json_names_line_and_column(api: Api):
     error = error_of(api.send("POST", "/jobs/", '{\n  "kind": oops\n}'), 400)
     assert error["details"] == {"line": 2, "column": 11}
+
+
+def test_a_job_names_only_credentials_that_its_project_may_use_for_that_service(api: Api):
+    for name, service, project in (
+        ("ours", "google-sheets", "acme"),
+        ("theirs", "google-sheets", "globex"),
+        ("other-service", "gemini", "acme"),
+    ):
+        made = Credential.objects.create(name=name, service=service, secret=seal({"access_token": "t"}))
+        made.projects.add(make_project(project))
+
+    def reading_with(name: str) -> dict[str, object]:
+        payload = {"spreadsheet_id": "sheet", "range": "A1", "credential": name}
+        return {"kind": "google_sheets.values_get", "payload": payload}
+
+    jobs = [reading_with(name) for name in ("theirs", "other-service", "nobodys")]
+    for job in jobs:  # one answer to all: whose it is, or that there is none, is not the producer's to know
+        error = error_of(api.post("/jobs/", job), 422)
+        assert (error["code"], list(error["fields"])) == ("credential_not_allowed", ["payload.credential"])
+    refused = error_of(api.post("/batches/", {"jobs": jobs}), 422)["details"]["errors"]
+    assert [one["code"] for one in refused] == ["credential_not_allowed"] * 3
+    assert api.post("/jobs/", reading_with("ours")).status_code == 201
 
 
 @pytest.mark.parametrize(

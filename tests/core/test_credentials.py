@@ -24,10 +24,8 @@ from queueops.tenancy import credentials
 from queueops.tenancy.credentials import (
     BadSecret,
     CredentialKeysMissing,
-    CredentialNotAllowed,
     CredentialUnreadable,
     UnknownCredential,
-    check_use,
     find_principals,
     open_credential,
     open_for,
@@ -161,29 +159,7 @@ def test_the_place_of_the_mistake_is_told():
         parse_secret('{"api_key": "x"\n"b": 1}')
 
 
-# Who may use it
-
-
-@pytest.mark.django_db
-def test_only_projects_of_the_credential_may_use_it(keys):
-    make_credential(projects=("acme",))
-    make_project("globex")
-    check_use("sheets", "acme")
-    with pytest.raises(CredentialNotAllowed) as caught:
-        check_use("sheets", "globex")
-    assert caught.value.details == {"credential": "sheets", "project": "globex"}
-    assert caught.value.status == 422
-
-
-@pytest.mark.django_db
-def test_a_credential_without_projects_is_for_nobody_and_an_unknown_one_is_told_apart(keys):
-    make_credential()
-    make_project("acme")
-    with pytest.raises(CredentialNotAllowed):
-        check_use("sheets", "acme")
-    with pytest.raises(UnknownCredential) as caught:
-        check_use("sheet", "acme")
-    assert caught.value.details == {"credential": "sheet"}
+# Opening them
 
 
 @pytest.mark.django_db
