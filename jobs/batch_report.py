@@ -23,7 +23,8 @@ GROUPS: Mapping[str, frozenset[JobState]] = {
     "cancelled": frozenset({JobState.CANCELLED}),
     "retrying": frozenset({JobState.RETRIED}),
     "running": RUNNING,
-    "waiting": frozenset({JobState.QUEUED, JobState.RATE_LIMITED}),
+    "waiting for quota": frozenset({JobState.RATE_LIMITED}),
+    "waiting": frozenset({JobState.QUEUED}),
 }
 
 

@@ -15,15 +15,18 @@ from django.test import override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs import demo
+from jobs import demo, demo_sheets
 from jobs.batch_report import GROUPS, duration_text, read_report
 from jobs.management.commands.seed_demo import Command as SeedDemo
 from jobs.models import Batch, Job
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.env import Environment
-from queueops.tenancy.models import ProducerKey
-from tests.factories import make_batch, make_dead_letters, make_jobs
+from queueops.tenancy.credentials import find_principals
+from queueops.tenancy.models import Credential, ProducerKey
+from ratelimits.models import Limit
+from ratelimits.services import catalogue
+from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.sandbox import Sandbox
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
@@ -70,15 +73,19 @@ def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypat
         first = _seed()
         assert re.search(r"key of project demo: (qo_\S+)", first)
         again = _seed()
-        assert "goes on" in again
+        assert again.count("goes on") == 2
         assert "key of project" not in again
-        assert (Batch.objects.count(), ProducerKey.objects.count()) == (1, 1)
+        assert (Batch.objects.count(), ProducerKey.objects.count(), Credential.objects.count()) == (2, 1, 1)
         drain()
         watched = StringIO()
-        call_command("watch_batch", "latest", stdout=watched)
+        call_command("watch_batch", str(Batch.objects.get(name=demo.BATCH_NAME).pk), stdout=watched)
         assert "is done" in _seed()
-    assert sandbox.effects() == {"timezones/Africa/Abidjan": 1, "timezones/America/New_York": 1}
-    assert sorted(Job.objects.values_list("last_error_code", "status")) == [
+    requests = Job.objects.filter(kind="http.request")
+    assert {row: n for row, n in sandbox.effects().items() if row.startswith(demo.SHEET)} == {
+        "timezones/Africa/Abidjan": 1,
+        "timezones/America/New_York": 1,
+    }
+    assert sorted(requests.values_list("last_error_code", "status")) == [
         ("", "completed"),
         ("", "completed"),
         ("http_400", "failed"),
@@ -88,6 +95,37 @@ def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypat
     assert "[################] 100 %  4/4  completed 2  failed 2" in shown
     assert "1 x http_403: PUT was answered with 403" in shown
     assert "Check the credential and its scopes." in shown
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_demo_writes_its_rows_in_few_calls_and_appends_within_a_limit(sandbox: Sandbox, monkeypatch):
+    names = ["Africa/Abidjan", "America/New_York", "Europe/Berlin", "Etc/UTC"]
+    monkeypatch.setattr(demo, "zone_names", lambda: names)
+    monkeypatch.setattr(demo, "KNOBS", {**demo.KNOBS, "latency": None, "error_rates": {}})
+    figures = {"service": "google-sheets", "call_type": "write", "scope": "project_user"}
+    Limit.objects.create(name="writes", capacity=2, window_seconds=2.0, **figures)
+    catalogue.forget()
+    with override_settings(QUEUEOPS=_with(sandbox_port=urlsplit(sandbox.url).port)):
+        assert "within writes" in _seed()
+        drain()
+        calls = demo_sheets.count_calls(sandbox.url)
+    catalogue.forget()
+    writes = Job.objects.filter(service="google-sheets")
+    assert set(writes.values_list("status")) == {("completed",)}
+    assert writes.filter(kind="google_sheets.values_append").count() == 2  # New York and Berlin change their clocks
+    assert calls == demo_sheets.CallCount(accepted=3, refused=0)
+    assert writes.filter(deferral_count__gt=0).exists()
+
+
+@pytest.mark.django_db
+def test_a_sandbox_at_another_port_is_told_to_the_credential_of_the_demo():
+    project = make_project("demo")
+    demo_sheets.ensure_credential(project, "http://127.0.0.1:1")
+    demo_sheets.ensure_credential(project, "http://127.0.0.1:2")
+    credential = Credential.objects.get()
+    assert credential.base_url == "http://127.0.0.1:2"
+    assert list(credential.projects.all()) == [project]
+    assert find_principals([credential.name]) == {credential.name: ("demo", "robot")}
 
 
 @pytest.mark.django_db
@@ -103,9 +141,10 @@ def test_a_report_groups_dead_letters_by_cause():
     make_jobs(2, batch=batch, state=JobState.COMPLETED)
     make_dead_letters(2, batch=batch, fingerprint="a" * 32)
     make_dead_letters(1, batch=batch, fingerprint="b" * 32, error_code="other", error_message="y" * 1000)
+    make_jobs(4, batch=batch, state=JobState.RATE_LIMITED)
     report = read_report(batch, now=timezone.now())
-    assert (report.finished, report.total, report.is_done) == (5, 8, False)
-    assert report.line() == "[##########------]  62 %  5/8  completed 2  failed 3  waiting 3"
+    assert (report.finished, report.total, report.is_done) == (5, 12, False)
+    assert report.line() == "[######----------]  41 %  5/12  completed 2  failed 3  waiting for quota 4  waiting 3"
     assert [reason.line()[:20] for reason in report.reasons] == ["2 x not_found: HTTP ", "1 x other: yyyyyyyyyy"[:20]]
     assert all(len(reason.line()) < 200 for reason in report.reasons)
 

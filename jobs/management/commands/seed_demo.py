@@ -1,4 +1,5 @@
 from argparse import ArgumentParser
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -7,40 +8,53 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from jobs import demo
+from jobs import demo, demo_sheets
 from jobs.batch_report import read_report
 from jobs.models import Batch
-from jobs.services.submit import submit_batch
+from jobs.services.submit import SubmittedBatch, submit_batch
+from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import ProducerKey, Project
+from ratelimits.services.catalogue import rules
 
 
 class Command(BaseCommand):
-    help = "Submit the demo's batch, once: real HTTP requests to the sandbox provider, which is slow and fails."
+    help = "Submit the demo's two batches, once: requests to a provider that fails, and writes that a quota holds back."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--again", action="store_true", help="Submit it although it was submitted before.")
-        parser.add_argument("--watch", action="store_true", help="Show its progress until it is done.")
+        parser.add_argument("--again", action="store_true", help="Submit them although they were submitted before.")
+        parser.add_argument("--watch", action="store_true", help="Show their progress until they are done.")
 
     def handle(self, *args: Any, again: bool, watch: bool, **options: Any) -> None:
         if not settings.QUEUEOPS.allow_loopback_targets:
             raise CommandError("The demo calls 127.0.0.1: set QUEUEOPS_ALLOW_LOOPBACK_TARGETS=on.")
-        project = self._project()
-        batch = Batch.objects.of_project(demo.PROJECT).filter(name=demo.BATCH_NAME).order_by("created_at").last()
-        if batch is None or again:
+        try:
+            project = self._project()
+            parts: dict[str, Callable[[Project], UUID]] = {
+                demo.BATCH_NAME: self._submit_requests,
+                demo_sheets.BATCH_NAME: self._submit_writes,
+            }
+            found = {} if again else {name: batch for name in parts if (batch := self._newest(name))}
+            unfinished = [batch for batch in found.values() if not self._is_done(batch)]
+            if len(found) == len(parts) and not unfinished:
+                self.stdout.write("the demo was submitted before and is done; once more:")
+                self.stdout.write("  .venv/bin/python manage.py seed_demo --again --watch")
+                return
+            # Also for what goes on: a sandbox that was stopped has forgotten its knobs.
             demo.prepare_sandbox(self.sandbox)
-            batch_id = self._submit(project)
-        elif not read_report(batch, now=timezone.now()).is_done:
-            # A sandbox that was stopped has forgotten its knobs.
-            demo.prepare_sandbox(self.sandbox)
-            batch_id = batch.pk
-            self.stdout.write("the demo's batch was submitted before and goes on")
-        else:
-            self.stdout.write("the demo's batch was submitted before and is done; another one:")
-            self.stdout.write("  .venv/bin/python manage.py seed_demo --again --watch")
-            return
+            watched = []
+            for name, submit in parts.items():
+                if name not in found:
+                    watched.append(submit(project))
+                elif found[name] in unfinished:
+                    self.stdout.write(f"{name!r} was submitted before and goes on")
+                    watched.append(found[name].pk)
+        except QueueOpsError as error:
+            raise CommandError(error.message) from error
         if watch:
-            call_command("watch_batch", str(batch_id), stdout=self.stdout, stderr=self.stderr)
-            self._say_where_to_look(batch_id)
+            for batch_id in watched:
+                call_command("watch_batch", str(batch_id), stdout=self.stdout, stderr=self.stderr)
+            self._say_calls()
+            self._say_where_to_look(watched[0])
 
     @property
     def sandbox(self) -> str:
@@ -55,29 +69,53 @@ class Command(BaseCommand):
         if is_new:
             _, secret = ProducerKey.issue(project, name="demo")
             self.stdout.write(f"key of project {project.pk}: {secret}  (shown this once; only its hash is stored)")
+        demo_sheets.ensure_credential(project, self.sandbox)
         return project
 
-    def _submit(self, project: Project) -> UUID:
+    def _newest(self, name: str) -> Batch | None:
+        return Batch.objects.of_project(demo.PROJECT).filter(name=name).order_by("created_at").last()
+
+    def _is_done(self, batch: Batch) -> bool:
+        return read_report(batch, now=timezone.now()).is_done
+
+    def _submit_requests(self, project: Project) -> UUID:
         names = demo.zone_names()
-        submitted = submit_batch(
-            demo.job_lines(self.sandbox, names, at=timezone.now()),
-            project_id=project.pk,
-            actor="system:seed_demo",
-            name=demo.BATCH_NAME,
-            start_interval_seconds=demo.START_INTERVAL_SECONDS,
-        )
+        lines = demo.job_lines(self.sandbox, names, at=timezone.now())
+        submitted = _submit(project, demo.BATCH_NAME, lines, start_interval_seconds=demo.START_INTERVAL_SECONDS)
         self.stdout.write(f"submitted {submitted.accepted} requests, one for each time zone Python knows:")
         self.stdout.write(f"  PUT {demo.row_url(self.sandbox, names[0])} and so on")
         self.stdout.write("the sandbox answers slowly, some with 429 or 503, and refuses some for good")
         return submitted.id
 
+    def _submit_writes(self, project: Project) -> UUID:
+        lines = demo_sheets.job_lines(demo.zone_names(), at=timezone.now())
+        submitted = _submit(project, demo_sheets.BATCH_NAME, lines)
+        limits = [rule.name for rule in rules() if rule.service == demo_sheets.SERVICE and rule.call_type == "write"]
+        within = f"within {' and '.join(limits)}" if limits else "no limit is loaded: see manage.py load_limits"
+        self.stdout.write(f"submitted {submitted.accepted} writes of the same to a spreadsheet of the sandbox:")
+        self.stdout.write(f"  {within}")
+        return submitted.id
+
+    def _say_calls(self) -> None:
+        calls = demo_sheets.count_calls(self.sandbox)
+        if calls is not None:
+            self.stdout.write(
+                f"the sandbox counted {calls.accepted} calls for the writes to the spreadsheet, and refused "
+                f"{calls.refused} for its quota"
+            )
+
     def _say_where_to_look(self, batch_id: UUID) -> None:
         self.stdout.write("where to look next:")
         for what, address in (
-            ("the batch and its jobs", f"{self.admin}/jobs/batch/{batch_id}/change/"),
+            ("a batch and its jobs", f"{self.admin}/jobs/batch/{batch_id}/change/"),
             ("dead letters to requeue", f"{self.admin}/jobs/deadletter/"),
+            ("the limits and who used them", f"{self.admin}/ratelimits/limit/"),
             ("what the provider received", f"{self.sandbox}/plain/sheets/{demo.SHEET}/rows"),
             ("the API", f"http://{settings.QUEUEOPS.host}:{settings.QUEUEOPS.port}/api/v1/docs/"),
             ("your own handler in 15 minutes", "docs/tutorial.md"),
         ):
             self.stdout.write(f"  {what + ':':<32} {address}")
+
+
+def _submit(project: Project, name: str, lines: Iterable[dict[str, Any]], **options: Any) -> SubmittedBatch:
+    return submit_batch(lines, project_id=project.pk, actor="system:seed_demo", name=name, **options)

@@ -21,7 +21,13 @@ SETTLE_READS = 6
 WORKERS_START_SECONDS = 10.0
 NO_WORKER = "No worker is running; start one: manage.py qcluster"
 
-COLOURS = {"completed": "green", "failed": "red", "retrying": "yellow", "running": "cyan"}
+COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "retrying": "yellow",
+    "running": "cyan",
+    "waiting for quota": "yellow",
+}
 
 
 class Command(BaseCommand):
