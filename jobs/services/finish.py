@@ -28,8 +28,8 @@ from .claimed import ClaimedJob
 logger = logging.getLogger(__name__)
 
 GIVE_BACK_SECONDS = 0.0
-PUSHED_BACK_SECONDS = 1.0  # until its counters have cooled down nothing of the lane leaves anyway
-LONGEST_PUSH_BACK_SECONDS = 60.0
+# Its counters cool down, so it waits on in its lane, where the retry window stands still.
+PUSHED_BACK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,7 @@ def _write_failures(
         delay, stop = _next_try(outcome, policies)
         if failure.push_back is not None and cools_down(outcome.job, failure.push_back):
             # The quota was full although our counters had room: the limits' mistake, not the job's.
-            wait = min(failure.push_back.retry_after or PUSHED_BACK_SECONDS, LONGEST_PUSH_BACK_SECONDS)
-            waits.append(_failure_move(outcome, delay_seconds=wait))
+            waits.append(_failure_move(outcome, delay_seconds=PUSHED_BACK_SECONDS))
         elif retryable and outcome.service in silent and is_outage(failure):
             waits.append(_failure_move(outcome, delay_seconds=GIVE_BACK_SECONDS))
         elif retryable and stop is None:

@@ -153,7 +153,7 @@ def _soon(one: WaitingLane) -> int:
 
 
 def _figures(one: WaitingLane, at: float) -> dict[str, object]:
-    binding = one.room.blocking[0] if one.room.blocking else None
+    binding = one.room.blocking[0] if one.room.blocking else one.room.slowest
     return {
         "operation": "rate_limit_schedule",
         "delay_seconds": round(at - one.room.now, 3),

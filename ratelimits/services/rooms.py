@@ -38,6 +38,7 @@ class Room:
         counters: The ids of all counters that apply.
         paces: The calls a second that each of them lets through; None: it has no pace.
         rooms: The calls that each of them admits now.
+        slowest: The limit whose pace is the slowest.
     """
 
     calls: int
@@ -48,6 +49,7 @@ class Room:
     counters: tuple[str, ...] = ()
     paces: tuple[float | None, ...] = ()
     rooms: tuple[int, ...] = ()
+    slowest: Binding | None = None
 
 
 @dataclass(slots=True)
@@ -120,15 +122,17 @@ def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -
     names = tuple(rule.counter_id(subject) for rule in rules_for(subject))
     applied = [seen[name] for name in names]
     blocking = sorted((one for one in applied if not one.calls), key=lambda one: -one.opens_at)
+    slowest = min((one for one in applied if one.rate is not None), key=lambda one: one.rate or 0.0, default=None)
     return Room(
         calls=min((one.calls for one in applied), default=WITHOUT_END),
         opens_at=max((one.opens_at for one in applied), default=now),
         now=now,
-        rate_per_second=min((one.rate for one in applied if one.rate is not None), default=None),
+        rate_per_second=slowest.rate if slowest else None,
         blocking=tuple(_binding(one, tokens) for one in blocking),
         counters=names,
         paces=tuple(one.rate for one in applied),
         rooms=tuple(one.calls for one in applied),
+        slowest=_binding(slowest, tokens) if slowest else None,
     )
 
 
