@@ -17,9 +17,10 @@ from jobs.admin import showing
 from jobs.admin.paging import OlderPages
 from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 from jobs.services.queues import clears_at, queues_behind
+from queueops.core.clock import database_now
 from ratelimits.models import Counter, Limit
 from ratelimits.services.catalogue import rule_of
-from ratelimits.services.gauges import CounterGauge, database_now, gauges, overrides_of
+from ratelimits.services.gauges import CounterGauge, gauges, overrides_of
 from ratelimits.subjects import counter_id
 from ratelimits.validation import figure
 

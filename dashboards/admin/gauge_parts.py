@@ -10,9 +10,10 @@ from django.utils.safestring import SafeString
 
 from jobs.admin import showing
 from jobs.services.queues import Queue, clears_at, queues_behind
+from queueops.core.clock import database_now
 from ratelimits.models import Limit, Unit
 from ratelimits.services.catalogue import Rule, rule_of
-from ratelimits.services.gauges import CounterGauge, database_now, gauges, overrides_of
+from ratelimits.services.gauges import CounterGauge, gauges, overrides_of
 from ratelimits.validation import NOUNS, Algorithm, figure
 
 NO_QUEUE = Queue()

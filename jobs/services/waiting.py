@@ -14,6 +14,7 @@ from django.utils import timezone
 from jobs.handlers.registry import all_handlers
 from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
 from jobs.states import WAITING, JobState
+from queueops.core.clock import database_now
 from ratelimits.services.outlook import Outlook
 
 from .forecast import Forecast, forecast_start, read_limits
@@ -106,7 +107,7 @@ def explain_waiting(job: Job) -> Waiting | None:
     """
     if job.status not in WAITING:
         return None
-    now = timezone.now()
+    now = datetime.fromtimestamp(database_now(), UTC)  # the counters' clock, whatever this process takes it to be
     rules = aging_rules()
     limits = read_limits(job, now=now)
     # Also a job that leaves alone may stand behind jobs that leave together.

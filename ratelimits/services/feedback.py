@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from django.db import transaction
 from django.db.models.functions import Now
 
+from queueops.core.clock import database_now
 from ratelimits import trail
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import MICRO, microseconds
@@ -23,6 +24,7 @@ from . import alerts
 from .catalogue import rules_for
 from .counters import OpenCounter, lock_counters
 from .saving import project_of
+from .standing import pressure_of
 from .stated_caps import note_stated_cap
 
 MOST_WINDOWS = 2  # no refusal of a minute's quota cools longer than so many windows, whatever delay it states
@@ -97,7 +99,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str) -> list[Cooling]:
     matched = [(one, violated_rules(rules_for(one.subject), one.push_back)) for one in refusals]
     places = [(meant.rule, meant.rule.key(one.subject)) for one, found in matched for meant in found]
     cooled = _open(lock_counters(places))
-    now = max((one.counter.now for one in cooled.values()), default=0.0) or _database_time()
+    now = max((one.counter.now for one in cooled.values()), default=0.0) or database_now()
     answers, stated = [], {}
     for one, found in matched:
         ids = []
@@ -118,12 +120,10 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str) -> list[Cooling]:
 
 
 def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
-    rows = Counter.objects.filter(pk__in=counters).values_list("pk", "pressure", "pressure_changed_at")
     opened = {}
-    for pk, factor, changed_at in rows:
-        counter = counters[pk]
-        pressure = Pressure(factor, changed_at.timestamp() if changed_at else None)
-        opened[pk] = _Cooled(
+    for row in Counter.objects.filter(pk__in=counters).only("pressure", "pressure_changed_at"):
+        counter, pressure = counters[row.pk], pressure_of(row)
+        opened[row.pk] = _Cooled(
             counter,
             pressure,
             counter.blocked_until,
@@ -211,12 +211,6 @@ def _unlimited(refusal: Refusal) -> float:
     """How long a call waits that no limit counts."""
     delay = refusal.push_back.retry_after
     return LEAST_SHARE * MINUTE if delay is None else min(delay, MOST_WINDOWS * MINUTE)
-
-
-def _database_time() -> float:
-    with transaction.get_connection().cursor() as cursor:
-        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
-        return float(cursor.fetchone()[0])
 
 
 def _moment(at: float | None) -> datetime | None:

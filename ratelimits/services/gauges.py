@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import connection
 from django.db.models import F, QuerySet, Sum, Window
 from django.db.models.functions import Now, RowNumber
 
+from queueops.core.clock import database_now
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
-from ratelimits.algorithms.pressure import Pressure, pressure_at
 from ratelimits.models import CallTally, CallType, Counter, Limit, LimitOverride
 from ratelimits.subjects import NOBODY
 
 from .catalogue import Override, Rule, rule_of
 from .counters import usage
+from .standing import standing_of
 
 MOST_COUNTERS = 200  # of one limit, those that changed last
 MOST_TALLIES = 100_000  # summed up for one list of users
@@ -124,15 +124,12 @@ def gauges(
 
 def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
     """Return a counter's gauge at `now`, seconds since 1970."""
-    changed_at = counter.pressure_changed_at
-    factor = pressure_at(Pressure(counter.pressure, changed_at.timestamp() if changed_at else None), now)
-    algorithm = rule.algorithm(counter.key, factor)
-    meter = algorithm.open(counter.state, now)
+    standing = standing_of(rule, counter.key, counter, now)
+    meter, factor, blocked = standing.meter, standing.pressure, standing.cooled_until
     used, cap = usage(rule, counter.key, counter.state, now, pressure=factor)
     percent = 100 * used / cap if cap > 0 else 100.0
-    blocked = counter.blocked_until if counter.blocked_until and counter.blocked_until.timestamp() > now else None
-    one = cost_units(min(1.0, algorithm.capacity))
-    free_at = None if not one or meter.room_for(one) else _moment(seconds(meter.line_up(one)))
+    one = cost_units(min(1.0, standing.algorithm.capacity))
+    free_at = None if not one or meter.room_for(one) else seconds(meter.line_up(one))
     if blocked is not None and (free_at is None or free_at < blocked):
         free_at = blocked
     points = (rule.notice_percent, rule.warning_percent, rule.saturated_percent)
@@ -151,9 +148,9 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
         notice_percent=rule.notice_percent,
         warning_percent=rule.warning_percent,
         pressure=factor,
-        blocked_until=blocked,
-        blocked_reason=counter.blocked_reason if blocked else "",
-        next_free_at=free_at,
+        blocked_until=_moment(blocked),
+        blocked_reason=standing.cooled_because,
+        next_free_at=_moment(free_at),
         per_second=rule.rate_per_second(counter.key, factor),
         shadow=rule.shadow,
         shadow_denials=counter.shadow_denials,
@@ -196,13 +193,6 @@ def tallies_of(limit: Limit, *, since: timedelta) -> QuerySet[CallTally]:
     return rows.filter(model=limit.model) if limit.model else rows
 
 
-def database_now() -> float:
-    """The database's clock, seconds since 1970."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
-        return float(cursor.fetchone()[0])
-
-
 def overrides_of(limit: Limit) -> dict[str, Override]:
     rows = LimitOverride.objects.filter(limit_id=limit.pk)
     return {row.key: Override(row.capacity, row.refill_per_second) for row in rows}
@@ -212,8 +202,8 @@ def _ids(rows: QuerySet[Counter]) -> list[str]:
     return list(rows.values_list("pk", flat=True))
 
 
-def _moment(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
+def _moment(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
 def _sums(rows: QuerySet[CallTally], names: tuple[str, ...], most: int) -> Sequence[dict[str, Any]]:

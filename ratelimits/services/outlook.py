@@ -11,11 +11,11 @@ from ratelimits.algorithms.admission import Algorithm, never_fits
 from ratelimits.algorithms.estimates import clamped
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
-from ratelimits.algorithms.pressure import Pressure, pressure_at
 from ratelimits.models import Counter, Unit
 from ratelimits.subjects import Subject
 
 from .catalogue import WHOLE_DAY_SECONDS, Rule, rules_for
+from .standing import standing_of
 
 
 class Asked(NamedTuple):
@@ -97,34 +97,30 @@ def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[Outlook, ...
 def outlook_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> Outlook:
     """Return how one limit stands for a call; its counter is None before the first use."""
     key = rule.key(call.subject)
-    changed_at = counter.pressure_changed_at if counter else None
-    factor = Pressure(counter.pressure, changed_at.timestamp() if changed_at else None) if counter else Pressure()
-    pressure = pressure_at(factor, now)
-    algorithm = rule.algorithm(key, pressure)
-    meter = algorithm.open(counter.state if counter else {}, now)
+    standing = standing_of(rule, key, counter, now)
+    algorithm, meter, cooled = standing.algorithm, standing.meter, standing.cooled_until
     full = rule.algorithm(key).capacity
     units = MICRO if rule.unit != Unit.TOKENS else cost_units(clamped(call.cost, call.known_cost, full))
     never = never_fits(algorithm, units)
-    cooled = counter.blocked_until.timestamp() if counter and counter.blocked_until else 0.0
     has_room = never is None and meter.room_for(units)
     available = max(0.0, meter.available() / MICRO)
-    free_at: float | None = max(now, cooled)
+    free_at: float | None = cooled or now
     if never is not None or (not has_room and rule.unit == Unit.IN_FLIGHT):
         free_at = None
     elif not has_room:
-        free_at = max(cooled, seconds(meter.line_up(units)))
+        free_at = max(free_at or now, seconds(meter.line_up(units)))
     return Outlook(
         rule=rule,
         key=key,
         needed=units / MICRO,
         available=available,
         capacity=algorithm.capacity,
-        is_closed=not has_room or cooled > now,
+        is_closed=not has_room or cooled is not None,
         free_at=free_at,
-        cooled_until=cooled if cooled > now else None,
-        why=never or (counter.blocked_reason if counter and cooled > now else ""),
-        rate_per_second=rule.rate_per_second(key, pressure),
-        pressure=pressure,
+        cooled_until=cooled,
+        why=never or standing.cooled_because,
+        rate_per_second=rule.rate_per_second(key, standing.pressure),
+        pressure=standing.pressure,
         now=now,
         algorithm=algorithm,
     )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db import connection, transaction
+from django.db import transaction
 
-from ratelimits.algorithms.pressure import Pressure, pressure_at
+from queueops.core.clock import database_now
 from ratelimits.models import Counter, QuotaAlert
 
 from . import alerts
 from .alerts import HYSTERESIS_POINTS, WHOLE_CAP, Kind, level_of
 from .catalogue import Rule, rules
 from .counters import usage
+from .standing import standing_of
 
 OF_COUNTERS = (Kind.USAGE, Kind.EXCEEDED)
 
@@ -50,7 +51,7 @@ def _resolve_some(opened: Sequence[QuotaAlert], by_id: dict[int, Rule]) -> int:
     counters = {counter.pk: counter for counter in locked}
     missing = {alert.subject for alert in opened} - counters.keys()
     busy = set(Counter.objects.filter(pk__in=missing).values_list("pk", flat=True)) if missing else set()
-    now = _now()
+    now = database_now()
     over: list[int] = []
     for alert in opened:
         rule = by_id.get(alert.limit_id or 0)
@@ -70,23 +71,9 @@ def _is_over(alert: QuotaAlert, rule: Rule, counter: Counter, now: float) -> boo
     percent = _percent(rule, counter, now)
     if alert.kind == Kind.USAGE:
         return level_of(rule, percent, alert.threshold) < alert.threshold
-    return percent <= WHOLE_CAP - HYSTERESIS_POINTS and not _is_slowed(counter, now)
-
-
-def _is_slowed(counter: Counter, now: float) -> bool:
-    if counter.blocked_until is not None and counter.blocked_until.timestamp() > now:
-        return True
-    changed = counter.pressure_changed_at
-    return pressure_at(Pressure(counter.pressure, changed.timestamp() if changed else None), now) < 1
+    return percent <= WHOLE_CAP - HYSTERESIS_POINTS and not standing_of(rule, counter.key, counter, now).is_slowed
 
 
 def _percent(rule: Rule, counter: Counter, now: float) -> float:
     used, capacity = usage(rule, counter.key, counter.state, now)
     return 100 * used / capacity if capacity > 0 else 0.0
-
-
-def _now() -> float:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
-        [now] = cursor.fetchone()
-    return float(now)

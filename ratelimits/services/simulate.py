@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 from django.db.models import F, Sum, Value
 from django.db.models.functions import Extract, Floor
 
+from queueops.core.clock import database_now
 from ratelimits.models import CallType, Limit, Unit
 from ratelimits.replay import Ask, Replay, replay
 from ratelimits.subjects import Subject
 
 from .catalogue import Override, rule_of
 from .errors import InvalidLimit, NotSimulable
-from .gauges import database_now, overrides_of, tallies_of
+from .gauges import overrides_of, tallies_of
 from .look_over import propose_limit
 
 MOST_HOURS = 24  # tallies are kept so long

@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
+from queueops.core.clock import database_now
 from queueops.core.reasons import required_reason
 from ratelimits import trail
 from ratelimits.models import Counter, Limit
@@ -14,7 +15,7 @@ from ratelimits.models import Counter, Limit
 from . import alerts
 from .catalogue import rule_of
 from .errors import InvalidCoolDown, UnknownCounter
-from .gauges import database_now, gauge_of, overrides_of
+from .gauges import gauge_of, overrides_of
 from .saving import announce_change, project_of
 
 LONGEST_COOL_DOWN_SECONDS = 31 * 86_400

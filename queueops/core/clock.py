@@ -1,0 +1,13 @@
+"""The one clock that counts: the database's."""
+
+from __future__ import annotations
+
+from django.db import connection
+
+
+def database_now() -> float:
+    """Seconds since 1970 at this moment, not at the transaction's start."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        [now] = cursor.fetchone()
+    return float(now)
