@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import OuterRef, Subquery, Sum
+from django.db.models import Sum
 from django.http import HttpRequest
 from django.urls import reverse
 
-from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, PauseSwitch, ServiceBreaker
-from jobs.states import RUNNING, TERMINAL, JobState, Priority
-from queueops.tenancy.models import Project
+from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount, PauseSwitch, ServiceBreaker
+from jobs.services.ready import oldest_ready
+from jobs.states import RUNNING, TERMINAL, JobState
 from ratelimits.models import QuotaAlert
 
 from . import showing
@@ -19,7 +19,6 @@ from .executors import health_of
 MOST_PROJECTS = 50
 MOST_NAMED = 3  # in the one sentence; all of them are below it
 MOST_COUNTED = 10_000  # dead letters of a tile; beyond it says "more than"
-READY = {"status": JobState.QUEUED, "scheduled_at": None, "held": False, "crash_count__lt": 2}
 
 
 def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -32,8 +31,9 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     silent = list(ServiceBreaker.objects.filter(opened_at__isnull=False).order_by("opened_at")[:20])
     dead = DeadLetter.objects.open().order_by()[: MOST_COUNTED + 1].count()
     oldest = min((row["oldest"] for row in projects if row["oldest"]), default=None)
-    alerts = list(QuotaAlert.objects.filter(resolved_at=None).order_by().values_list("severity", "acknowledged_at"))
-    critical = sum(severity == QuotaAlert.Severity.CRITICAL and not seen for severity, seen in alerts)
+    unseen = QuotaAlert.objects.filter(resolved_at=None, acknowledged_at=None)
+    alerts = list(unseen.order_by().values_list("severity", flat=True))
+    critical = alerts.count(QuotaAlert.Severity.CRITICAL)
     limited = JobCount.objects.filter(batch_id=WHOLE_PROJECT).aggregate(n=Sum(JobState.RATE_LIMITED.value))["n"] or 0
     return {
         **context,
@@ -69,7 +69,7 @@ def _projects() -> list[dict[str, Any]]:
 
     counted.sort(key=lambda row: (-unfinished(row), row["project_id"]))
     shown = counted[:MOST_PROJECTS]
-    oldest = _oldest_ready([row["project_id"] for row in shown])
+    oldest = oldest_ready([row["project_id"] for row in shown])
     jobs = reverse("admin:jobs_job_changelist")
     return [
         {
@@ -89,20 +89,6 @@ def _projects() -> list[dict[str, Any]]:
         }
         for row in shown
     ]
-
-
-def _oldest_ready(project_ids: list[str]) -> dict[str, Any]:
-    """The head of each project and tier: one probe of the ready index each."""
-    heads = {
-        f"oldest_{tier}": Subquery(
-            Job.objects.filter(**READY, project_id=OuterRef("pk"), priority=tier)
-            .order_by("eligible_since")
-            .values("eligible_since")[:1]
-        )
-        for tier in Priority
-    }
-    rows = Project.objects.filter(pk__in=project_ids).order_by().annotate(**heads).values("pk", *heads)
-    return {row["pk"]: min((row[head] for head in heads if row[head]), default=None) for row in rows}
 
 
 def _verdict(

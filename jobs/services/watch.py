@@ -7,18 +7,17 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount
-from jobs.states import JobState, Priority
-from queueops.tenancy.models import Project
+from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts import Opening, reconcile
 from ratelimits.services.quiet import resolve_quiet
 
 from .notify_alerts import send_unsent
+from .ready import oldest_ready
 from .watch_lanes import StaleLane, watch_lanes
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
@@ -33,8 +32,6 @@ LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within second
 MOST_LEAKS = 1000
 SENT_AT_ONCE = 50
 DELETED_AT_ONCE = 200
-
-READY = {"status": JobState.QUEUED, "scheduled_at": None, "held": False, "crash_count__lt": 2, "lane": None}
 
 
 def tend_alerts() -> None:
@@ -75,7 +72,7 @@ def watch_dead_letters() -> None:
 def watch_ready(stale_lanes: list[StaleLane]) -> None:
     """Tell of projects whose oldest ready job waits too long though nothing holds it back."""
     now, allowed = timezone.now(), timedelta(minutes=settings.QUEUEOPS.alert_oldest_ready_minutes)
-    oldest = _oldest_ready()
+    oldest = oldest_ready(_busiest_projects())
     for lane in stale_lanes:
         oldest[lane.project] = min(oldest.get(lane.project, lane.since), lane.since)
     found = [
@@ -122,8 +119,7 @@ def _causes(recent: QuerySet[DeadLetter]) -> list[dict[str, Any]]:
     ]
 
 
-def _oldest_ready() -> dict[str, Any]:
-    """Since when the oldest ready job outside of lanes waits, by project: one probe of the index a project and tier."""
+def _busiest_projects() -> list[str]:
     counted = (
         JobCount.objects.filter(batch_id=WHOLE_PROJECT)
         .values("project_id")
@@ -131,18 +127,7 @@ def _oldest_ready() -> dict[str, Any]:
         .filter(total__gt=0)
         .order_by("-total")
     )
-    projects = [row["project_id"] for row in counted[:MOST_PROJECTS]]
-    heads = {
-        f"oldest_{tier}": Subquery(
-            Job.objects.filter(**READY, project_id=OuterRef("pk"), priority=tier)
-            .order_by("eligible_since")
-            .values("eligible_since")[:1]
-        )
-        for tier in Priority
-    }
-    rows = Project.objects.filter(pk__in=projects).order_by().annotate(**heads).values("pk", *heads)
-    found = {row["pk"]: min((row[head] for head in heads if row[head]), default=None) for row in rows}
-    return {project: since for project, since in found.items() if since is not None}
+    return [row["project_id"] for row in counted[:MOST_PROJECTS]]
 
 
 def _stuck(executor: Executor) -> Opening:

@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from jobs.lanes import lane_name
 from jobs.services import watch
+from jobs.services.ready import oldest_ready
 from ratelimits.subjects import Subject
 from tests.jobs.test_plans import assert_bounded, explain_file, explain_reads
 
@@ -24,8 +25,9 @@ ALTER TABLE jobs_job DISABLE TRIGGER USER;
 INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status, payload, effect_key, eligible_since,
                       lane, scheduled_at, finished_at, coalesce_key)
 SELECT gen_random_uuid(), 'p1', 'http.request', 'google-sheets', 'write', 'normal',
-       CASE WHEN i % 2 = 0 THEN 'rate_limited' ELSE 'failed' END, '{{}}', i, now() - i * interval '1 second',
-       CASE WHEN i % 2 = 0 THEN '{lane}' END, CASE WHEN i % 2 = 0 THEN now() + interval '1 hour' END,
+       CASE WHEN i % 4 = 0 THEN 'queued' WHEN i % 2 = 0 THEN 'rate_limited' ELSE 'failed' END, '{{}}', i,
+       now() - i * interval '1 second',
+       CASE WHEN i % 2 = 0 THEN '{lane}' END, CASE WHEN i % 4 = 2 THEN now() + interval '1 hour' END,
        CASE WHEN i % 2 = 1 THEN now() END, CASE WHEN i % 10 = 0 THEN 'sheet' || i % 100 END
   FROM generate_series(1, 2 * {jobs}) AS i;
 INSERT INTO jobs_deadletter (id, job_id, project_id, kind, service, payload, error_code, error_class, error_message,
@@ -54,6 +56,11 @@ def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 def test_a_lane_is_counted_to_its_bound_and_no_further(backlog):
     plan = explain_file("count_lanes", lanes=[LANE], most=1000, sampled=50)
     assert_bounded(plan, rows=1001, blocks=1500)
+
+
+def test_the_oldest_ready_job_is_found_without_reading_those_in_lanes(backlog):
+    [plan] = explain_reads(lambda: oldest_ready(["p1"]))
+    assert_bounded(plan, rows=10, blocks=100)
 
 
 def test_dead_letters_are_counted_to_the_threshold_and_no_further(backlog):

@@ -1,0 +1,34 @@
+"""Since when ready jobs wait."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from django.db.models import OuterRef, Subquery
+
+from jobs.models import Job
+from jobs.states import JobState, Priority
+from queueops.tenancy.models import Project
+
+# As the ready index has it, word by word: without one of them every waiting job would be read.
+READY = {"status": JobState.QUEUED, "scheduled_at": None, "held": False, "crash_count__lt": 2, "lane": None}
+
+
+def oldest_ready(project_ids: Collection[str]) -> dict[str, datetime]:
+    """
+    Return since when the oldest ready job outside of lanes waits, of projects that have one.
+
+    One probe of the ready index a project and tier.
+    """
+    heads = {
+        f"oldest_{tier}": Subquery(
+            Job.objects.filter(**READY, project_id=OuterRef("pk"), priority=tier)
+            .order_by("eligible_since")
+            .values("eligible_since")[:1]
+        )
+        for tier in Priority
+    }
+    rows = Project.objects.filter(pk__in=project_ids).order_by().annotate(**heads).values("pk", *heads)
+    found = {row["pk"]: [row[head] for head in heads if row[head]] for row in rows}
+    return {project: min(times) for project, times in found.items() if times}
