@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from queueops.core.outbound import OutboundFailed
+from queueops.core.outbound_policy import OutboundRefused
+
 if TYPE_CHECKING:
     from ratelimits.feedback import PushBack
 
@@ -50,3 +53,10 @@ class ProviderError(Exception):
         self.outcome: Outcome = outcome
         self.details: dict[str, Any] = dict(details or {})
         self.push_back = push_back
+
+
+def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:
+    """Return what a call without a complete answer means for its job."""
+    if isinstance(error, OutboundRefused):
+        return ProviderError(None, error.message, code=error.code, outcome="refused")
+    return ProviderError(None, error.message, code=error.details["reason"], outcome=error.details["outcome"])

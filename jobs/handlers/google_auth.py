@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ProviderError, unanswered
 from jobs.handlers.http import shared_client
 from jobs.handlers.http_payload import outbound_policy
 from queueops.core.outbound import OutboundFailed, OutboundResponse
@@ -103,7 +103,7 @@ async def _exchange(credential: OpenCredential, scope: str) -> tuple[str, float]
             max_response_bytes=MAX_ANSWER_BYTES,
         )
     except OutboundRefused as refusal:
-        raise ProviderError(None, refusal.message, code=refusal.code, outcome="refused") from refusal
+        raise unanswered(refusal) from refusal
     except OutboundFailed as failure:
         message = f"no access token: {failure.message}"
         raise ProviderError(None, message, code=failure.details["reason"], outcome="not_sent") from failure

@@ -14,7 +14,7 @@ import pydantic_core
 
 from jobs.handlers import google_auth
 from jobs.handlers.answers import json_of, storable, text_of
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ProviderError, unanswered
 from jobs.handlers.google_sheets_payloads import SERVICE
 from jobs.handlers.http import shared_client
 from jobs.handlers.http_payload import outbound_policy
@@ -145,12 +145,8 @@ async def _send(credential: OpenCredential, request: Request, url: str) -> tuple
             max_response_bytes=MAX_ANSWER_BYTES,
             reuse_connection=request.repeatable,
         )
-    except OutboundRefused as refusal:
-        raise ProviderError(None, refusal.message, code=refusal.code, outcome="refused") from refusal
-    except OutboundFailed as failure:
-        raise ProviderError(
-            None, failure.message, code=failure.details["reason"], outcome=failure.details["outcome"]
-        ) from failure
+    except (OutboundRefused, OutboundFailed) as error:
+        raise unanswered(error) from error
     return response, (token,)
 
 

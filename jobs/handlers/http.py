@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from jobs.handlers.answers import json_of, secrets_in, storable, text_of
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ProviderError, unanswered
 from jobs.handlers.http_payload import HttpRequest, outbound_policy
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
 from jobs.states import CallType
@@ -71,12 +71,8 @@ async def http_request(job: RunningJob[HttpRequest]) -> Done:
             follow_redirects=request.follow_redirects,
             reuse_connection=request.is_idempotent,
         )
-    except OutboundRefused as refusal:
-        raise ProviderError(None, refusal.message, code=refusal.code, outcome="refused") from refusal
-    except OutboundFailed as failure:
-        raise ProviderError(
-            None, failure.message, code=failure.details["reason"], outcome=failure.details["outcome"]
-        ) from failure
+    except (OutboundRefused, OutboundFailed) as error:
+        raise unanswered(error) from error
     if not request.expects(response.status):
         raise _unexpected(request, response, secrets)
     return Done(

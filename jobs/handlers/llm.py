@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.handlers import llm_errors
 from jobs.handlers.answers import secrets_in, storable
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ProviderError, unanswered
 from jobs.handlers.http import shared_client
 from jobs.handlers.http_payload import outbound_policy
 from jobs.handlers.llm_dialect import Dialect, Generation, Request
@@ -78,14 +78,10 @@ async def _ask(
             max_response_bytes=MAX_RESPONSE_BYTES,
             on_piece=take if job.payload.stream else None,
         )
-    except OutboundRefused as refusal:
-        raise ProviderError(None, refusal.message, code=refusal.code, outcome="refused") from refusal
-    except OutboundFailed as failure:
+    except (OutboundRefused, OutboundFailed) as error:
         if reader.has_ended:  # all of the answer is there; only its usage may be missing
             return reader.answer, secrets
-        raise ProviderError(
-            None, failure.message, code=failure.details["reason"], outcome=failure.details["outcome"]
-        ) from failure
+        raise unanswered(error) from error
     if response.status != HTTPStatus.OK:
         raise llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
     if response.is_truncated:

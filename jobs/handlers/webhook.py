@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 from pydantic import BaseModel
 
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ProviderError, unanswered
 from jobs.handlers.http import shared_client
 from jobs.handlers.http_payload import outbound_policy
 from jobs.handlers.registry import Done, RunningJob, handler
@@ -90,12 +90,8 @@ async def post_message(message: Message) -> int:
             follow_redirects=False,
             reuse_connection=True,
         )
-    except OutboundRefused as refusal:
-        raise ProviderError(None, refusal.message, code=refusal.code, outcome="refused") from refusal
-    except OutboundFailed as failure:
-        raise ProviderError(
-            None, failure.message, code=failure.details["reason"], outcome=failure.details["outcome"]
-        ) from failure
+    except (OutboundRefused, OutboundFailed) as error:
+        raise unanswered(error) from error
     if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         raise ProviderError(
             response.status,
