@@ -101,7 +101,7 @@ class History:
 
 
 def folded() -> dict[object, FoldedJob]:
-    events = JobEvent.objects.order_by("job_id", "id")
+    events = JobEvent.objects.filter(job_id__in=Job.objects.values("pk")).order_by("job_id", "id")
     return {job_id: fold(lines) for job_id, lines in groupby(events, key=attrgetter("job_id"))}
 
 

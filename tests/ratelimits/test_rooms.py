@@ -13,7 +13,7 @@ from ratelimits.models import Counter
 from ratelimits.services import catalogue
 from ratelimits.services.decide import Call, decide
 from ratelimits.services.rooms import WITHOUT_END, Room, rooms
-from ratelimits.subjects import Subject
+from ratelimits.subjects import Subject, counter_id
 from tests.ratelimits.counting import ADA, BOB, START, change, kinds, make_limit, override
 from tests.ratelimits.test_decide import histories, limits, subjects, with_limits
 
@@ -84,6 +84,15 @@ def test_a_cooling_counter_opens_when_it_has_cooled_down(clock):
     assert (found.blocking[0].cooling, found.blocking[0].reason) == (True, "refused")
     clock.at = START + 30
     assert room().calls == 9
+
+
+def test_an_unused_counter_slowed_below_one_call_has_room_for_one(clock):
+    clock.at = START
+    limit = make_limit(capacity=1)
+    pressed = {"pressure": 0.5, "pressure_changed_at": datetime.fromtimestamp(START, UTC)}
+    Counter.objects.create(id=counter_id(limit.pk, "project:acme"), limit=limit, key="project:acme", **pressed)
+    assert room().calls == 1
+    assert kinds(decide([Call(ADA)] * 2)) == "pd"
 
 
 def test_a_shadow_limit_narrows_no_room():
