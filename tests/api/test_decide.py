@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,6 +27,7 @@ from tests.api.test_access import signed_in
 from tests.factories import make_project
 from tests.faults.own_server import own_server
 from tests.support.processes import database_url, free_port, manage, wait_for
+from tests.support.racing import run_together
 
 DECIDE = "/ratelimits/decide"
 CALL = {"service": "sheets", "call_type": "write"}
@@ -295,20 +295,6 @@ def post(port: int, secret: str, *, service: str) -> tuple[int, str, bool | None
     if "error" in body:
         return status, body["error"]["code"], None
     return status, body["decisions"][0]["kind"], body["degraded"]
-
-
-def run_together(count: int, client: Callable[[int], Any]) -> list[Any]:
-    barrier = threading.Barrier(count)
-
-    def run(number: int) -> Any:
-        try:
-            barrier.wait(30)
-            return client(number)
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(run, range(count)))
 
 
 def asking(*, key: str | None = None, digest: str = "d", calls: int = 1) -> Asking:

@@ -6,14 +6,13 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiohttp import web
 from django.conf import settings as django_settings
-from django.db import connections, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Job
@@ -24,6 +23,7 @@ from ratelimits.services import alerts
 from tests.support.background import in_background
 from tests.support.http_server import serving
 from tests.support.mail_sink import MailSink, mail_sink
+from tests.support.racing import run_together
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -149,27 +149,14 @@ def test_two_leaders_at_once_hand_over_each_alert_once(mail):
     email_route()
     for number in range(40):
         open_alert(subject=f"s{number}")
-    start = threading.Barrier(4)
-    submitted: list[int] = []
-    errors: list[Exception] = []
 
-    def lead() -> None:
-        try:
-            start.wait(timeout=20)
-            while sent := send_unsent(3):
-                submitted.append(sent)
-        except Exception as error:  # noqa: BLE001 (judged below)
-            errors.append(error)
-        finally:
-            connections.close_all()
+    def lead(_: int) -> int:
+        submitted = 0
+        while sent := send_unsent(3):
+            submitted += sent
+        return submitted
 
-    threads = [threading.Thread(target=lead) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert errors == []
-    assert sum(submitted) == Job.objects.count() == 40
+    assert sum(run_together(4, lead)) == Job.objects.count() == 40
 
 
 def test_a_busy_mail_server_is_asked_again_and_a_final_refusal_is_a_dead_letter(mail, settings):

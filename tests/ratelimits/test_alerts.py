@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from ratelimits import trail
@@ -18,6 +17,7 @@ from ratelimits.services.alerts import Usage, acknowledge_alerts, note_saturated
 from ratelimits.services.decide import Call, Settlement, decide, settle
 from ratelimits.services.quiet import resolve_quiet
 from ratelimits.subjects import Subject, counter_id
+from tests.support.racing import run_together
 
 NOW = datetime(2026, 3, 2, 14, 30, tzinfo=UTC).timestamp()
 WRITES = Subject("google-sheets", "write", "acme", "u1")
@@ -330,24 +330,12 @@ def test_the_end_of_a_critical_alert_is_to_be_sent_as_well():
 def test_transactions_that_cross_at_once_open_one_alert():
     limit = make_limit()
     rule = catalogue.rule_of(limit)
-    start = threading.Barrier(8)
-    outcomes: list[QuotaAlert | Exception | None] = []
 
-    def cross() -> None:
-        try:
-            start.wait(timeout=20)
-            with transaction.atomic():
-                outcomes.append(note_saturated(rule, KEY, waiting=1, clears_at=NOW + 1, now=NOW))
-        except Exception as error:  # noqa: BLE001 (judged below)
-            outcomes.append(error)
-        finally:
-            connections.close_all()
+    def cross(_: int) -> QuotaAlert | None:
+        with transaction.atomic():
+            return note_saturated(rule, KEY, waiting=1, clears_at=NOW + 1, now=NOW)
 
-    threads = [threading.Thread(target=cross) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
+    outcomes = run_together(8, cross)
     assert [type(one) for one in outcomes].count(QuotaAlert) == 1
     assert outcomes.count(None) == 7
     assert QuotaAlert.objects.count() == 1
@@ -357,25 +345,12 @@ def test_transactions_that_cross_at_once_open_one_alert():
 @pytest.mark.django_db(transaction=True)
 def test_decisions_that_race_over_a_threshold_open_each_alert_once():
     make_limit()
-    start = threading.Barrier(8)
-    errors: list[Exception] = []
 
-    def ask() -> None:
-        try:
-            start.wait(timeout=20)
-            for _ in range(11):
-                decide([Call(WRITES)])
-                resolve_quiet()
-        except Exception as error:  # noqa: BLE001 (judged below)
-            errors.append(error)
-        finally:
-            connections.close_all()
+    def ask(_: int) -> None:
+        for _ in range(11):
+            decide([Call(WRITES)])
+            resolve_quiet()
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert errors == []
+    run_together(8, ask)
     assert opened() == [("usage", 60, "notice"), ("usage", 80, "warning")]
     assert QuotaAlert.objects.count() == 2

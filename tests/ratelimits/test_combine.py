@@ -6,13 +6,13 @@ import os
 import random
 import threading
 from collections import Counter as Tally
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 
 from ratelimits.models import Charge, Limit
 from ratelimits.services.answers import Asking, ask
@@ -22,6 +22,7 @@ from ratelimits.services.decide import Call
 from ratelimits.services.gauges import gauges
 from ratelimits.subjects import Subject
 from tests.support.processes import database_url, wait_for
+from tests.support.racing import run_together
 
 
 class Work:
@@ -228,20 +229,6 @@ def call(**fields: Any) -> Call:
     return Call(Subject("svc", "write", "acme", "u"), **fields)
 
 
-def in_threads(threads: ThreadPoolExecutor, count: int, client: Callable[[int], Any]) -> list[Any]:
-    """Run `client` in so many threads at once, each with a connection of its own."""
-    barrier = threading.Barrier(count)
-
-    def run(number: int) -> Any:
-        try:
-            barrier.wait(30)
-            return client(number)
-        finally:
-            connection.close()
-
-    return [future.result(60) for future in [threads.submit(run, number) for number in range(count)]]
-
-
 @pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("algorithm", ["sliding_window", "token_bucket", "fixed_window"])
@@ -255,7 +242,7 @@ def test_many_threads_are_never_let_through_above_the_cap(threads, algorithm):
         assert all(one["kind"] in {"proceed", "defer"} for one in decisions)
         return sum(one["kind"] == "proceed" for one in decisions)
 
-    assert sum(in_threads(threads, 24, client)) == 150
+    assert sum(run_together(24, client, threads=threads)) == 150
     [gauge] = gauges()
     assert gauge.available < 1
     if algorithm != "token_bucket":
@@ -279,7 +266,7 @@ def test_an_answer_is_committed_before_anybody_has_it(threads):
                 missing += [] if found else [holder]
         return missing
 
-    assert [missing for missing in in_threads(threads, 16, client) if missing] == []
+    assert [missing for missing in run_together(16, client, threads=threads) if missing] == []
     assert Charge.objects.count() == 16 * 15
 
 
