@@ -133,7 +133,8 @@ def cap_in_words(limit: Limit) -> str:
     noun = NOUNS[limit.unit]
     match limit.algorithm:
         case Algorithm.TOKEN_BUCKET:
-            return f"{figure(limit.capacity)} at once and {figure(limit.refill_per_second or 0)} {noun} a second"
+            refill = float(f"{limit.refill_per_second or 0:.3g}")
+            return f"{figure(limit.capacity)} at once and {figure(refill)} {noun} a second"
         case Algorithm.LEAKY_BUCKET:
             return f"{figure(limit.refill_per_second or 0)} {noun} a second, evenly"
         case Algorithm.FIXED_WINDOW if limit.reset_zone:

@@ -151,7 +151,7 @@ def _amount(job: Job, position: Position, limit: Outlook) -> float:
 
 
 def _basis(limit: Outlook, amount: float, lanes: int, *, is_exact: bool) -> str:
-    unit = "calls" if limit.per_call else "tokens"
+    unit = ("call" if limit.per_call else "token") + ("" if amount == 1 else "s")
     pace = f"{amount:,.0f} {unit} at {limit.rate_per_second:.3g} a second of {limit.rule.name}"
     if lanes == 1:
         return pace
