@@ -16,6 +16,9 @@ from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import ProducerKey, Project
 from ratelimits.services.catalogue import rules
 
+# `manage.py up` gives the leave to call this machine to what it starts, and not to other terminals.
+ONCE_MORE = "QUEUEOPS_ALLOW_LOOPBACK_TARGETS=on .venv/bin/python manage.py seed_demo --again --watch"
+
 
 class Command(BaseCommand):
     help = "Submit the demo's two batches, once: requests to a provider that fails, and writes that a quota holds back."
@@ -37,7 +40,7 @@ class Command(BaseCommand):
             unfinished = [batch for batch in found.values() if not self._is_done(batch)]
             if len(found) == len(parts) and not unfinished:
                 self.stdout.write("the demo was submitted before and is done; once more:")
-                self.stdout.write("  .venv/bin/python manage.py seed_demo --again --watch")
+                self.stdout.write(f"  {ONCE_MORE}")
                 return
             # Also for what goes on: a sandbox that was stopped has forgotten its knobs.
             demo.prepare_sandbox(self.sandbox)
