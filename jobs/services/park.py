@@ -26,7 +26,7 @@ from ratelimits.services.decide import Call, unfit
 from .admit import reject
 from .lanes import WaitingLane
 
-AT_ONCE = 500
+AT_ONCE = 100
 FEW_AT_ONCE = 50  # where a claim may have to wait for it
 LANES_AT_ONCE = 10
 MOST_TAILS = 10_000

@@ -18,7 +18,7 @@ def limits_read_again():
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("provider", ["gemini", "openai"])
+@pytest.mark.parametrize("provider", ["openai", pytest.param("gemini", marks=pytest.mark.soak)])
 def test_documents_pass_a_provider_that_allows_half_of_what_the_limit_says(sandbox, provider, figures):
     model = Model(provider, 1, late_seconds=0.9)
     model.set_up(sandbox)
