@@ -12,7 +12,7 @@ from django.db import transaction
 
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
-from ratelimits.algorithms.measures import MICRO, cost_units, microseconds
+from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at
 from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 from ratelimits.algorithms.spans import SpanMeter
@@ -22,7 +22,7 @@ from ratelimits.subjects import counter_id
 from . import alerts
 from .catalogue import Rule
 
-STREAM_BUCKETS = 3  # of a window's BUCKETS
+STREAM_BUCKETS = 5  # of a window's BUCKETS
 STREAM_SHARE = STREAM_BUCKETS / BUCKETS
 STREAM_EXCESS = 1.1
 # A burst of fewer calls, in the limit's unit, or within a longer window's slack reaches its provider in time.
@@ -110,7 +110,7 @@ def stream_room(algorithm: Algorithm, state: State, meter: Meter, *, crowded: bo
 
     What leaves in a burst comes back in a burst, a window later, for as long as work waits; and a burst takes its time
     to reach the provider, so the end of one and the beginning of the next would meet in one of its windows. So while
-    more waits than a window admits, and where one has been full of late, calls leave in a stream: in a twentieth of a
+    more waits than a window admits, and where one has been full of late, calls leave in a stream: in a twelfth of a
     window a tenth more than its share, and one call. An unused window admits what it holds at once otherwise.
     """
     if not isinstance(algorithm, SlidingWindow) or not isinstance(meter, SpanMeter):
@@ -129,6 +129,14 @@ def stream_is_full(algorithm: Algorithm, state: State, meter: Meter, units: int,
     """Say whether a call must wait for the stream; one larger than its share goes when nothing went of late."""
     room = stream_room(algorithm, state, meter, crowded=crowded)
     return room is not None and units > room and room < _stream_share(algorithm)
+
+
+def stream_goes_on_at(algorithm: Algorithm, now: float) -> float:
+    """Return when a full stream lets the next call go, seconds since 1970: as soon as another sub-bucket begins."""
+    if not isinstance(algorithm, SlidingWindow):
+        return now
+    width = -(-microseconds(algorithm.window_seconds) // BUCKETS)
+    return seconds((microseconds(now) // width + 1) * width)
 
 
 def _was_full(algorithm: SlidingWindow, state: State, meter: SpanMeter) -> bool:

@@ -13,12 +13,11 @@ from queueops.core.sql import run_sql
 from ratelimits.algorithms.admission import Meter, never_fits
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at
-from ratelimits.algorithms.sliding_window import BUCKETS
 from ratelimits.models import Unit
 from ratelimits.subjects import Subject
 
 from .catalogue import Rule, rules_for
-from .counters import Place, stream_is_full, stream_room
+from .counters import Place, stream_goes_on_at, stream_is_full, stream_room
 from .decide import Binding
 
 WITHOUT_END = sys.maxsize
@@ -108,7 +107,7 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, stre
     elif not meter.room_for(units):
         seen.calls, seen.opens_at = 0, seconds(meter.line_up(units))
     elif paced and stream_is_full(algorithm, state, meter, units, crowded=crowded):
-        seen.calls, seen.opens_at = 0, now + (rule.window_seconds or 60) / BUCKETS
+        seen.calls, seen.opens_at = 0, stream_goes_on_at(algorithm, now)
     elif rule.unit != Unit.TOKENS:
         streaming = stream_room(algorithm, state, meter, crowded=crowded) if paced else None
         room = meter.available() if streaming is None else min(meter.available(), streaming)
