@@ -100,7 +100,7 @@ def test_lanes_that_share_a_limit_are_found_by_four_probes_a_lane(lanes):
 
 @pytest.mark.parametrize("tier", ["urgent", "normal", "low"])
 def test_a_position_at_the_end_of_a_deep_lane_reads_no_more_than_it_counts(lanes, tier):
-    if connection.connection.info.server_version < 180_000:  # noqa: PLR2004 - as PostgreSQL writes 18
+    if connection.connection.info.server_version < 180_000:
         pytest.skip("PostgreSQL 15 plans the count as a bitmap scan of the lane: slower there, and right")
     job = last_of(DEEP_LANE, priority=tier)
     for plan in explain_reads(lambda: explain_waiting(job)):
