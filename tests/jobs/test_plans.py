@@ -28,6 +28,7 @@ PROJECTS = 40
 BATCH = UUID(int=7)
 BIG_TABLES = re.compile(r"jobs_job$|jobs_jobevent")
 EXECUTOR_SETTINGS = re.findall(r"SET [a-z_]+ = [a-z_]+", inspect.getsource(pump.Executor))
+SCOPES_OF_SETTINGS = ("SET LOCAL", "SAVEPOINT", "ROLLBACK TO", "RELEASE")
 
 # Of every 20 jobs 12 are ready, and one or two each of the others.
 SEED = """
@@ -100,12 +101,20 @@ def explain_file(name: str, **parameters: Any) -> dict[str, Any]:
 
 
 def explain_reads(call: Callable[[], object]) -> list[dict[str, Any]]:
-    """The plans of the SELECTs that a service makes."""
+    """The plans of the SELECTs that a service makes, each under the settings that it makes for it."""
     with transaction.atomic():
         with CaptureQueriesContext(connection) as made:
             call()
         transaction.set_rollback(True)
-    return [_explain(query["sql"]) for query in made.captured_queries if query["sql"].startswith("SELECT")]
+    plans = []
+    with transaction.atomic(), connection.cursor() as cursor:
+        for statement in [query["sql"] for query in made.captured_queries]:
+            if statement.startswith("SELECT"):
+                plans.append(_explain(statement))
+            elif statement.startswith(SCOPES_OF_SETTINGS):
+                cursor.execute(statement)
+        transaction.set_rollback(True)
+    return plans
 
 
 def _explain(statement: str) -> dict[str, Any]:
