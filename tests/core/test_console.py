@@ -1,7 +1,6 @@
 """What a person sees of several processes in one terminal."""
 
 import io
-import os
 
 import pytest
 
@@ -15,7 +14,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def terminal(monkeypatch) -> Terminal:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 24)))
+    monkeypatch.setenv("COLUMNS", "40")
     return Terminal()
 
 
