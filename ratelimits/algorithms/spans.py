@@ -109,10 +109,6 @@ class SpanMeter:
     def available(self) -> int:
         return self._capacity - self._used
 
-    def taken_since(self, time: int) -> int:
-        """Return what was taken in the sub-bucket of that time and in the later ones."""
-        return sum(self._costs[max(0, time // self._width - self._first) :])
-
     def state(self) -> State:
         return {
             "v": STATE_VERSION,

@@ -12,22 +12,15 @@ from django.db import transaction
 
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
-from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
+from ratelimits.algorithms.measures import MICRO
 from ratelimits.algorithms.pressure import Pressure, pressure_at
-from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 from ratelimits.algorithms.spans import SpanMeter
+from ratelimits.algorithms.stream import Stream, is_in_demand, stream_of
 from ratelimits.models import Limit
 from ratelimits.subjects import counter_id
 
 from . import alerts
 from .catalogue import Rule
-
-STREAM_BUCKETS = 5  # of a window's BUCKETS
-STREAM_SHARE = STREAM_BUCKETS / BUCKETS
-STREAM_EXCESS = 1.1
-# A burst of fewer calls, in the limit's unit, or within a longer window's slack reaches its provider in time.
-LEAST_STREAM = 20
-LONGEST_STREAM_SECONDS = 300
 
 PACED = frozenset({Limit.Algorithm.TOKEN_BUCKET, Limit.Algorithm.LEAKY_BUCKET})
 
@@ -43,6 +36,7 @@ class OpenCounter:
     Attributes:
         closed: It refused a call; smaller ones behind must not overtake that one.
         blocked_until: End of a cool-down, seconds since 1970.
+        stream: None: what it admits may leave in a burst.
     """
 
     rule: Rule
@@ -54,6 +48,7 @@ class OpenCounter:
     blocked_reason: str
     level: int
     now: float
+    stream: Stream | None
     taken: int = 0
     changed: bool = False
     closed: bool = False
@@ -64,16 +59,16 @@ class OpenCounter:
         Say whether a call may be granted.
 
         Args:
-            paced: Also not sooner than a window's stream lets it go, see `stream_room`.
+            paced: It comes from a queue: not sooner than the stream of a window in demand lets it go.
             crowded: More calls wait than a window admits.
         """
-        return self.meter.room_for(units) and not (
-            paced and stream_is_full(self.algorithm, self.stored, self.meter, units, crowded=crowded)
-        )
+        return self.meter.room_for(units) and not (paced and self._is_ahead(crowded=crowded))
 
     def take(self, units: int) -> int:
         """Charge, and return the time it counts from, in microseconds since 1970."""
         self.meter.take(units)
+        if self.stream:
+            self.stream.take(units, self.meter.now)
         self.taken += units
         self.changed = True
         return self.meter.now
@@ -90,7 +85,14 @@ class OpenCounter:
         elif isinstance(self.meter, SpanMeter):
             is_full = self.closed or self.meter.available() < MICRO
             state["full"] = [self.now, self.algorithm.capacity] if is_full else self.stored.get("full")
+        if self.stream:
+            state["stream"] = self.stream.at
         return state
+
+    def _is_ahead(self, *, crowded: bool) -> bool:
+        if self.stream is None or self.stream.opens_at <= self.meter.now:
+            return False
+        return crowded or is_in_demand(self.algorithm, self.stored, self.meter.now)
 
 
 def paced(state: Mapping[str, Any], now: float, rule: Rule) -> float:
@@ -102,54 +104,6 @@ def paced(state: Mapping[str, Any], now: float, rule: Rule) -> float:
     """
     amount, at = state.get("pace", (0.0, now))
     return float(amount * math.exp(-max(0.0, now - at) / (rule.window_seconds or 60)))
-
-
-def stream_room(algorithm: Algorithm, state: State, meter: Meter, *, crowded: bool) -> int | None:
-    """
-    Return the millionths that may go now without a burst; None: a burst is welcome.
-
-    What leaves in a burst comes back in a burst, a window later, for as long as work waits; and a burst takes its time
-    to reach the provider, so the end of one and the beginning of the next would meet in one of its windows. So while
-    more waits than a window admits, and where one has been full of late, calls leave in a stream: in a twelfth of a
-    window a tenth more than its share, and one call. An unused window admits what it holds at once otherwise.
-    """
-    if not isinstance(algorithm, SlidingWindow) or not isinstance(meter, SpanMeter):
-        return None
-    if algorithm.capacity < LEAST_STREAM or algorithm.window_seconds > LONGEST_STREAM_SECONDS:
-        return None
-    if not crowded and not _was_full(algorithm, state, meter):
-        return None
-    width = -(-microseconds(algorithm.window_seconds) // BUCKETS)
-    # The current bucket is one of them. With one more, a share would last longer than its part of the window.
-    since = meter.now - (STREAM_BUCKETS - 1) * width
-    return max(0, _stream_share(algorithm) - meter.taken_since(since))
-
-
-def stream_is_full(algorithm: Algorithm, state: State, meter: Meter, units: int, *, crowded: bool) -> bool:
-    """Say whether a call must wait for the stream; one larger than its share goes when nothing went of late."""
-    room = stream_room(algorithm, state, meter, crowded=crowded)
-    return room is not None and units > room and room < _stream_share(algorithm)
-
-
-def stream_goes_on_at(algorithm: Algorithm, now: float) -> float:
-    """Return when a full stream lets the next call go, seconds since 1970: as soon as another sub-bucket begins."""
-    if not isinstance(algorithm, SlidingWindow):
-        return now
-    width = -(-microseconds(algorithm.window_seconds) // BUCKETS)
-    return seconds((microseconds(now) // width + 1) * width)
-
-
-def _was_full(algorithm: SlidingWindow, state: State, meter: SpanMeter) -> bool:
-    if not state.get("full"):
-        return False
-    full_at, capacity = state["full"]
-    # A raised cap takes effect at once.
-    is_news = meter.now - microseconds(full_at) <= 2 * microseconds(algorithm.window_seconds)
-    return is_news and algorithm.capacity <= float(capacity)
-
-
-def _stream_share(algorithm: Algorithm) -> int:
-    return cost_units(algorithm.capacity * STREAM_SHARE * STREAM_EXCESS) + MICRO - 1
 
 
 def usage(rule: Rule, key: str, state: State, now: float, *, pressure: float = 1.0) -> tuple[float, float]:
@@ -235,9 +189,9 @@ def _opened(rule: Rule, key: str, row: tuple[Any, ...], now: float) -> OpenCount
     algorithm = rule.algorithm(key, pressure_at(Pressure(factor, changed_at), now))
     if blocked_until is not None and blocked_until <= now:
         blocked_until = None
-    return OpenCounter(
-        rule, key, algorithm, algorithm.open(state, now), state, blocked_until, blocked_reason, level, now
-    )
+    meter = algorithm.open(state, now)
+    stream = stream_of(algorithm, state, meter.now)
+    return OpenCounter(rule, key, algorithm, meter, state, blocked_until, blocked_reason, level, now, stream)
 
 
 def _usage(counter: OpenCounter, state: State) -> alerts.Usage:

@@ -11,14 +11,13 @@ from django.db import transaction
 from ratelimits.algorithms.admission import never_fits
 from ratelimits.algorithms.estimates import clamped
 from ratelimits.algorithms.measures import MICRO, MalformedCost, cost_units, seconds
-from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.models import Unit
 from ratelimits.subjects import counter_id
 
 from .calls import Call
 from .catalogue import Rule, rules_for
 from .charges import HELD_UNITS, Entry, Settlement, charged_places, settle_charges, take_charges, write_charges
-from .counters import OpenCounter, Place, lock_counters, stream_goes_on_at, write_counters
+from .counters import OpenCounter, Place, lock_counters, write_counters
 from .tallies import write_tallies
 
 __all__ = [
@@ -242,9 +241,8 @@ def _decision(one: _Asked, now: float) -> Decision:
 
 def _refusal(counter: OpenCounter, units: int) -> Binding:
     at = seconds(counter.meter.line_up(units))
-    if isinstance(counter.algorithm, SlidingWindow) and counter.meter.room_for(units):
-        # There is room and the stream is full: it goes on with the window's next part.
-        at = max(at, stream_goes_on_at(counter.algorithm, counter.now))
+    if counter.stream is not None and counter.meter.room_for(units):
+        at = max(at, seconds(counter.stream.opens_at))  # there is room, and its stream has run ahead
     if counter.blocked_until is not None:
         return _binding(counter, units, max(at, counter.blocked_until), counter.blocked_reason, cooling=True)
     return _binding(counter, units, max(at, counter.now), f"{counter.rule.name} has no room")

@@ -13,11 +13,12 @@ from queueops.core.sql import run_sql
 from ratelimits.algorithms.admission import Meter, never_fits
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at
+from ratelimits.algorithms.stream import is_in_demand, stream_of
 from ratelimits.models import Unit
 from ratelimits.subjects import Subject
 
 from .catalogue import Rule, rules_for
-from .counters import Place, stream_goes_on_at, stream_is_full, stream_room
+from .counters import Place
 from .decide import Binding
 
 WITHOUT_END = sys.maxsize
@@ -82,20 +83,24 @@ def rooms(
     stored = {row[1]: row for row in rows if row[1] is not None}
     busy = {rule.counter_id(subject) for subject in crowded for rule in rules_for(subject)}
     seen = {
-        name: _look(place, stored.get(name, (now, name, *UNUSED)), now=now, tokens=tokens, stream=(paced, name in busy))
+        name: _look(
+            place, stored.get(name, (now, name, *UNUSED)), now=now, tokens=tokens, paced=paced, crowded=name in busy
+        )
         for name, place in places.items()
     }
     return {subject: _room(subject, seen, now, tokens) for subject in wanted}
 
 
-def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, stream: tuple[bool, bool]) -> _Seen:
-    (rule, key), (paced, crowded) = place, stream
+def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, paced: bool, crowded: bool) -> _Seen:
+    rule, key = place
     _, _, text, blocked_until, reason, factor, changed_at = row
     pressure = pressure_at(Pressure(factor, changed_at), now)
     algorithm = rule.algorithm(key, pressure)
     state = json.loads(text)
     meter = algorithm.open(state, now)
     units = _units(rule, tokens)
+    in_demand = paced and (crowded or is_in_demand(algorithm, state, meter.now))
+    stream = stream_of(algorithm, state, meter.now) if in_demand else None
     rate = rule.rate_per_second(key, pressure)
     if rate is not None and rule.unit == Unit.TOKENS:
         rate = rate / max(tokens, 1)
@@ -106,12 +111,13 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, stre
         seen.calls, seen.opens_at = 0, math.inf
     elif not meter.room_for(units):
         seen.calls, seen.opens_at = 0, seconds(meter.line_up(units))
-    elif paced and stream_is_full(algorithm, state, meter, units, crowded=crowded):
-        seen.calls, seen.opens_at = 0, stream_goes_on_at(algorithm, now)
+    elif stream and stream.opens_at > meter.now:
+        seen.calls, seen.opens_at = 0, seconds(stream.opens_at)
     elif rule.unit != Unit.TOKENS:
-        streaming = stream_room(algorithm, state, meter, crowded=crowded) if paced else None
-        room = meter.available() if streaming is None else min(meter.available(), streaming)
-        seen.calls = max(1, room // units)  # an unused counter admits one call that is larger than a slowed capacity
+        # An unused counter admits one call that is larger than a slowed capacity.
+        seen.calls = max(1, meter.available() // units)
+        if stream:
+            seen.calls = min(seen.calls, stream.calls(units, meter.now))
     if blocked_until is not None and blocked_until > now:
         seen.calls, seen.opens_at, seen.blocked_until = 0, max(seen.opens_at, blocked_until), blocked_until
     return seen
