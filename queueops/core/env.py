@@ -110,7 +110,8 @@ class Environment:
     )
     tls_proxy: bool = setting(
         "Web",
-        "A proxy in front ends TLS and sets `X-Forwarded-Proto`, removing what clients sent.",
+        "A proxy in front ends TLS, sets `X-Forwarded-Proto`, removing what clients sent, and adds the client's "
+        "address to the end of `X-Forwarded-For`.",
         parse.BOOLEAN,
         default=False,
     )

@@ -15,6 +15,7 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from queueops.core.client_address import client_address
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import hot_cursor
 
@@ -86,8 +87,7 @@ class ProducerKeyAuthentication(BaseAuthentication):
             return None
         found = _find_key(digest_of(secret))
         if found is None:
-            address = request.META.get("REMOTE_ADDR", "")
-            if wait_seconds := bad_keys.take(address):
+            if wait_seconds := bad_keys.take(client_address(request)):
                 raise TooManyBadKeys(wait_seconds)
             raise InvalidKey
         pk, project_id, prefix, scopes, unused_lately = found

@@ -16,6 +16,8 @@ from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from queueops.core.client_address import client_address
+
 MAX_TRACKED = 10_000
 BAD_KEYS_PER_MINUTE = 30
 
@@ -64,7 +66,7 @@ class CallerThrottle(BaseThrottle):
 
     def allow_request(self, request: Request, view: Any) -> bool:
         caller: Any = request.auth
-        identity = caller.identity if caller else f"address:{request.META.get('REMOTE_ADDR', '')}"
+        identity = caller.identity if caller else f"address:{client_address(request)}"
         self._wait_seconds = self.rate.take(identity)
         return not self._wait_seconds
 
