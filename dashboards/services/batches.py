@@ -1,0 +1,62 @@
+"""Batches as cards with progress: those that are open, and those that ended just now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from jobs.models import Batch
+from jobs.querysets import BatchQuerySet
+from jobs.services.snapshots import batch_counts, batch_snapshot
+
+from .wire import iso, link
+
+MOST_OPEN = 12
+LOOKED_BACK = 30  # newest batches, among which those that ended lately are found
+ENDED_LATELY = timedelta(minutes=10)
+MOST_SHOWN = 16
+
+
+def batch_rows(rows: BatchQuerySet | None = None, *, links: bool = True) -> list[dict[str, Any]]:
+    """
+    Return cards of the open batches and those that ended lately, the newest first, with two reads of each index.
+
+    Args:
+        rows: Of these only.
+        links: To the admin; producers have no use for them.
+    """
+    everything = Batch.objects.all() if rows is None else rows
+    unfinished = list(everything.filter(finished_at=None).order_by("-pk")[:MOST_OPEN])
+    since = timezone.now() - ENDED_LATELY
+    newest = everything.order_by("-pk")[:LOOKED_BACK]
+    ended = [batch for batch in newest if batch.finished_at is not None and batch.finished_at > since]
+    shown = sorted([*unfinished, *ended], key=lambda batch: batch.pk, reverse=True)[:MOST_SHOWN]
+    return _cards(shown, links=links)
+
+
+def _cards(shown: Sequence[Batch], *, links: bool) -> list[dict[str, Any]]:
+    counts = batch_counts([batch.pk for batch in shown])
+    cards = []
+    for batch in shown:
+        snapshot = batch_snapshot(batch, counts[batch.pk])
+        cards.append(
+            {
+                "id": str(batch.pk),
+                "name": batch.name,
+                "project": batch.project_id,
+                "counts": snapshot.counts,
+                "total": sum(snapshot.counts.values()),
+                "finished": snapshot.finished,
+                "percent": snapshot.progress,
+                "rate": None if batch.rate_per_second is None else round(batch.rate_per_second, 2),
+                "eta": iso(snapshot.eta),
+                "state": "ended" if batch.finished_at else "paused" if batch.paused else "open",
+                "created_at": iso(batch.created_at),
+                "finished_at": iso(batch.finished_at),
+                "href": link("jobs_batch", batch.pk) if links else None,
+            }
+        )
+    return cards

@@ -1,0 +1,105 @@
+"""Limits in use, for the dashboard: how full, what waits behind them, what they hold back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, Window
+from django.db.models.functions import RowNumber
+
+from jobs.services.health import HeldBack
+from jobs.services.queues import Queue, clears_at, queues_behind
+from queueops.core.clock import database_now
+from ratelimits.models import Counter, Limit
+from ratelimits.services.catalogue import Rule, rules
+from ratelimits.services.gauges import CounterGauge, gauge_of
+from ratelimits.validation import NOUNS
+
+from .wire import iso, link
+
+MOST_LIMITS = 200  # looked at, in the order they were made
+MOST_SHOWN = 16  # gauges
+COUNTERS_OF_A_LIMIT = 20  # those that changed last
+SHOWN_OF_A_LIMIT = 3
+MOST_LANES_SHOWN = 3
+
+_NO_QUEUE = Queue()
+
+
+def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
+    """
+    Return the gauges to show, what holds work back first, then the fullest, and what is held back.
+
+    A few statements, however many limits there are.
+    """
+    known = rules()[:MOST_LIMITS]
+    if not known:
+        return [], []
+    behind = queues_behind(known)
+    now = database_now()
+    shown: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    held: list[HeldBack] = []
+    for rule, found in _gauges(known, now):
+        queues = behind[rule.id]
+        for gauge in sorted(found, key=lambda one: _order(one, queues))[:SHOWN_OF_A_LIMIT]:
+            queue = queues.get(gauge.key, _NO_QUEUE)
+            clears = clears_at(queue, gauge, now)
+            binds = queue.waiting > 0 and not gauge.shadow and queue.units > gauge.available
+            if binds:
+                held.append(HeldBack(rule.id, rule.name, gauge.key, queue.count, clears))
+            shown.append(((not binds, *_order(gauge, queues)), _row(gauge, queue, clears, binds=binds)))
+    shown.sort(key=lambda pair: pair[0])
+    return [row for _, row in shown[:MOST_SHOWN]], held
+
+
+def _gauges(known: tuple[Rule, ...], now: float) -> list[tuple[Rule, list[CounterGauge]]]:
+    place = Window(RowNumber(), partition_by=F("limit_id"), order_by=[F("updated_at").desc(), F("pk")])
+    rows = Counter.objects.filter(limit_id__in=[rule.id for rule in known])
+    newest = rows.annotate(place=place).filter(place__lte=COUNTERS_OF_A_LIMIT)
+    by_limit: dict[int, list[Counter]] = {}
+    for counter in newest:
+        by_limit.setdefault(counter.limit_id, []).append(counter)
+    return [(rule, [gauge_of(one, rule, now) for one in by_limit[rule.id]]) for rule in known if rule.id in by_limit]
+
+
+def _order(gauge: CounterGauge, queues: Mapping[str, Queue]) -> tuple[Any, ...]:
+    return (-queues.get(gauge.key, _NO_QUEUE).waiting, -gauge.percent, gauge.limit, gauge.key)
+
+
+def _row(gauge: CounterGauge, queue: Queue, clears: datetime | None, *, binds: bool) -> dict[str, Any]:
+    return {
+        "id": gauge.counter_id,
+        "limit_id": gauge.limit_id,
+        "limit": gauge.limit,
+        "service": gauge.service,
+        "key": gauge.key,
+        "unit": NOUNS[gauge.unit],
+        "used": round(gauge.used, 1),
+        "capacity": round(gauge.capacity, 3),
+        "percent": round(gauge.percent, 1),
+        "notice_percent": gauge.notice_percent,
+        "warning_percent": gauge.warning_percent,
+        "per_second": None if gauge.per_second is None else round(gauge.per_second, 3),
+        "factor": round(gauge.pressure, 3),
+        "cooled_until": iso(gauge.blocked_until),
+        "cooled_because": gauge.blocked_reason,
+        "next_free_at": iso(gauge.next_free_at),
+        "shadow": gauge.shadow,
+        "binds": binds,
+        "waiting": queue.waiting,
+        "waiting_words": queue.count,
+        "clears_at": iso(clears),
+        "lanes": [
+            {"project": lane.project, "user": lane.user, "waiting": lane.waiting, "more": lane.more}
+            for lane in queue.lanes[:MOST_LANES_SHOWN]
+        ],
+        "href": link("ratelimits_counter", gauge.counter_id),
+        "tune_href": link("ratelimits_limit", gauge.limit_id),
+    }
+
+
+def limits_made() -> bool:
+    """Whether there is any limit, used or not: an empty block says different things then."""
+    return Limit.objects.exists()

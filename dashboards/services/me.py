@@ -1,0 +1,83 @@
+"""Everything a producer's own page shows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from jobs.admin.masking import masked_text
+from jobs.models import Batch, DeadLetter, Job
+from jobs.services.snapshots import project_counts
+from queueops.core.clock import database_now
+
+from .batches import batch_rows
+from .wire import iso
+
+if TYPE_CHECKING:
+    from dashboards.live.viewer import Viewer
+
+NEWEST_JOBS = 30
+NEWEST_LETTERS = 10
+LONGEST_MESSAGE = 300
+
+
+def me_snapshot(viewer: Viewer) -> dict[str, Any]:
+    """
+    Return a producer's page as JSON values: the counts, open batches, newest jobs and dead letters of its project.
+
+    Bounded reads. Someone without a project, such as staff, gets empty parts.
+    """
+    shown: dict[str, Any] = {
+        "at": iso(datetime.fromtimestamp(database_now(), UTC)),
+        "name": viewer.name,
+        "project": viewer.project_id,
+        "counts": None,
+        "batches": [],
+        "jobs": [],
+        "dead_letters": [],
+    }
+    if viewer.project_id is None:
+        return shown
+    jobs = Job.objects.of_project(viewer.project_id)
+    if viewer.user_id is not None:
+        jobs = jobs.filter(user_id=viewer.user_id)
+    else:
+        # Those of a batch have their place there, but a producer of single jobs has nothing else.
+        shown["counts"] = project_counts(viewer.project_id)
+        shown["batches"] = batch_rows(Batch.objects.of_project(viewer.project_id), links=False)
+    letters = DeadLetter.objects.of_project(viewer.project_id).order_by("-created_at")
+    if viewer.user_id is not None:
+        letters = letters.filter(job__user_id=viewer.user_id)
+    shown["jobs"] = [_job(job) for job in jobs.defer("payload", "result").order_by("-pk")[:NEWEST_JOBS]]
+    shown["dead_letters"] = [_letter(letter) for letter in letters.defer("payload")[:NEWEST_LETTERS]]
+    return shown
+
+
+def _job(job: Job) -> dict[str, Any]:
+    return {
+        "id": str(job.pk),
+        "kind": job.kind,
+        "state": job.status,
+        "priority": job.priority,
+        "progress": job.progress,
+        "progress_message": masked_text(job.progress_message),
+        "error": masked_text(job.last_error_message)[:LONGEST_MESSAGE],
+        "batch": None if job.batch_id is None else str(job.batch_id),
+        "scheduled_at": iso(job.scheduled_at),
+        "created_at": iso(job.created_at),
+        "updated_at": iso(job.updated_at),
+        "finished_at": iso(job.finished_at),
+    }
+
+
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": str(letter.pk),
+        "job": str(letter.job_id),
+        "kind": letter.kind,
+        "error_code": letter.error_code,
+        "error": masked_text(letter.error_message)[:LONGEST_MESSAGE],
+        "remediation": letter.remediation,
+        "resolution": letter.resolution,
+        "created_at": iso(letter.created_at),
+    }

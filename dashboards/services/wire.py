@@ -1,0 +1,24 @@
+"""How moments and addresses look in what screens are sent."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from urllib.parse import urlencode
+
+from django.contrib.admin.utils import quote
+from django.urls import reverse
+
+
+def iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="milliseconds")
+
+
+def link(screen: str, identifier: object) -> str:
+    """The admin's page of one row: `link("jobs_batch", id)`."""
+    return reverse(f"admin:{screen}_change", args=[quote(str(identifier))])
+
+
+def list_link(screen: str, **chosen: str) -> str:
+    """The admin's list of a kind of row, with filters chosen."""
+    address = reverse(f"admin:{screen}_changelist")
+    return f"{address}?{urlencode(chosen)}" if chosen else address

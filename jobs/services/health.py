@@ -1,0 +1,248 @@
+"""Is work flowing, what holds it back, what needs a person: the findings of every front page, the gravest first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from django.conf import settings
+from django.utils import timezone
+
+from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
+from jobs.states import RUNNING, WAITING, JobState
+from ratelimits.models import QuotaAlert
+
+Tone = Literal["good", "held", "warn", "bad"]
+Page = Literal["executors", "breakers", "pauses", "alert", "limit", "dead_letters", "jobs"]
+Health = Literal["alive", "draining", "silent"]
+
+MOST_NAMED = 3  # in one sentence
+MOST_COUNTED = 10_000  # dead letters; beyond it "more than"
+MOST_CAUSES_READ = 200
+HELD_SECONDS = 10  # a queue behind a limit that clears sooner holds nothing back
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    Attributes:
+        text: The verdict, where it comes first.
+        cause: What is likely behind it, or what to do; empty: it speaks for itself.
+        page, key: Where to look; the key names one row of it.
+        until: When it ends by itself, as far as is known.
+    """
+
+    tone: Tone
+    text: str
+    cause: str = ""
+    page: Page = "jobs"
+    key: str = ""
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Work that waits behind one counter of a limit. `clears_at` None: no pace is known."""
+
+    limit_id: int
+    limit: str
+    key: str
+    waiting: str
+    clears_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLetters:
+    """Open dead letters: how many, at most MOST_COUNTED, and the commonest cause among the newest."""
+
+    count: int
+    more: bool = False
+    cause: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"more than {self.count:,}" if self.more else f"{self.count:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """
+    What the findings follow from.
+
+    Attributes:
+        counts: Jobs by state, of everybody.
+        executors: The health of each.
+        pauses: Those of batches too, oldest first.
+        silent: Open breakers, oldest first.
+        alerts: Open ones that nobody acknowledged, the gravest first.
+    """
+
+    counts: Mapping[str, int]
+    executors: Sequence[Health]
+    pauses: Sequence[PauseSwitch] = ()
+    silent: Sequence[ServiceBreaker] = ()
+    alerts: Sequence[QuotaAlert] = ()
+    held_back: Sequence[HeldBack] = ()
+    letters: OpenLetters = field(default_factory=lambda: OpenLetters(0))
+
+    @property
+    def waiting(self) -> int:
+        return sum(self.counts[state] for state in WAITING)
+
+    @property
+    def running(self) -> int:
+        return sum(self.counts[state] for state in RUNNING)
+
+
+def findings(situation: Situation) -> list[Finding]:
+    """Say what there is to say, the gravest first; never nothing."""
+    found = [
+        *_nobody_works(situation),
+        *_everything_paused(situation),
+        *_outages(situation),
+        *_critical(situation),
+        *_held_back(situation),
+        *_pauses(situation),
+        *_other_alerts(situation),
+        *_letters(situation),
+    ]
+    if not found:
+        return [_flows(situation)]
+    first = found[0]
+    if first.tone in {"bad", "held"} or first.page == "pauses":
+        return found
+    return [replace(first, text=f"{_flows(situation).text} {first.text}"), *found[1:]]
+
+
+def health_of(executor: Executor) -> Health:
+    """Silent once its leases would have lapsed: others are taking its jobs over."""
+    if timezone.now() - executor.heartbeat_at > timedelta(seconds=settings.QUEUEOPS.lease_seconds):
+        return "silent"
+    return "draining" if executor.draining else "alive"
+
+
+def open_letters() -> OpenLetters:
+    """Read how many dead letters are open and why, in bounded reads."""
+    count = DeadLetter.objects.open().order_by().values("pk")[: MOST_COUNTED + 1].count()
+    if not count:
+        return OpenLetters(0)
+    newest = DeadLetter.objects.order_by("-created_at").values_list("resolution", "error_code", "kind", "project_id")
+    causes = Counter(row[1:] for row in newest[:MOST_CAUSES_READ] if row[0] is None)
+    [((code, kind, project), _)] = causes.most_common(1) or [(("", "", ""), 0)]
+    cause = f"Most lately: {code} of {kind}, project {project}." if code else ""
+    return OpenLetters(min(count, MOST_COUNTED), more=count > MOST_COUNTED, cause=cause)
+
+
+def _nobody_works(situation: Situation) -> list[Finding]:
+    if "alive" in situation.executors:
+        return []
+    silent = "silent" in situation.executors
+    why = "Those that were there have gone silent." if silent else "None is running: start manage.py qcluster."
+    left = situation.waiting + situation.running
+    stands = f"{left:,} jobs stand still." if left else "nothing would be carried out."
+    return [Finding("bad", f"No executor is alive: {stands}", why, "executors")]
+
+
+def _everything_paused(situation: Situation) -> list[Finding]:
+    switch = next((one for one in situation.pauses if one.scope == PauseSwitch.Scope.GLOBAL), None)
+    return [Finding("warn", "Everything is paused.", _why(switch), "pauses")] if switch else []
+
+
+def _outages(situation: Situation) -> list[Finding]:
+    if not situation.silent:
+        return []
+    named = _named([one.service for one in situation.silent])
+    verb = "does" if len(situation.silent) == 1 else "do"
+    return [
+        Finding(
+            "bad",
+            f"{named} {verb} not answer.",
+            "Its work waits unharmed; one job at a time asks whether it is back.",
+            "breakers",
+            until=situation.silent[0].next_probe_at,
+        )
+    ]
+
+
+def _critical(situation: Situation) -> list[Finding]:
+    return [
+        Finding("bad", alert.message, "A critical alert that nobody looks after.", "alert", str(alert.pk))
+        for alert in situation.alerts
+        if alert.severity == QuotaAlert.Severity.CRITICAL
+    ][:MOST_NAMED]
+
+
+def _held_back(situation: Situation) -> list[Finding]:
+    now = timezone.now()
+    late = now + timedelta(seconds=HELD_SECONDS)
+    holding = [one for one in situation.held_back if one.clears_at is None or one.clears_at > late]
+    holding.sort(key=lambda one: (one.clears_at is not None, -(one.clears_at or now).timestamp()))
+    return [
+        Finding(
+            "held",
+            f"Held by {_counter(one)}: {_clears(one.clears_at, now)}.",
+            f"{one.waiting} jobs wait behind it; that is the cap at work, not a fault.",
+            "limit",
+            str(one.limit_id),
+            one.clears_at,
+        )
+        for one in holding[:MOST_NAMED]
+    ]
+
+
+def _pauses(situation: Situation) -> list[Finding]:
+    partial = [one for one in situation.pauses if one.scope != PauseSwitch.Scope.GLOBAL]
+    if not partial:
+        return []
+    return [Finding("warn", f"Paused: {_named([str(one) for one in partial])}.", _why(partial[0]), "pauses")]
+
+
+def _other_alerts(situation: Situation) -> list[Finding]:
+    """Usage and queues are shown where the limits are; dead letters by their count."""
+    told = {QuotaAlert.Kind.OLDEST_READY, QuotaAlert.Kind.STUCK_EXECUTOR, QuotaAlert.Kind.CHARGE_LEAK}
+    return [
+        Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
+        for alert in situation.alerts
+        if alert.kind in told and alert.severity != QuotaAlert.Severity.CRITICAL
+    ][:MOST_NAMED]
+
+
+def _letters(situation: Situation) -> list[Finding]:
+    letters = situation.letters
+    if not letters.count:
+        return []
+    words = "1 dead letter needs" if letters.words == "1" else f"{letters.words} dead letters need"
+    return [Finding("warn", f"{words} a person.", letters.cause, "dead_letters")]
+
+
+def _flows(situation: Situation) -> Finding:
+    if not situation.waiting and not situation.running:
+        return Finding("good", "Nothing to do: the queue is empty.")
+    limited = situation.counts[JobState.RATE_LIMITED]
+    return Finding("good", "Flowing.", f"{limited:,} wait for quota, for seconds only." if limited else "")
+
+
+def _counter(one: HeldBack) -> str:
+    if one.key == "*":
+        return one.limit
+    parts = [part.replace(":", " ", 1) for part in one.key.split("/")]
+    return f"{one.limit}, {', '.join(parts)}"
+
+
+def _clears(clears_at: datetime | None, now: datetime) -> str:
+    if clears_at is None:
+        return "clears as running calls end"
+    near = clears_at - now < timedelta(days=1)
+    return f"clears {clears_at:%H:%M} UTC" if near else f"clears {clears_at:%Y-%m-%d %H:%M} UTC"
+
+
+def _why(switch: PauseSwitch) -> str:
+    return f"By {switch.paused_by}" + (f": {switch.reason}" if switch.reason else ", without a reason given.")
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

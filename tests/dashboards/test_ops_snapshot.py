@@ -1,0 +1,211 @@
+"""What the dashboard says of real situations."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from dashboards.services.ops import ops_snapshot
+from jobs.lanes import lane_name
+from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
+from jobs.states import JobState
+from ratelimits.models import Counter, Limit, QuotaAlert
+from ratelimits.services import catalogue, limits
+from ratelimits.services.alerts import open_alert
+from ratelimits.services.decide import Call, decide
+from ratelimits.subjects import Subject
+from tests.factories import make_batch, make_dead_letters, make_jobs
+
+pytestmark = pytest.mark.django_db
+
+WRITE = Subject("google-sheets", "write", "acme", "reports@acme.example")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_limits():
+    catalogue.forget()
+    yield
+    catalogue.forget()
+
+
+@pytest.fixture
+def executor() -> Executor:
+    return Executor.objects.create(
+        id=uuid4(), host="worker-1", pid=41, process_started_at=1.0, cluster_pid=40, slots=20, in_flight=3
+    )
+
+
+def held_by_a_limit(waiting: int = 420) -> None:
+    values = {"service": "google-sheets", "scope": "project", "call_type": "write", "capacity": 300}
+    limits.create_limit({"name": "sheets-write", "provider_quota": 300, **values}, actor="user:1")
+    decide([Call(WRITE, kind="google_sheets.values_update")] * 300)
+    lane = lane_name(WRITE, project="acme", user="")
+    make_jobs(waiting, state=JobState.RATE_LIMITED, service="google-sheets", call_type="write", lane=lane)
+
+
+def tile(snapshot: dict[str, Any], name: str) -> dict[str, Any]:
+    [found] = [one for one in snapshot["tiles"] if one["id"] == name]
+    return dict(found)
+
+
+def test_an_empty_queue_with_an_executor_is_told_as_such(executor: Executor):
+    health = ops_snapshot()["health"]
+    assert (health["tone"], health["text"]) == ("good", "Nothing to do: the queue is empty.")
+    assert health["also"] == []
+
+
+def test_without_an_executor_nothing_flows():
+    make_jobs(3)
+    health = ops_snapshot()["health"]
+    assert health["tone"] == "bad"
+    assert health["text"] == "No executor is alive: 3 jobs stand still."
+    assert "qcluster" in health["cause"]
+    assert health["href"] == "/admin/jobs/executor/"
+
+
+def test_work_flows_and_is_counted(executor: Executor):
+    make_jobs(4)
+    make_jobs(2, state=JobState.IN_PROGRESS)
+    make_jobs(1, state=JobState.DISPATCHED)
+    make_jobs(1, state=JobState.RETRIED)
+    snapshot = ops_snapshot()
+    assert snapshot["health"]["text"] == "Flowing."
+    assert tile(snapshot, "queued")["value"] == 4
+    assert tile(snapshot, "running")["value"] == 3
+    assert tile(snapshot, "retried")["value"] == 1
+    since = tile(snapshot, "oldest_ready")["since"]
+    assert since == Job.objects.filter(status="queued").earliest("eligible_since").eligible_since.isoformat(
+        timespec="milliseconds"
+    )
+
+
+def test_a_full_limit_with_a_queue_is_named_with_when_it_clears(executor: Executor):
+    held_by_a_limit()
+    snapshot = ops_snapshot()
+    health = snapshot["health"]
+    assert health["tone"] == "held"
+    assert health["text"].startswith("Held by sheets-write, project acme: clears ")
+    assert health["until"] is not None
+    assert health["cause"].startswith("420 jobs wait behind it")
+    limit = Limit.objects.get()
+    assert health["href"] == f"/admin/ratelimits/limit/{limit.pk}/change/"
+    [row] = snapshot["limits"]
+    assert (row["used"], row["capacity"], row["percent"]) == (300.0, 300.0, 100.0)
+    assert (row["binds"], row["waiting"], row["factor"]) == (True, 420, 1.0)
+    assert row["lanes"] == [{"project": "acme", "user": "", "waiting": 420, "more": False}]
+    assert row["clears_at"] == health["until"]
+
+
+def test_a_slowed_limit_shows_its_factor(executor: Executor):
+    held_by_a_limit(waiting=10)
+    Counter.objects.update(pressure=0.5, pressure_changed_at=Now())
+    catalogue.forget()
+    [row] = ops_snapshot()["limits"]
+    assert row["factor"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_pauses_are_told_with_who_and_why(executor: Executor):
+    make_jobs(1)
+    PauseSwitch.objects.create(scope="service", key="http", paused_by="user:7", reason="a release")
+    health = ops_snapshot()["health"]
+    assert (health["tone"], health["text"]) == ("warn", "Paused: service http.")
+    assert health["cause"] == "By user:7: a release"
+    PauseSwitch.objects.create(scope="global", key="", paused_by="user:8")
+    health = ops_snapshot()["health"]
+    assert health["text"] == "Everything is paused."
+    assert [one["text"] for one in health["also"]] == ["Paused: service http."]
+
+
+def test_an_open_breaker_is_an_outage(executor: Executor):
+    ServiceBreaker.objects.create(service="http", failures=12, opened_at=Now(), next_probe_at=Now())
+    health = ops_snapshot()["health"]
+    assert (health["tone"], health["text"]) == ("bad", "http does not answer.")
+    assert health["href"] == "/admin/jobs/servicebreaker/"
+
+
+def test_dead_letters_need_a_person(executor: Executor):
+    make_dead_letters(2, error_code="forbidden")
+    snapshot = ops_snapshot()
+    health = snapshot["health"]
+    assert health["text"] == "Nothing to do: the queue is empty. 2 dead letters need a person."
+    assert health["cause"] == "Most lately: forbidden of http.request, project acme."
+    assert health["href"] == "/admin/jobs/deadletter/by-cause/"
+    assert (tile(snapshot, "dead_letters")["value"], tile(snapshot, "dead_letters")["tone"]) == (2, "bad")
+
+
+def test_a_critical_alert_comes_before_what_is_held_and_goes_once_it_is_acknowledged(executor: Executor):
+    held_by_a_limit(waiting=200)
+    open_alert("exceeded", "1:x", severity="critical", message="the provider refused with 429", figures={})
+    health = ops_snapshot()["health"]
+    assert (health["tone"], health["text"]) == ("bad", "the provider refused with 429")
+    assert any(one["text"].startswith("Held by sheets-write") for one in health["also"])
+    QuotaAlert.objects.filter(kind="exceeded").update(acknowledged_at=Now(), acknowledged_by="user:1")
+    snapshot = ops_snapshot()
+    assert snapshot["health"]["text"].startswith("Held by sheets-write")
+    assert snapshot["alerts"][-1]["acknowledged_by"] == "user:1"
+
+
+def test_a_silent_executor_is_not_alive(executor: Executor):
+    Executor.objects.update(heartbeat_at=timezone.now() - timedelta(minutes=5))
+    snapshot = ops_snapshot()
+    assert snapshot["executors"][0]["health"] == "silent"
+    assert snapshot["health"]["cause"] == "Those that were there have gone silent."
+
+
+def test_batches_show_what_is_left_of_them(executor: Executor):
+    batch = make_batch(name="monthly report")
+    make_jobs(3, batch=batch, state=JobState.COMPLETED)
+    make_jobs(1, batch=batch, state=JobState.FAILED)
+    make_jobs(4, batch=batch)
+    long_ago = make_batch(name="long ago", finished_at=timezone.now() - timedelta(days=1))
+    lately = make_batch(name="just now", finished_at=timezone.now() - timedelta(minutes=1))
+    cards = {card["name"]: card for card in ops_snapshot()["batches"]}
+    assert cards.keys() == {"monthly report", "just now"}
+    card = cards["monthly report"]
+    assert (card["total"], card["finished"], card["percent"], card["state"]) == (8, 4, 50.0, "open")
+    assert (card["counts"]["failed"], card["href"]) == (1, f"/admin/jobs/batch/{batch.pk}/change/")
+    assert str(long_ago.pk) != cards["just now"]["id"] == str(lately.pk)
+
+
+def test_the_feed_names_the_service_and_hides_secrets(executor: Executor):
+    [job] = make_jobs(1, state=JobState.IN_PROGRESS)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO jobs_jobevent (job_id, project_id, event_type, message)"
+            " VALUES (%s, 'acme', 'error', 'refused: Authorization: Bearer abcdefghijkl')",
+            [job.pk],
+        )
+    newest = ops_snapshot()["feed"][0]
+    assert (newest["job"], newest["service"], newest["kind"]) == (str(job.pk), "http", "http.request")
+    assert "abcdefghijkl" not in newest["message"]
+    assert newest["message"].startswith("refused: Authorization")
+
+
+@pytest.mark.parametrize("times", [1, 8])
+def test_the_number_of_queries_does_not_follow_the_work(executor: Executor, times: int):
+    for number in range(times):
+        held_by_a_limit_of(f"service-{number}")
+        make_jobs(5, batch=make_batch(name=f"batch {number}"), project=f"project-{number}")
+        make_dead_letters(2, project=f"project-{number}")
+    catalogue.forget()
+    with CaptureQueriesContext(connection) as asked:
+        snapshot = ops_snapshot()
+    assert len(snapshot["limits"]) == times
+    assert len(asked) <= 25
+    json.dumps(snapshot)
+
+
+def held_by_a_limit_of(service: str) -> None:
+    limits.create_limit({"name": service, "service": service, "scope": "project", "capacity": 5}, actor="user:1")
+    subject = WRITE._replace(service=service)
+    decide([Call(subject, kind="google_sheets.values_update")] * 5)
+    lane = lane_name(subject, project="acme", user="")
+    make_jobs(3, state=JobState.RATE_LIMITED, service=service, call_type="write", lane=lane)
