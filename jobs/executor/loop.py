@@ -23,6 +23,7 @@ from django.db import close_old_connections
 from pydantic import ValidationError
 
 from jobs.classify import Failure, clean, clean_json, failure_of
+from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import (
     Answer,
     Bisect,
@@ -236,19 +237,21 @@ class HandlerLoop:
                 answers = await handler.function([run.running for run in ready])
             outcomes = [self._ended(run, answer) for run, answer in zip(ready, answers, strict=True)]
         except Poison as poison:
-            is_one_of_them = 0 <= poison.index < len(ready)
-            outcomes = [
-                self._broken(run, poison.error)
-                if place == poison.index or not is_one_of_them
-                else GivenBack(run.job, "sent again without another")
-                for place, run in enumerate(ready)
-            ]
+            outcomes = self._without_poison(ready, poison.errors)
         except Bisect:
             outcomes = _halves(ready)
         except BaseException as error:  # noqa: BLE001 - as in _carry_out
             outcomes = [self._broken(run, error) for run in ready]
         for run, outcome in zip(ready, outcomes, strict=True):
             self._end(run, outcome)
+
+    def _without_poison(self, runs: Sequence[_Run], errors: Mapping[int, ProviderError]) -> list[Outcome | None]:
+        if errors.keys().isdisjoint(range(len(runs))):  # sent again, they would come back the same way
+            return [self._broken(run, next(iter(errors.values()))) for run in runs]
+        return [
+            self._broken(run, errors[place]) if place in errors else GivenBack(run.job, "sent again without another")
+            for place, run in enumerate(runs)
+        ]
 
     def _ended(self, run: _Run, answer: Answer | BaseException) -> Outcome | None:
         """One job's part of what a group's call answered; a result that cannot be kept fails its job alone."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.google_sheets_api import AnswerTooLong, Request, call, for_unrepeatable
-from jobs.handlers.google_sheets_group import cut_out, failures
+from jobs.handlers.google_sheets_group import cut_out, failures, with_missing_grid, with_unreadable
 from jobs.handlers.google_sheets_payloads import (
     MAX_BODY_BYTES,
     SERVICE,
@@ -62,7 +62,7 @@ async def values_update(jobs: Sequence[RunningJob[ValuesUpdate]]) -> Sequence[Do
     try:
         answer = await call(jobs[0].credential, request)
     except ProviderError as error:
-        cut_out(error, [1] * len(jobs))
+        cut_out(error, [1] * len(jobs), with_unreadable([job.payload.range for job in jobs]))
     except AnswerTooLong:
         answer = {}
     return [Done(entry) for entry in _entries(answer, "responses", len(jobs))]
@@ -165,7 +165,7 @@ async def batch_update(jobs: Sequence[RunningJob[BatchUpdate]]) -> Sequence[Done
     except ProviderError as error:
         told = failures(error, [job.payload.idempotent for job in jobs])
         if told[0] is error:
-            cut_out(error, sizes)
+            cut_out(error, sizes, with_missing_grid([job.payload.requests for job in jobs]))
         return told
     replies = iter(_entries(answer, "replies", sum(sizes)))
     return [Done({"replies": [next(replies) for _ in range(size)]}) for size in sizes]

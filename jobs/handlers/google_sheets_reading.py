@@ -14,6 +14,7 @@ from django.conf import settings
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.google_sheets_api import AddressTooLong, AnswerTooLong, Request, call
 from jobs.handlers.google_sheets_grids import FIELDS, Grids, find_grids, forget_grids, grid_of, keep_grids
+from jobs.handlers.google_sheets_group import blamed, with_unreadable
 from jobs.handlers.google_sheets_payloads import ValuesGet
 from jobs.handlers.google_sheets_ranges import Box, Grid, read_range
 from jobs.handlers.registry import Bisect, Continue, Done, Poison, RunningJob
@@ -156,7 +157,7 @@ def _answer(job: Reading, part: _Part, found: Any) -> Done | Continue | Exceptio
 
 
 def _single_out(error: ProviderError, jobs: Sequence[Reading], parts: Sequence[_Part]) -> None:
-    """Raise Poison or Bisect where one of several jobs is to blame."""
+    """Raise Poison or Bisect where some of several jobs are to blame."""
     credential = jobs[0].credential
     if error.status != HTTPStatus.BAD_REQUEST:
         return
@@ -167,7 +168,8 @@ def _single_out(error: ProviderError, jobs: Sequence[Reading], parts: Sequence[_
     named = _NAMED.search(str(error.details.get("provider_message", "")))
     guilty = [place for place, part in enumerate(parts) if named and part.text == named[1]]
     if guilty:
-        raise Poison(guilty[0], error) from error
+        others = with_unreadable([part.text for part in parts])(error.message, guilty[0])
+        raise Poison(blamed(error, guilty[0], others)) from error
     raise Bisect(error.message) from error
 
 

@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -108,12 +108,16 @@ class Coalesce:
 
 
 class Poison(Exception):
-    """Raised by a coalescing handler: nothing was applied because of one job; the others are to be sent again."""
+    """
+    Raised by a coalescing handler: nothing was applied because of some of its jobs; the others are to be sent again.
 
-    def __init__(self, index: int, error: ProviderError) -> None:
-        super().__init__(str(error))
-        self.index = index
-        self.error = error
+    Args:
+        errors: What each of those fails with, by its place in the sequence; at least one.
+    """
+
+    def __init__(self, errors: Mapping[int, ProviderError]) -> None:
+        super().__init__("; ".join(str(error) for error in errors.values()))
+        self.errors = errors
 
 
 class Bisect(Exception):

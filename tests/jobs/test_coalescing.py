@@ -83,6 +83,7 @@ def said(outcome: Any) -> Any:
 
 
 REFUSED = ProviderError(400, "bad cell", code="invalid_argument", outcome="answered")
+OTHER = ProviderError(400, "bad cell", code="other", outcome="answered")
 AGAIN = "sent again without another"
 
 
@@ -104,9 +105,10 @@ def raises(error: BaseException) -> Answers:
         (lambda jobs: [Done("a"), Continue({"row": 5}, "goes on"), Done("c")], ["a", "goes on", "c"]),
         (lambda jobs: [Done("a")], ["handler_error"] * 3),
         (lambda jobs: None, ["handler_error"] * 3),
-        (raises(Poison(1, REFUSED)), [AGAIN, "invalid_argument", AGAIN]),
-        (raises(Poison(3, REFUSED)), ["invalid_argument"] * 3),
-        (raises(Poison(-1, REFUSED)), ["invalid_argument"] * 3),
+        (raises(Poison({1: REFUSED})), [AGAIN, "invalid_argument", AGAIN]),
+        (raises(Poison({2: OTHER, 0: REFUSED})), ["invalid_argument", AGAIN, "other"]),
+        (raises(Poison({3: REFUSED})), ["invalid_argument"] * 3),
+        (raises(Poison({-1: REFUSED})), ["invalid_argument"] * 3),
         (raises(REFUSED), ["invalid_argument"] * 3),
         (raises(LookupError("bug")), ["handler_error"] * 3),
         (raises(SystemExit(3)), ["handler_error"] * 3),

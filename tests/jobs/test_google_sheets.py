@@ -11,7 +11,7 @@ from aiohttp import web
 from jobs.classify import failure_of, is_retryable
 from jobs.handlers import google_sheets_api, google_sheets_grids, google_sheets_reading
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.google_sheets_group import owner_of
+from jobs.handlers.google_sheets_group import owner_of, with_unreadable
 from jobs.handlers.registry import Bisect, Continue, Done, Poison, find_handler
 from tests.sandbox.providers import SheetsClient
 from tests.support.http_server import raw_server, serving
@@ -81,8 +81,8 @@ def test_columns_and_typed_values_are_written_as_asked(sandbox, sheets):
 
 def test_one_bad_range_is_cut_out_by_its_index(sandbox, sheets):
     poison = failing(UPDATE, cell("A1"), cell("NOPE!A5:F15"), cell("A2"), url=sandbox.url, expected=Poison)
-    assert poison.index == 1
-    error = poison.error
+    [(place, error)] = poison.errors.items()
+    assert place == 1
     assert (error.status, error.code, error.outcome) == (400, "invalid_argument", "answered")
     assert error.message == "Google Sheets answered 400: Invalid data[0]: Unable to parse range: NOPE!A5:F15"
     assert sandbox.effects() == {}
@@ -97,12 +97,42 @@ def test_poison_among_many_fails_alone(sandbox, sheets):
         try:
             answers = run(UPDATE, *left, url=sandbox.url)
         except Poison as poison:
-            dead.append(left.pop(poison.index)["range"])
+            dead += [left.pop(place)["range"] for place in poison.errors]
         else:
             break
     assert (dead, calls) == (["C7", "D40"], 3)
     assert all(isinstance(answer, Done) for answer in answers)
     assert len(sandbox.effects()) == 198
+
+
+def test_all_writes_to_a_tab_that_is_not_there_are_cut_out_with_the_first(sandbox, sheets):
+    jobs = [cell(place) for place in ("A1", "NOPE!A1", "Sheet1!A2", "NOPE!A2:B9", "NOPE", "NOPE!A0", "'NOPE'!A3")]
+    poison = failing(UPDATE, *jobs, url=sandbox.url, expected=Poison)
+    assert {place: error.message for place, error in poison.errors.items()} == {
+        1: "Google Sheets answered 400: Invalid data[0]: Unable to parse range: NOPE!A1",
+        3: "Google Sheets answered 400: Invalid data[0]: Unable to parse range: NOPE!A1 "
+        "(said of another job of the call, which names the same sheet)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("refused", "beside", "cut"),
+    [
+        ("NOPE", "NOPE!A2", True),
+        ("NOPE", "NOPE", True),
+        ("NOPE!A1", "NOPE", False),  # a named range, perhaps
+        ("Sheet1!A0", "Sheet1!A1", False),  # the sheet is there
+        ("Sheet1!A:2", "Sheet1!A1", False),
+        ("My-tab!A1", "'My-tab'!A1", False),  # unreadable for want of quotes, perhaps
+        ("nope!A1", "NOPE!A1", False),
+        ("A0", "A0", True),
+        ("A0", "A1", False),
+    ],
+)
+def test_only_jobs_that_must_fail_too_are_cut_out_with_one_whose_range_is_unreadable(refused, beside, cut):
+    alike = with_unreadable([refused, beside])
+    assert (1 in alike(f"Unable to parse range: {refused}", 0)) == cut
+    assert not alike("Requested writing within range [A1], but tried writing to column [B]", 0)
 
 
 def test_alone_the_bad_job_gets_its_own_error(sandbox, sheets):
@@ -326,12 +356,30 @@ def test_replies_are_split_by_how_many_requests_each_job_has(sandbox, sheets):
 def test_the_job_with_the_invalid_subrequest_is_cut_out_with_its_own_index(sandbox, sheets):
     jobs = [{"requests": [WIDER, ADD]}, {"requests": [WIDER, TAKEN]}, {"requests": [WIDER]}]
     poison = failing(BATCH, *jobs, url=sandbox.url, expected=Poison)
-    assert poison.index == 1
-    assert 'Invalid requests[1].addSheet: A sheet with the name "Sheet1"' in poison.error.message
-    assert poison.error.details["provider_message"].startswith("Invalid requests[1].addSheet")
+    [(place, error)] = poison.errors.items()
+    assert place == 1
+    assert 'Invalid requests[1].addSheet: A sheet with the name "Sheet1"' in error.message
+    assert error.details["provider_message"].startswith("Invalid requests[1].addSheet")
     unknown = [{"requests": [WIDER]}, {"requests": [{"noSuchKind": {}}]}]
     poison = failing(BATCH, *unknown, url=sandbox.url, expected=Poison)
-    assert (poison.index, "'requests[0]'" in poison.error.message) == (1, True)
+    assert ["'requests[0]'" in poison.errors[place].message for place in poison.errors] == [True]
+    assert set(poison.errors) == {1}
+
+
+def test_all_batches_for_a_tab_that_is_not_there_are_cut_out_with_the_first(sandbox, sheets):
+    nowhere = {"appendDimension": {"sheetId": 77, "dimension": "COLUMNS", "length": 1}}
+    jobs = [{"requests": [WIDER]}, {"requests": [WIDER, nowhere]}, {"requests": [WIDER]}, {"requests": [nowhere]}]
+    poison = failing(BATCH, *jobs, url=sandbox.url, expected=Poison)
+    assert set(poison.errors) == {1, 3}
+    assert "No grid with id: 77" in poison.errors[3].message
+
+
+def test_a_call_that_adds_or_deletes_sheets_cuts_out_the_named_job_alone(sandbox, sheets):
+    later = {"addSheet": {"properties": {"title": "Later", "sheetId": 77}}}
+    there = {"appendDimension": {"sheetId": 77, "dimension": "COLUMNS", "length": 1}}
+    jobs = [{"requests": [there]}, {"requests": [later]}, {"requests": [there]}]
+    poison = failing(BATCH, *jobs, url=sandbox.url, expected=Poison)
+    assert set(poison.errors) == {0}
 
 
 def test_a_mask_trims_each_reply(sandbox, sheets):
@@ -452,7 +500,10 @@ def test_sizes_are_kept_for_the_credential_that_read_them(sandbox, sheets):
 
 def test_a_bad_range_among_reads_is_cut_out_by_its_name(sandbox, sheets):
     poison = failing(GET, {"range": "A1"}, {"range": "NOPE!A5:F15"}, url=sandbox.url, expected=Poison)
-    assert (poison.index, poison.error.status) == (1, 400)
+    assert {place: error.status for place, error in poison.errors.items()} == {1: 400}
+    places = ("NOPE!A5:F15", "A1", "NOPE!A5:F15", "NOPE!A1")
+    poison = failing(GET, *({"range": place} for place in places), url=sandbox.url, expected=Poison)
+    assert set(poison.errors) == {0, 2, 3}
     failing(GET, {"range": "A1"}, {"range": "A5000:A5001"}, url=sandbox.url, expected=Bisect)
 
 

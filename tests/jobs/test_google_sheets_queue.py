@@ -58,6 +58,14 @@ def test_poison_cells_fail_alone_and_nobody_pays_an_attempt_for_them(sandbox, sh
     assert len(sandbox.calls(quota_kind="write")) < 20
 
 
+def test_a_thousand_writes_to_a_tab_that_is_not_there_are_a_handful_of_calls(sandbox, sheets):
+    submit(*writes(*(f"NOPE!A{row}" for row in range(1, 1001)), "A1"))
+    drain()
+    assert unsuccessful().count() == DeadLetter.objects.count() == 1000
+    assert list(sandbox.effects()) == ["book/Sheet1!A1"]
+    assert len(sandbox.calls(quota_kind="write")) <= 5
+
+
 def test_what_is_refused_without_an_index_is_found_by_halving(sandbox, sheets):
     submit(*(job("values_get", range=place) for place in ("A1", "A2", "AB1:AC2", "A3", "A4")))
     drain()
