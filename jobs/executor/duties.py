@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from jobs.services import breaker, executors, upkeep, watch
+from jobs.services import breaker, executors, flow, upkeep, watch
 from ratelimits.services import decide
 
 TICK_SECONDS = 1.0
 ALERT_SECONDS = 5.0
+SAMPLE_SECONDS = 5.0
 
 
 class Duties:
@@ -31,7 +32,7 @@ class Duties:
         self.silent_seconds = silent_seconds
         self.stuck_seconds = stuck_seconds
         self.has_time = False  # for what keeps claims waiting
-        self._sweep_at = self._alert_at = 0.0
+        self._sweep_at = self._alert_at = self._sample_at = 0.0
 
     def put_off_sweep(self, until: float) -> None:
         """Judge nobody's silence before that time."""
@@ -62,3 +63,9 @@ class Duties:
             self._alert_at = now + ALERT_SECONDS
             if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * ALERT_SECONDS):
                 watch.tend_alerts()
+        if executors.take_duty("flow", holder=self.executor, term_seconds=3 * TICK_SECONDS):
+            flow.sum_up()
+            if now >= self._sample_at:
+                self._sample_at = now + SAMPLE_SECONDS
+                flow.sample_backlog()
+                flow.forget_old_samples()

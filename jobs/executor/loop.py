@@ -39,6 +39,7 @@ from jobs.handlers.registry import (
 from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
 from queueops.core.errors import QueueOpsError
+from queueops.core.outbound import answers_noted
 from queueops.tenancy.credentials import OpenCredential
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class _Run:
     retry: str = "moderate"
     repeatable: bool = False
     ending: str = ""  # why it is being cancelled from outside
+    calls: list[tuple[int, int]] = field(default_factory=list)  # a group's are its first member's
     deadline: float = field(default=float("inf"))
 
 
@@ -211,6 +213,7 @@ class HandlerLoop:
 
     async def _carry_out(self, run: _Run) -> None:
         outcome: Outcome | None
+        answers_noted.set(run.calls)
         try:
             outcome = self._answered(run, await self._call(run))
         except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
@@ -231,6 +234,7 @@ class HandlerLoop:
         if not ready:
             return
         outcomes: list[Outcome | None]
+        answers_noted.set(ready[0].calls)
         try:
             handler = find_handler(ready[0].job.kind)
             async with asyncio.timeout(handler.timeout.total_seconds()):
@@ -262,10 +266,10 @@ class HandlerLoop:
 
     def _answered(self, run: _Run, answer: Answer) -> Outcome:
         if isinstance(answer, Continue):
-            return GivenBack(run.job, clean(answer.message), _as_json(answer.partial) or "null", _cost(run, answer))
-        return Succeeded(
-            run.job, run.service, _stored_result(answer), self._elapsed_ms(run), _cost(run, answer) if answer else None
-        )
+            partial = _as_json(answer.partial) or "null"
+            return GivenBack(run.job, clean(answer.message), partial, _cost(run, answer), calls=run.calls)
+        cost = _cost(run, answer) if answer else None
+        return Succeeded(run.job, run.service, _stored_result(answer), self._elapsed_ms(run), cost, run.calls)
 
     def _broken(self, run: _Run, error: BaseException) -> Outcome | None:
         """What an exception makes of a job."""
@@ -345,7 +349,7 @@ class HandlerLoop:
         return Failure("timeout", "TimeoutError", f"no end after {self._elapsed_ms(run) / 1000:.1f} s")
 
     def _failed(self, run: _Run, failure: Failure) -> Failed:
-        return Failed(run.job, run.service, run.retry, run.repeatable, failure, self._elapsed_ms(run))
+        return Failed(run.job, run.service, run.retry, run.repeatable, failure, self._elapsed_ms(run), run.calls)
 
     def _write_off(self, run: _Run) -> None:
         """Give up on a handler that ignores its cancellation. Its thread stays busy: the process must be renewed."""
@@ -380,7 +384,7 @@ def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
     keys = [f"{base}{HALF}{uuid4().hex[:12]}" for _ in range(2)]
     middle = len(runs) // 2
     return [
-        GivenBack(run.job, "sent again in two halves", coalesce_key=keys[place >= middle])
+        GivenBack(run.job, "sent again in two halves", coalesce_key=keys[place >= middle], calls=run.calls)
         for place, run in enumerate(runs)
     ]
 

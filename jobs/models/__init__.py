@@ -1,20 +1,26 @@
 """The queue's records. migrations/ adds partitions, the guard of the states and storage settings."""
 
 from .dead_letter import DeadLetter, Resolution
+from .flow import SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
+from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
 from .requests import AuditEntry, BulkOperation, IdempotencyRecord, Webhook, WebhookDelivery
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 
 __all__ = [
+    "SINCE_EVER",
     "WHOLE_PROJECT",
     "AgingRule",
     "AuditEntry",
     "Batch",
     "BulkOperation",
     "DeadLetter",
+    "DecisionTotal",
     "DutyLease",
     "Executor",
+    "FlowCursor",
+    "FlowSample",
     "IdempotencyRecord",
     "Jitter",
     "Job",
@@ -23,7 +29,9 @@ __all__ = [
     "PauseSwitch",
     "Resolution",
     "RetryPolicy",
+    "SavedFilter",
     "ServiceBreaker",
+    "Upload",
     "Webhook",
     "WebhookDelivery",
     "new_id",

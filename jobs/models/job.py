@@ -226,6 +226,7 @@ class JobEvent(models.Model):
     project_id = models.CharField(max_length=63)
     user_id = models.UUIDField(null=True)
     batch_id = models.UUIDField(null=True)
+    service = models.CharField(max_length=64, null=True)  # null: written before there was this column
     event_type = models.CharField(max_length=12, choices=EventType.choices)
     from_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # null: no move
     to_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # null: no move

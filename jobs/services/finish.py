@@ -15,6 +15,7 @@ from jobs import backoff
 from jobs.classify import Failure, clean, clean_json, fingerprint, is_outage, is_retryable
 from jobs.lanes import read_lane
 from jobs.models import RetryPolicy, new_id
+from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from ratelimits.feedback import PushBack
@@ -32,6 +33,11 @@ GIVE_BACK_SECONDS = 0.0
 PUSHED_BACK_SECONDS = 1.0
 
 
+# What a job's calls were answered with: (status, bytes), a status of 0 where no answer came.
+Calls = Sequence[tuple[int, int]]
+MOST_CALLS = 100  # of one outcome, kept in the log
+
+
 @dataclass(frozen=True, slots=True)
 class Succeeded:
     """`result`: JSON text or None. `cost`: what it really cost; None: the handler does not know."""
@@ -41,6 +47,7 @@ class Succeeded:
     result: str | None
     duration_ms: float
     cost: int | None = None
+    calls: Calls = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class Failed:
     repeatable: bool
     failure: Failure
     duration_ms: float
+    calls: Calls = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,7 @@ class GivenBack:
     partial: str | None = None
     cost: int | None = None
     coalesce_key: str | None = None
+    calls: Calls = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ def record_outcomes(
     _move(
         "complete",
         [
-            Move(o.job.id, token=o.job.token, result=o.result, data=f'{{"duration_ms": {o.duration_ms:.1f}}}')
+            Move(o.job.id, token=o.job.token, result=o.result, data=_figures(o.job, o.duration_ms, o.calls))
             for o in succeeded
         ],
         flushed,
@@ -128,6 +137,7 @@ def record_outcomes(
                 delay_seconds=GIVE_BACK_SECONDS,
                 message=o.reason,
                 result=o.partial,
+                data=f'{{"calls": {_as_json(o.calls)}}}' if o.calls else None,
                 coalesce_key=o.coalesce_key,
             )
             for o in given_back
@@ -257,6 +267,8 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
         "outcome": failure.outcome,
         "retry_after": failure.retry_after,
         "duration_ms": round(outcome.duration_ms, 1),
+        "waited_ms": round(outcome.job.waited * 1000, 1) if _was_picked_up(outcome.job) else None,
+        "calls": _calls_of(outcome) or None,
         "delay_seconds": delay_seconds,
         "gave_up": gave_up,
         "details": failure.details or None,
@@ -269,6 +281,29 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
         message=failure.message,
         data=clean_json(json.dumps({name: value for name, value in facts.items() if value is not None}, default=str)),
     )
+
+
+def _figures(job: ClaimedJob, duration_ms: float, calls: Calls) -> str:
+    """What flow.py sums up, of a success. Written without json, because every job pays for it."""
+    waited = f', "waited_ms": {job.waited * 1000:.1f}' if _was_picked_up(job) else ""
+    answers = f', "calls": {_as_json(calls)}' if calls else ""
+    return f'{{"duration_ms": {duration_ms:.1f}{waited}{answers}}}'
+
+
+def _was_picked_up(job: ClaimedJob) -> bool:
+    """Whether a free worker was what it waited for, and not a limit or the delay before a retry."""
+    return job.was == JobState.QUEUED and job.window_used == 0
+
+
+def _calls_of(outcome: Failed) -> list[tuple[int, int]]:
+    """What was noted; of a handler that calls by other means, what its error says: once for a call, not a job."""
+    if outcome.calls or outcome.failure.status is None or outcome.job.coalesce_key is not None:
+        return list(outcome.calls[:MOST_CALLS])
+    return [(outcome.failure.status, 0)]
+
+
+def _as_json(calls: Calls) -> str:
+    return json.dumps(calls[:MOST_CALLS])
 
 
 def _answers(succeeded: Sequence[Succeeded], failed: Sequence[Failed]) -> tuple[set[str], dict[str, tuple[int, str]]]:

@@ -15,10 +15,10 @@ WITH candidate AS MATERIALIZED (
        SET priority = %(priority)s::text, updated_at = now()
       FROM candidate
      WHERE job.id = candidate.id
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, candidate.priority AS from_priority
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, candidate.priority AS from_priority
 ), logged AS (
-    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, message, data)
-    SELECT id, project_id, user_id, batch_id, 'audit', %(message)s::text,
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, data)
+    SELECT id, project_id, user_id, batch_id, service, 'audit', %(message)s::text,
            jsonb_build_object('from_priority', from_priority, 'priority', %(priority)s::text, 'actor', %(actor)s::text)
       FROM moved
 )

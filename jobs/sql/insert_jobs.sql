@@ -38,10 +38,10 @@ WITH given AS MATERIALIZED (
            known_cost, credential, lane, coalesce_key
       FROM given
         ON CONFLICT (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-    RETURNING id, user_id, scheduled_at, origin_id
+    RETURNING id, user_id, service, scheduled_at, origin_id
 ), logged AS (
-    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, to_status, message, data)
-    SELECT id, %(project)s::text, user_id, %(batch)s::uuid, 'state_change', 'queued', %(submitted_by)s::text,
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, to_status, message, data)
+    SELECT id, %(project)s::text, user_id, %(batch)s::uuid, service, 'state_change', 'queued', %(submitted_by)s::text,
            CASE WHEN scheduled_at IS NOT NULL OR origin_id IS NOT NULL
                 THEN jsonb_strip_nulls(jsonb_build_object('scheduled_at', scheduled_at, 'origin', origin_id)) END
       FROM added

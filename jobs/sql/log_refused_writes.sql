@@ -8,8 +8,8 @@
 WITH given AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(whats)s::text[]) AS t (id, token, what)
 ), logged AS (
-    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, message, data)
-    SELECT job.id, job.project_id, job.user_id, job.batch_id, 'error', 'lease lost: a stale write was refused',
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, data)
+    SELECT job.id, job.project_id, job.user_id, job.batch_id, job.service, 'error', 'lease lost: a stale write was refused',
            jsonb_build_object('operation', 'lease_lost', 'write', given.what, 'fencing_token', given.token,
                               'current_token', job.fencing_token)
       FROM given JOIN jobs_job AS job USING (id)

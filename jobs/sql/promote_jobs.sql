@@ -22,10 +22,11 @@ WITH candidate AS MATERIALIZED (
            deferred_since = NULL
       FROM candidate
      WHERE job.id = candidate.id
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, candidate.status AS from_status
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, candidate.status AS from_status
 ), logged AS (
-    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status, message, data)
-    SELECT id, project_id, user_id, batch_id,
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
+                               message, data)
+    SELECT id, project_id, user_id, batch_id, service,
            CASE from_status WHEN 'queued' THEN 'scheduling' ELSE 'state_change' END,
            CASE from_status WHEN 'queued' THEN NULL ELSE from_status END,
            CASE from_status WHEN 'queued' THEN NULL ELSE 'queued' END,

@@ -18,9 +18,9 @@ WITH given AS MATERIALIZED (
        SET progress = candidate.percent, progress_message = candidate.message, updated_at = now()
       FROM candidate
      WHERE job.id = candidate.id
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, candidate.percent, candidate.message
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, candidate.percent, candidate.message
 ), logged AS (
-    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, message, progress_percent)
-    SELECT id, project_id, user_id, batch_id, 'progress', message, percent FROM moved
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, progress_percent)
+    SELECT id, project_id, user_id, batch_id, service, 'progress', message, percent FROM moved
 )
 SELECT id FROM moved

@@ -17,10 +17,10 @@ WITH candidate AS MATERIALIZED (
            updated_at = now()
       FROM candidate
      WHERE job.id = candidate.id
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.scheduled_at
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at
 ), logged AS (
-    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, message, data)
-    SELECT id, project_id, user_id, batch_id, 'scheduling', %(message)s::text,
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, data)
+    SELECT id, project_id, user_id, batch_id, service, 'scheduling', %(message)s::text,
            jsonb_build_object('operation', 'schedule', 'delay_seconds', %(delay)s::float8,
                               'scheduled_at', scheduled_at, 'actor', %(actor)s::text)
       FROM moved

@@ -51,11 +51,12 @@ WITH given AS MATERIALIZED (
            updated_at = now()
       FROM candidate
      WHERE job.id = candidate.id
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.scheduled_at, job.retry_count, job.crash_count,
-              job.deferral_count, candidate.from_status, candidate.code, candidate.message, candidate.data
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at, job.retry_count,
+              job.crash_count, job.deferral_count, candidate.from_status, candidate.code, candidate.message, candidate.data
 ), logged AS (
-    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status, message, data)
-    SELECT id, project_id, user_id, batch_id, 'state_change', from_status, %(target)s::text,
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
+                               message, data)
+    SELECT id, project_id, user_id, batch_id, service, 'state_change', from_status, %(target)s::text,
            coalesce(message, %(message)s::text),
            -- What changed besides the state: jobs/fold.py rebuilds the row from it.
            CASE WHEN scheduled_at IS NULL AND code IS NULL AND 0 = %(attempt)s::int + %(crash)s::int + %(deferral)s::int

@@ -8,6 +8,7 @@ this module adds what a URL cannot show: redirects, sizes, time, headers.
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Literal
@@ -34,6 +35,10 @@ _UNSAFE_IN_HEADER_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _REDIRECTS_OF_READS = frozenset({301, 302, 303, 307, 308})
 _REDIRECTS_OF_WRITES = frozenset({307, 308})
 _FIRST_ERROR_STATUS = 400
+
+# What the calls made in this context were answered with, as (status, bytes of the body); a status of 0: with nothing.
+# None: nobody wants to know.
+answers_noted: ContextVar[list[tuple[int, int]] | None] = ContextVar("answers_noted", default=None)
 
 FailureReason = Literal["dns_failed", "tls_failed", "connect_timeout", "connect_failed", "timeout", "connection_broken"]
 
@@ -182,13 +187,25 @@ async def _send_once(
             allow_redirects=False,
         ) as response:
             body, is_truncated = await _read(response, request)
+            _note(response.status, len(body))
             return OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
     except aiohttp.InvalidURL:
         raise OutboundRefused("The URL cannot be called.", host=passage.host) from None
+    except asyncio.CancelledError:
+        _note(0, 0)
+        raise
     except (aiohttp.ClientError, OSError) as error:
+        if passage.refusal is None:
+            _note(0, 0)
         raise passage.refusal or _failure(passage, error) from error
     finally:
         current_passage.reset(token)
+
+
+def _note(status: int, size: int) -> None:
+    noted = answers_noted.get()
+    if noted is not None:
+        noted.append((status, size))
 
 
 async def _read(response: aiohttp.ClientResponse, request: _Request) -> tuple[bytes, bool]:

@@ -73,7 +73,10 @@ def test_a_success_keeps_the_result_and_ends_the_job():
     assert (row.status, row.result, row.progress) == (JobState.COMPLETED, {"rows": 3}, 100)
     assert row.finished_at is not None
     assert row.lease_expires_at is None
-    assert last_event(job.id).data == {"duration_ms": 12.3}
+    data = last_event(job.id).data
+    assert data is not None
+    assert data.pop("waited_ms") >= 0
+    assert data == {"duration_ms": 12.3}
     assert not DeadLetter.objects.exists()
 
 
@@ -101,7 +104,9 @@ def test_the_event_of_a_failed_attempt_holds_its_figures():
     data = last_event(job.id).data
     assert data is not None
     assert data.pop("scheduled_at")
+    assert data.pop("waited_ms") >= 0
     assert data == {
+        "calls": [[429, 0]],
         "attempt": 1, "retry_count": 1, "error_class": "ProviderError", "error_code": "http_429", "outcome": "answered",
         "error_message": "HTTP 429", "http_status": 429, "duration_ms": 7.8, "delay_seconds": 4.0,
     }  # fmt: skip

@@ -1,0 +1,265 @@
+"""
+What flows through the queue, summed up from its log: for charts, tiles and Prometheus.
+
+The log is read once, by whoever keeps house, as soon as nothing can be added to a part of it any more: a few seconds
+late, each event exactly once. Reading a day's chart then takes some hundred rows, however many jobs there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from jobs.models import SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
+from queueops.core.sql import run_sql
+
+from .flow_bins import ANSWERS, BACKLOG, DURATION_MS, SIZE_BYTES, percentile
+
+FINE_SECONDS = 10
+COARSE_SECONDS = 300
+KEEP_FINE = timedelta(minutes=65)
+KEEP_COARSE = timedelta(hours=48)
+MOST_POINTS = 180
+MOST_SERVICES = 200  # by name; all others are one
+MOST_LETTERS = 100_000
+EVENTS_AT_ONCE = 100_000
+SETTLE_SECONDS = 0.5
+EVENT_LOG, TALLY_LOG = "events", "tallies"
+FINEST_SPAN = timedelta(hours=1)
+LATE_SECONDS = 5  # the sums lag behind the log by less, unless a transaction stays open
+SEQUENCES = {EVENT_LOG: "jobs_jobevent_id", TALLY_LOG: "ratelimits_calltally_id_seq"}
+
+
+# In the order in which jobs/sql/read_flow.sql gives them.
+COLUMNS = (
+    "submitted", "completed", "failed", "retried", "deferred", "cancelled", "crashed", "leases_lost", "answers",
+    "sizes", "size_bytes", "latencies", "latency_ms", "delays", "delay_ms", "backlog",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPoint:
+    """
+    What happened in the `seconds` from `at` on.
+
+    Attributes:
+        failed: For good. `retried`: attempts that failed and are repeated.
+        answers: Of providers, by class: 2xx, 3xx, 4xx (without 429), 429, 5xx, none.
+        latency_*: Of handlers; delay_*: from ready to run to taken by a worker, of jobs that no limit had put back.
+        size_*: Of providers' answers, decompressed.
+        backlog: Jobs by state, and open dead letters, at the point's end; None where nobody sampled it.
+    """
+
+    at: datetime
+    seconds: int
+    submitted: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    deferred: int = 0
+    cancelled: int = 0
+    crashed: int = 0
+    leases_lost: int = 0
+    answers: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(ANSWERS, 0))
+    sizes: Sequence[int] = ()
+    size_bytes: int = 0
+    latencies: Sequence[int] = ()
+    latency_ms: float = 0.0
+    delays: Sequence[int] = ()
+    delay_ms: float = 0.0
+    backlog: Mapping[str, int] | None = None
+
+    @property
+    def latency_p50_ms(self) -> float | None:
+        return percentile(self.latencies, DURATION_MS, 0.5)
+
+    @property
+    def latency_p95_ms(self) -> float | None:
+        return percentile(self.latencies, DURATION_MS, 0.95)
+
+    @property
+    def delay_p95_ms(self) -> float | None:
+        return percentile(self.delays, DURATION_MS, 0.95)
+
+    @property
+    def size_p50_bytes(self) -> float | None:
+        return percentile(self.sizes, SIZE_BYTES, 0.5)
+
+    @property
+    def size_p95_bytes(self) -> float | None:
+        return percentile(self.sizes, SIZE_BYTES, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRates:
+    """
+    How the queue does now.
+
+    Attributes:
+        throughput: Jobs completed a second.
+        submitted: Jobs a second.
+        error_rate: Share of the attempts that failed, 0 to 1; None: none ended.
+        too_many_requests: 429s of providers in the last hour.
+        pickup_p95_ms, latency_p95_ms: None where nothing was picked up or ended.
+        upto: What was summed up lies before this time, about.
+    """
+
+    throughput: float
+    submitted: float
+    error_rate: float | None
+    too_many_requests: int
+    pickup_p95_ms: float | None
+    latency_p95_ms: float | None
+    upto: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTotals:
+    """
+    Since ever; they only grow.
+
+    Attributes:
+        services: By service; the backlog of each is None.
+        decisions: Of the limiter.
+    """
+
+    services: Mapping[str, FlowPoint]
+    decisions: Sequence[DecisionTotal]
+
+
+def sum_up(*, settle_seconds: float = SETTLE_SECONDS, most: int = EVENTS_AT_ONCE) -> bool:
+    """
+    Add what has become certain of the log since, a bounded part; sums and cursor in one transaction.
+
+    Call it about each second. Of several callers at once one counts, and the others do nothing.
+
+    Args:
+        settle_seconds: See jobs/sql/advance_flow.sql.
+
+    Returns:
+        Whether all that was marked is counted; False: call again, or another one counts.
+    """
+    is_through = _count(EVENT_LOG, "count_flow", settle_seconds=settle_seconds, most=most)
+    return _count(TALLY_LOG, "count_grants", settle_seconds=settle_seconds, most=most) and is_through
+
+
+def sample_backlog() -> None:
+    """Note the backlog by state; the last sample of a span counts for it."""
+    run_sql("jobs", "sample_backlog", {"most_letters": MOST_LETTERS})
+
+
+def forget_old_samples() -> int:
+    """Delete spans that no chart shows any more. Returns how many rows."""
+    fine, _ = FlowSample.objects.filter(span_seconds=FINE_SECONDS, at__lt=Now() - KEEP_FINE).delete()
+    coarse, _ = FlowSample.objects.filter(span_seconds=COARSE_SECONDS, at__lt=Now() - KEEP_COARSE).delete()
+    return fine + coarse
+
+
+def series(span: timedelta, *, service: str | None = None) -> list[FlowPoint]:
+    """
+    What flowed in the last `span`, in equal points without a gap, the oldest first; at most MOST_POINTS.
+
+    Up to an hour in points of ten seconds or a multiple, up to 48 hours in points of five minutes or a multiple.
+
+    Args:
+        service: Of this alone.
+    """
+    base = FINE_SECONDS if span <= FINEST_SPAN else COARSE_SECONDS
+    length = round(span.total_seconds())
+    step = base * max(1, -(-length // (base * MOST_POINTS)))
+    end = (_seconds_now() // step + 1) * step
+    begin = end - max(1, length // step) * step
+    found = {point.at: point for point in _read(base, step, begin, end, service=service)}
+    return [found.get(at) or FlowPoint(at, step) for at in map(_moment, range(begin, end, step))]
+
+
+def rates(seconds: int = 60) -> FlowRates:
+    """How the queue did in the last `seconds` that are summed up: at least 10, at most 3600."""
+    end = (_seconds_now() - LATE_SECONDS) // FINE_SECONDS * FINE_SECONDS
+    [latest] = _read(FINE_SECONDS, seconds, end - seconds, end, origin=end) or [FlowPoint(_moment(end), seconds)]
+    hour = _read(FINE_SECONDS, 3600, end - 3600, end, origin=end)
+    failed = latest.failed + latest.retried
+    ended = failed + latest.completed
+    return FlowRates(
+        throughput=latest.completed / seconds,
+        submitted=latest.submitted / seconds,
+        error_rate=failed / ended if ended else None,
+        too_many_requests=hour[0].answers["429"] if hour else 0,
+        pickup_p95_ms=latest.delay_p95_ms,
+        latency_p95_ms=latest.latency_p95_ms,
+        upto=_moment(end),
+    )
+
+
+def totals() -> FlowTotals:
+    """Counts since the first one, which never fall; at most MOST_SERVICES services."""
+    rows = FlowSample.objects.filter(span_seconds=SINCE_EVER).order_by("service")
+    return FlowTotals(
+        services={row.service: _point(row.at, SINCE_EVER, [getattr(row, name) for name in COLUMNS]) for row in rows},
+        decisions=list(DecisionTotal.objects.order_by("decision", "service", "call_type", "model", "limit_name")),
+    )
+
+
+@transaction.atomic
+def _count(log: str, statement: str, *, settle_seconds: float, most: int) -> bool:
+    parameters = {"log": log, "sequence": SEQUENCES[log], "most": most, "settle": settle_seconds}
+    found = run_sql("jobs", "advance_flow", parameters)
+    if not found:
+        if not FlowCursor.objects.filter(pk=log).exists():
+            _begin(log)
+        return False
+    [(after, upto, is_through)] = found
+    if upto > after:
+        part = {"after": after, "upto": upto}
+        if log == EVENT_LOG:
+            part |= {"duration_ms": list(DURATION_MS), "size_bytes": list(SIZE_BYTES), "most_services": MOST_SERVICES}
+        run_sql("jobs", statement, part)
+    return bool(is_through)
+
+
+def _begin(log: str) -> None:
+    """Count from here on: what was logged before there were sums stays uncounted."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(pg_sequence_last_value(%s::regclass), 0)", [SEQUENCES[log]])
+        [drawn] = cursor.fetchone()
+    FlowCursor.objects.bulk_create([FlowCursor(log=log, counted=drawn, mark=drawn)], ignore_conflicts=True)
+
+
+def _read(
+    base: int, step: int, begin: int, end: int, *, service: str | None = None, origin: int = 0
+) -> list[FlowPoint]:
+    """Points that have samples. `origin`: a bound of one of them."""
+    parameters = {
+        "span_seconds": base,
+        "step_seconds": step,
+        "since": _moment(begin),
+        "before": _moment(end),
+        "origin": _moment(origin),
+        "service": service,
+    }
+    return [_point(at, step, figures) for at, *figures in run_sql("jobs", "read_flow", parameters)]
+
+
+def _point(at: datetime, seconds: int, figures: Sequence[Any]) -> FlowPoint:
+    values = dict(zip(COLUMNS, figures, strict=True))
+    counts = values["answers"] or [0] * len(ANSWERS)
+    values["answers"] = {name: count or 0 for name, count in zip(ANSWERS, counts, strict=True)}
+    for name in ("sizes", "latencies", "delays"):
+        values[name] = [count or 0 for count in values[name]]
+    if values["backlog"] is not None:
+        values["backlog"] = dict(zip(BACKLOG, values["backlog"], strict=True))
+    return FlowPoint(at, seconds, **values)
+
+
+def _seconds_now() -> int:
+    return int(timezone.now().timestamp())
+
+
+def _moment(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

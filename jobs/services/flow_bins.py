@@ -1,0 +1,34 @@
+"""The bins of what the flow is summed up in. jobs/sql/ counts into as many; a test compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+# Each is the lower bound of a bin; one more lies below the first.
+DURATION_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
+SIZE_BYTES = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
+
+# In the order of FlowSample.answers.
+ANSWERS = ("2xx", "3xx", "4xx", "429", "5xx", "none")
+# In the order of FlowSample.backlog.
+BACKLOG = ("queued", "rate_limited", "dispatched", "in_progress", "retried", "dead_letters")
+
+
+def percentile(counts: Sequence[int], bounds: Sequence[int], share: float) -> float | None:
+    """
+    The value that `share` of all do not pass, interpolated within its bin; None of nothing.
+
+    What lies above the last bound counts as the last bound: the histogram knows no more.
+    """
+    total = sum(counts)
+    if not total:
+        return None
+    wanted = share * total
+    for place, reached in enumerate(accumulate(counts)):
+        if reached >= wanted and counts[place]:
+            if place == len(bounds):
+                break
+            low = bounds[place - 1] if place else 0
+            return low + (bounds[place] - low) * (1 - (reached - wanted) / counts[place])
+    return float(bounds[-1])

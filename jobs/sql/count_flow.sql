@@ -1,0 +1,135 @@
+-- Sum up a part of the job log by service: in spans of ten seconds, of five minutes, and since ever.
+--
+-- params  after, upto: the ids of the part, which the caller has taken with advance_flow.sql; duration_ms, size_bytes:
+--         lower bounds of the bins counted below; most_services: others are added to the service `other`
+-- locks   the rows added to, in the order of their keys; whoever counts holds the cursor's row already
+-- clock   none: an event's own time says where it belongs
+-- returns one row: how many events were looked at
+WITH event AS MATERIALIZED (
+    SELECT date_bin('10 seconds', created_at, 'epoch') AS at, coalesce(service, '') AS service, event_type,
+           CASE WHEN event_type <> 'state_change' THEN event_type
+                WHEN to_status <> 'retried' OR data ? 'retry_count' THEN to_status END AS what,
+           (data ? 'crash_count')::int AS crashes,
+           (data -> 'duration_ms')::float8 AS duration, (data -> 'waited_ms')::float8 AS waited,
+           data -> 'calls' AS calls,
+           CASE WHEN event_type = 'scheduling' THEN data ->> 'binding_limit'
+                WHEN data ->> 'error_code' = 'limit_rejected' THEN '' END AS limit_name
+      FROM jobs_jobevent
+     WHERE id > %(after)s::bigint AND id <= %(upto)s::bigint
+       AND (event_type = 'state_change'
+                AND (to_status IN ('completed', 'failed', 'cancelled', 'retried', 'rate_limited')
+                     OR to_status = 'queued' AND from_status IS NULL)
+            OR event_type = 'scheduling' AND data ? 'binding_limit'
+            OR event_type = 'error' AND data ->> 'operation' = 'lease_lost')
+), known AS MATERIALIZED (
+    SELECT service FROM jobs_flowsample WHERE span_seconds = 0
+), named AS MATERIALIZED (
+    -- A service may be a host that a producer named: without a bound the sums would grow with their imagination.
+    SELECT service,
+           CASE WHEN known.service IS NOT NULL
+                     OR row_number() OVER (PARTITION BY known.service IS NULL ORDER BY service)
+                        <= %(most_services)s::int - (SELECT count(*) FROM known)
+                THEN service ELSE 'other' END AS name
+      FROM (SELECT DISTINCT service FROM event) AS seen LEFT JOIN known USING (service)
+), counted AS (
+    SELECT at, service, what, crashes, NULL::int AS answer, NULL::int AS size_bin, NULL::bigint AS bytes,
+           width_bucket(duration, %(duration_ms)s::float8[]) AS latency_bin,
+           width_bucket(waited, %(duration_ms)s::float8[]) AS delay_bin,
+           count(*) AS n, sum(duration) AS duration, sum(waited) AS waited
+      FROM event
+     WHERE event_type <> 'scheduling'
+     GROUP BY at, service, what, crashes, latency_bin, delay_bin
+    UNION ALL
+    SELECT at, service, NULL, 0, answer, width_bucket(bytes::float8, %(size_bytes)s::float8[]), sum(bytes),
+           NULL, NULL, count(*), NULL, NULL
+      FROM event
+     CROSS JOIN LATERAL jsonb_array_elements(calls) AS call
+     CROSS JOIN LATERAL (
+           SELECT (call -> 1)::bigint AS bytes,
+                  CASE WHEN status BETWEEN 200 AND 299 THEN 1 WHEN status BETWEEN 300 AND 399 THEN 2
+                       WHEN status = 429 THEN 4 WHEN status BETWEEN 400 AND 499 THEN 3
+                       WHEN status >= 500 THEN 5 ELSE 6 END AS answer
+             FROM (SELECT coalesce(call ->> 0, '0')::int AS status) AS given) AS answered
+     WHERE calls IS NOT NULL
+     GROUP BY at, service, answer, 6
+), summed AS MATERIALIZED (
+    SELECT span_seconds, CASE span_seconds WHEN 0 THEN timestamptz 'epoch' WHEN 10 THEN at
+                              ELSE date_bin('5 minutes', at, 'epoch') END AS began,
+           named.name,
+           coalesce(sum(n) FILTER (WHERE what = 'queued'), 0) AS submitted,
+           coalesce(sum(n) FILTER (WHERE what = 'completed'), 0) AS completed,
+           coalesce(sum(n) FILTER (WHERE what = 'failed'), 0) AS failed,
+           coalesce(sum(n) FILTER (WHERE what = 'retried'), 0) AS retried,
+           coalesce(sum(n) FILTER (WHERE what = 'rate_limited'), 0) AS deferred,
+           coalesce(sum(n) FILTER (WHERE what = 'cancelled'), 0) AS cancelled,
+           coalesce(sum(n * crashes), 0) AS crashed,
+           coalesce(sum(n) FILTER (WHERE what = 'error'), 0) AS leases_lost,
+           ARRAY[coalesce(sum(n) FILTER (WHERE answer = 1), 0), coalesce(sum(n) FILTER (WHERE answer = 2), 0),
+                 coalesce(sum(n) FILTER (WHERE answer = 3), 0), coalesce(sum(n) FILTER (WHERE answer = 4), 0),
+                 coalesce(sum(n) FILTER (WHERE answer = 5), 0),
+                 coalesce(sum(n) FILTER (WHERE answer = 6), 0)]::bigint[] AS answers,
+           ARRAY[coalesce(sum(n) FILTER (WHERE size_bin = 0), 0), coalesce(sum(n) FILTER (WHERE size_bin = 1), 0),
+                 coalesce(sum(n) FILTER (WHERE size_bin = 2), 0), coalesce(sum(n) FILTER (WHERE size_bin = 3), 0),
+                 coalesce(sum(n) FILTER (WHERE size_bin = 4), 0), coalesce(sum(n) FILTER (WHERE size_bin = 5), 0),
+                 coalesce(sum(n) FILTER (WHERE size_bin = 6), 0), coalesce(sum(n) FILTER (WHERE size_bin = 7), 0),
+                 coalesce(sum(n) FILTER (WHERE size_bin = 8), 0)]::bigint[] AS sizes,
+           coalesce(sum(bytes), 0) AS size_bytes,
+           ARRAY[coalesce(sum(n) FILTER (WHERE latency_bin = 0), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 1), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 2), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 3), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 4), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 5), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 6), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 7), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 8), 0), coalesce(sum(n) FILTER (WHERE latency_bin = 9), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 10), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 11), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 12), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 13), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 14), 0),
+                 coalesce(sum(n) FILTER (WHERE latency_bin = 15), 0)]::bigint[] AS latencies,
+           coalesce(sum(duration), 0) AS latency_ms,
+           ARRAY[coalesce(sum(n) FILTER (WHERE delay_bin = 0), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 1), 0),
+                 coalesce(sum(n) FILTER (WHERE delay_bin = 2), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 3), 0),
+                 coalesce(sum(n) FILTER (WHERE delay_bin = 4), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 5), 0),
+                 coalesce(sum(n) FILTER (WHERE delay_bin = 6), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 7), 0),
+                 coalesce(sum(n) FILTER (WHERE delay_bin = 8), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 9), 0),
+                 coalesce(sum(n) FILTER (WHERE delay_bin = 10), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 11), 0),
+                 coalesce(sum(n) FILTER (WHERE delay_bin = 12), 0), coalesce(sum(n) FILTER (WHERE delay_bin = 13), 0),
+                 coalesce(sum(n) FILTER (WHERE delay_bin = 14), 0),
+                 coalesce(sum(n) FILTER (WHERE delay_bin = 15), 0)]::bigint[] AS delays,
+           coalesce(sum(waited), 0) AS delay_ms
+      FROM counted JOIN named USING (service) CROSS JOIN (VALUES (0), (10), (300)) AS span (span_seconds)
+     GROUP BY 1, 2, 3
+), kept AS (
+    INSERT INTO jobs_flowsample AS kept
+           (span_seconds, at, service, submitted, completed, failed, retried, deferred, cancelled, crashed, leases_lost,
+            answers, sizes, size_bytes, latencies, latency_ms, delays, delay_ms)
+    SELECT * FROM summed ORDER BY 1, 2, 3
+    ON CONFLICT (span_seconds, at, service) DO UPDATE
+       SET submitted = kept.submitted + excluded.submitted,
+           completed = kept.completed + excluded.completed,
+           failed = kept.failed + excluded.failed,
+           retried = kept.retried + excluded.retried,
+           deferred = kept.deferred + excluded.deferred,
+           cancelled = kept.cancelled + excluded.cancelled,
+           crashed = kept.crashed + excluded.crashed,
+           leases_lost = kept.leases_lost + excluded.leases_lost,
+           answers = ARRAY(SELECT coalesce(a, 0) + b
+                         FROM unnest(kept.answers, excluded.answers) WITH ORDINALITY AS t (a, b, bin) ORDER BY bin),
+           sizes = ARRAY(SELECT coalesce(a, 0) + b
+                         FROM unnest(kept.sizes, excluded.sizes) WITH ORDINALITY AS t (a, b, bin) ORDER BY bin),
+           size_bytes = kept.size_bytes + excluded.size_bytes,
+           latencies = ARRAY(SELECT coalesce(a, 0) + b
+                         FROM unnest(kept.latencies, excluded.latencies) WITH ORDINALITY AS t (a, b, bin) ORDER BY bin),
+           latency_ms = kept.latency_ms + excluded.latency_ms,
+           delays = ARRAY(SELECT coalesce(a, 0) + b
+                         FROM unnest(kept.delays, excluded.delays) WITH ORDINALITY AS t (a, b, bin) ORDER BY bin),
+           delay_ms = kept.delay_ms + excluded.delay_ms
+), decided AS (
+    INSERT INTO jobs_decisiontotal AS total (decision, service, call_type, model, limit_name, calls)
+    SELECT CASE event_type WHEN 'scheduling' THEN 'deferred' ELSE 'rejected' END, name, '', '', limit_name, count(*)
+      FROM event JOIN named USING (service)
+     WHERE limit_name IS NOT NULL
+     GROUP BY 1, 2, limit_name
+     ORDER BY 1, 2, limit_name
+    ON CONFLICT (decision, service, call_type, model, limit_name) DO UPDATE SET calls = total.calls + excluded.calls
+)
+SELECT count(*)::int FROM event
