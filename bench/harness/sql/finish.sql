@@ -8,7 +8,7 @@ WITH moved AS (
     UPDATE jobs_job
        SET status = 'completed', finished_at = now(), lease_expires_at = NULL, progress = 100, updated_at = now()
      WHERE id = ANY(%(ids)s::uuid[]) AND status = 'in_progress' AND fencing_token = 1
-    RETURNING id, project_id, user_id, batch_id
+    RETURNING id, project_id, user_id, batch_id, service
 )
-INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, from_status, to_status)
-SELECT id, project_id, user_id, batch_id, 'state_change', 'in_progress', 'completed' FROM moved
+INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status)
+SELECT id, project_id, user_id, batch_id, service, 'state_change', 'in_progress', 'completed' FROM moved
