@@ -76,6 +76,7 @@ OURS = (
     "queueops.rest.",
     "queueops.tenancy.",
     "queueops.core.body_cap",
+    "queueops.core.errors",
     "queueops.core.reasons",
 )
 

@@ -9,8 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from jobs.models import IdempotencyRecord
-
-from .submit import IdempotencyKeyReused
+from queueops.core.errors import IdempotencyKeyReused
 
 
 @dataclass(frozen=True, slots=True)

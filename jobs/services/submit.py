@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 
 from jobs.models import Batch, Job
-from queueops.core.errors import QueueOpsError
+from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
 
@@ -49,14 +49,6 @@ class EmptyBatch(QueueOpsError):
 
     code = "empty_batch"
     status = 422
-
-
-class IdempotencyKeyReused(QueueOpsError):
-    """The idempotency key was used for other work."""
-
-    code = "idempotency_key_reused"
-    status = 422
-    detail_fields = ("idempotency_key",)
 
 
 @dataclass(frozen=True, slots=True)

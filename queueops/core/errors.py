@@ -39,6 +39,14 @@ class QueueOpsError(Exception):
         return error_body(self.code, self.message, fields=self.fields, details=self.details)
 
 
+class IdempotencyKeyReused(QueueOpsError):
+    """The idempotency key was used for other work."""
+
+    code = "idempotency_key_reused"
+    status = 422
+    detail_fields = ("idempotency_key",)
+
+
 def error_body(
     code: str,
     message: str,

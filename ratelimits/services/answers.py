@@ -13,7 +13,7 @@ from zlib import crc32
 from django.db import OperationalError, transaction
 from psycopg.errors import LockNotAvailable
 
-from queueops.core.errors import QueueOpsError
+from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.sql import hot_cursor, run_sql
 from ratelimits.algorithms.measures import MalformedCost, cost_units
 from ratelimits.models import Charge, Limit
@@ -30,14 +30,6 @@ SERVICES = 32  # combiners that share out the services: their names are the call
 Answer = dict[str, Any]
 Place = tuple[str, str]
 """A project, and an idempotency key of it."""
-
-
-class DecideKeyReused(QueueOpsError):
-    """The idempotency key was used for other calls."""
-
-    code = "idempotency_key_reused"
-    status = 422
-    detail_fields = ("idempotency_key",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ def ask(asking: Asking) -> Answered:
     and nothing is stored for the idempotency key.
 
     Raises:
-        DecideKeyReused: The key was used for another request. Nothing was charged.
+        IdempotencyKeyReused: The key was used for another request. Nothing was charged.
         LimiterUnavailable: The database is out of reach, or a counter was locked for LOCK_TIMEOUT_SECONDS. Whether
             anything was charged is not known where the connection broke at the commit.
     """
@@ -233,8 +225,10 @@ def _malformed(call: Call) -> Decision | None:
     return None
 
 
-def _reused(asking: Asking) -> DecideKeyReused:
-    return DecideKeyReused(f"Idempotency-Key {asking.key!r} was used for another request.", idempotency_key=asking.key)
+def _reused(asking: Asking) -> IdempotencyKeyReused:
+    return IdempotencyKeyReused(
+        f"Idempotency-Key {asking.key!r} was used for another request.", idempotency_key=asking.key
+    )
 
 
 def _shown(call: Call, decision: Decision) -> Answer:

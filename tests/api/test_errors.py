@@ -1,11 +1,19 @@
 import json
+from collections import Counter
 
 import pytest
 from django.db import OperationalError
 from django.http import Http404
 
+from queueops.api_docs import _subclasses, api_page
 from queueops.core.errors import QueueOpsError
 from tests.api.conftest import ROOT, SPEC, Api, error_of
+
+
+def test_a_code_belongs_to_one_error(db):
+    api_page()  # imports all that has errors
+    owners = Counter(error.code for error in _subclasses(QueueOpsError) if not error.__module__.startswith("tests."))
+    assert [code for code, count in owners.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("path", ["/", "/nothing/", "/jobs/not-an-id/", "/jobs/7/events/"])

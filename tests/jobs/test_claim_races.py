@@ -19,11 +19,12 @@ from jobs.services.dead_letters import requeue_dead_letters
 from jobs.services.finish import Succeeded, record_outcomes, retry_policies
 from jobs.services.operate import cancel_jobs
 from jobs.services.prepare import JobSpec
-from jobs.services.submit import IdempotencyKeyReused, submit_job
+from jobs.services.submit import submit_job
 from jobs.services.upkeep import finish_batches, rescue_lapsed
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns
+from queueops.core.errors import IdempotencyKeyReused
 from tests.factories import KIND, make_batch, make_dead_letter, make_jobs, make_project
 from tests.support.processes import wait_for
 
