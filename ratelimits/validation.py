@@ -182,8 +182,8 @@ def _check_whole_calls(limit: Limit, capacity: float, found: Findings) -> None:
 
 
 def _check_thresholds(limit: Limit, found: Findings) -> None:
-    if not limit.notice_percent <= limit.warning_percent <= limit.saturated_percent:
-        found.refuse("warning_percent", "Between the notice and the percentage that counts as saturated.")
+    if limit.notice_percent > limit.warning_percent:
+        found.refuse("warning_percent", "Not below the notice.")
 
 
 def _check_sliding_window(limit: Limit, found: Findings) -> None:

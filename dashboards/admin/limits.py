@@ -141,7 +141,7 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
             {
                 "fields": (
                     ("notice_percent", "warning_percent"),
-                    ("saturated_percent", "clears_late_seconds"),
+                    "clears_late_seconds",
                 ),
                 "classes": ("collapse",),
             },

@@ -77,7 +77,6 @@ LIMIT = {
     "headroom_percent": 0,
     "notice_percent": 60,
     "warning_percent": 80,
-    "saturated_percent": 100,
     "clears_late_seconds": 3600,
     "fail_open": False,
     "shadow": False,

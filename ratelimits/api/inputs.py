@@ -80,7 +80,6 @@ class LimitFigures(Input):
     headroom_percent: Number = 0
     notice_percent: WholeNumber = 60
     warning_percent: WholeNumber = 80
-    saturated_percent: WholeNumber = 100
     clears_late_seconds: WholeNumber = 3600
     fail_open: Truth = Field(default=False, description="Calls proceed while the limiter's database is out of reach.")
     shadow: Truth = Field(default=False, description="Counts what it would refuse, but blocks nothing.")

@@ -47,7 +47,7 @@ class LimitSerializer(serializers.ModelSerializer[Limit]):
         fields: ClassVar = [
             *("id", "name", "service", "call_type", "scope", "model", "per_model", "unit", "algorithm", "capacity"),
             *("refill_per_second", "window_seconds", "provider_quota", "slack_seconds", "reset_zone", "guard_seconds"),
-            *("lease_seconds", "headroom_percent", "notice_percent", "warning_percent", "saturated_percent"),
+            *("lease_seconds", "headroom_percent", "notice_percent", "warning_percent"),
             *("clears_late_seconds", "fail_open", "shadow", "enabled", "learns_caps", "proposed_capacity"),
             *("proposed_at", "note", "updated_at", "overrides", "counters"),
         ]

@@ -93,7 +93,6 @@ class Limit(models.Model):
     )
     notice_percent = models.PositiveSmallIntegerField(default=60, validators=[MaxValueValidator(100)])
     warning_percent = models.PositiveSmallIntegerField(default=80, validators=[MaxValueValidator(100)])
-    saturated_percent = models.PositiveSmallIntegerField(default=100, validators=[MaxValueValidator(100)])
     clears_late_seconds = models.PositiveIntegerField(
         default=3600, help_text="A queue behind the limit that takes longer than this to clear is a warning."
     )
@@ -120,9 +119,7 @@ class Limit(models.Model):
         ]
         constraints: ClassVar = [
             models.CheckConstraint(
-                condition=models.Q(notice_percent__lte=models.F("warning_percent"))
-                & models.Q(warning_percent__lte=models.F("saturated_percent")),
-                name="limit_thresholds_ascend",
+                condition=models.Q(notice_percent__lte=models.F("warning_percent")), name="limit_thresholds_ascend"
             )
         ]
 

@@ -53,7 +53,6 @@ class Rule:
     headroom_percent: float
     notice_percent: int
     warning_percent: int
-    saturated_percent: int
     clears_late_seconds: int
     fail_open: bool
     shadow: bool

@@ -15,6 +15,7 @@ from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.models import CallTally, CallType, Counter, Limit, LimitOverride
 from ratelimits.subjects import NOBODY
 
+from .alerts import WHOLE_CAP
 from .catalogue import Override, Rule, rule_of
 from .counters import usage
 from .standing import standing_of
@@ -132,7 +133,7 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
     free_at = None if not one or meter.room_for(one) else seconds(meter.line_up(one))
     if blocked is not None and (free_at is None or free_at < blocked):
         free_at = blocked
-    points = (rule.notice_percent, rule.warning_percent, rule.saturated_percent)
+    points = (rule.notice_percent, rule.warning_percent, WHOLE_CAP)
     return CounterGauge(
         counter_id=counter.pk,
         limit_id=rule.id,
