@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import Min, Q, Sum
-
+from queueops.core.sql import run_sql
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import microseconds, seconds
-from ratelimits.models import CallTally, Unit
+from ratelimits.models import Unit
 from ratelimits.subjects import Subject
 
 from .catalogue import Rule
@@ -17,6 +15,7 @@ from .catalogue import Rule
 SHARE_OF_WINDOW = 0.25  # of a window is looked at for the pace: 15 s of a minute
 SHORTEST_SPAN, LONGEST_SPAN = 5.0, 900.0
 SHORTEST_HISTORY = 1.0  # seconds of calls below which nobody can speak of a pace
+MOST_TALLIES = 2000  # of a span: a forecast is made while counters are locked
 
 
 class Pace(NamedTuple):
@@ -69,34 +68,40 @@ def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: f
     """
     Measure a counter's pace from its calls of the last quarter of a window; None: they began a moment ago.
 
+    Where the service has more tallies than MOST_TALLIES in that time, those of its end have to do.
+
     Args:
         window_seconds: None: nothing leaves before the reset.
     """
     span = min(LONGEST_SPAN, max(SHORTEST_SPAN, (window_seconds or LONGEST_SPAN / SHARE_OF_WINDOW) * SHARE_OF_WINDOW))
-    recent = Q(at__gt=_moment(now - span))
-    old = Q(at__lte=_moment(now - (window_seconds or 0.0) + span))
-    since = _moment(now - (window_seconds or span))
-    amount = "tokens" if rule.unit == Unit.TOKENS else "calls"
-    rows = (
-        CallTally.objects.filter(service=rule.service, at__gt=since)
-        .values("call_type", "project", "user", "model")
-        .annotate(
-            came=Sum(amount, filter=recent, default=0),
-            leaves=Sum(amount, filter=old, default=0),
-            first=Min("at", filter=recent),
-        )
-    )
-    came, leaves, first = fresh, 0.0, now
-    for row in rows:
-        subject = Subject(rule.service, row["call_type"], row["project"], row["user"], row["model"])
-        if rule.applies_to(subject) and rule.key(subject) == key:
-            came += row["came"]
-            leaves += row["leaves"] if window_seconds else 0.0
-            first = min(first, row["first"].timestamp() if row["first"] else now)
-    if now - first < SHORTEST_HISTORY:
+    came = _seen(rule, key, after=now - span, until=now)
+    seconds_seen = now - max(came.after, came.first or now)
+    if seconds_seen < SHORTEST_HISTORY:
         return None
-    return Pace(came / min(span, now - first), leaves / span)
+    leaving = 0.0
+    if window_seconds:
+        old = _seen(rule, key, after=now - window_seconds, until=now - window_seconds + span)
+        leaving = old.amount / (now - window_seconds + span - old.after)
+    return Pace((came.amount + fresh) / seconds_seen, leaving)
 
 
-def _moment(at: float) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(seconds=at)
+class _Seen(NamedTuple):
+    """What tallies say of a counter from `after` on; `first`: its oldest one. Both in seconds since 1970."""
+
+    amount: float
+    after: float
+    first: float | None
+
+
+def _seen(rule: Rule, key: str, *, after: float, until: float) -> _Seen:
+    interval = {"service": rule.service, "after": after, "until": until, "most": MOST_TALLIES}
+    rows = run_sql("ratelimits", "sum_tallies", interval)
+    if sum(row[-1] for row in rows) == MOST_TALLIES:
+        after = min(row[-2] for row in rows)
+    amount, first = 0.0, None
+    for call_type, project, user, model, calls, tokens, oldest, _ in rows:
+        subject = Subject(rule.service, call_type, project, user, model)
+        if rule.applies_to(subject) and rule.key(subject) == key:
+            amount += tokens if rule.unit == Unit.TOKENS else calls
+            first = oldest if first is None else min(first, oldest)
+    return _Seen(amount, after, first)

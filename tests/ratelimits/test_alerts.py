@@ -10,13 +10,15 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
+from queueops.core.sql import load_sql
 from ratelimits import trail
 from ratelimits.models import CallTally, Counter, Limit, QuotaAlert
-from ratelimits.services import alerts, catalogue
+from ratelimits.services import alerts, catalogue, forecast
 from ratelimits.services.alerts import Usage, acknowledge_alerts, note_saturated, tell_exceeded, watch
 from ratelimits.services.decide import Call, Settlement, decide, settle
 from ratelimits.services.quiet import resolve_quiet
 from ratelimits.subjects import Subject, counter_id
+from tests.jobs.test_plans import assert_bounded
 from tests.support.racing import run_together
 
 NOW = datetime(2026, 3, 2, 14, 30, tzinfo=UTC).timestamp()
@@ -188,6 +190,44 @@ def test_what_leaves_the_window_slows_the_forecast():
     watch([usage(limit, 60, before=60)])
     expected = NOW + 40 / (30 / 10 - 20 / 15)
     assert QuotaAlert.objects.get().forecast_at == datetime.fromtimestamp(0, UTC) + timedelta(seconds=expected)
+
+
+@pytest.mark.django_db
+def test_a_forecast_reads_a_bounded_part_of_a_busy_service(monkeypatch):
+    monkeypatch.setattr(forecast, "MOST_TALLIES", 60)
+    limit = make_limit()
+    CallTally.objects.bulk_create(
+        CallTally(
+            at=datetime.fromtimestamp(NOW - tenth / 10, UTC), service="google-sheets", call_type="write",
+            project=("acme", "other")[tenth % 2], calls=1, tokens=1,
+        )
+        for tenth in range(600)
+    )  # fmt: skip
+    rule = catalogue.rule_of(limit)
+    pace = forecast.pace_of(rule, KEY, now=NOW, fresh=0.0, window_seconds=60.0)
+    assert pace == pytest.approx((5, 5), rel=0.05)
+    assert forecast.pace_of(rule, KEY, now=NOW, fresh=0.0, window_seconds=None) == pytest.approx((5, 0), rel=0.05)
+
+
+@pytest.mark.django_db
+def test_tallies_are_summed_up_from_the_newest_to_the_bound_and_no_further():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            'INSERT INTO ratelimits_calltally (at, service, call_type, model, project, "user", kind, calls, tokens,'
+            " waited_seconds) SELECT now() - i * interval '1 ms', 'google-sheets', 'write', '', 'p' || i % 50, '', '',"
+            " 1, 1, 0 FROM generate_series(1, 30000) AS i"
+        )
+        cursor.execute("ANALYZE ratelimits_calltally")
+        interval: dict[str, float | str] = {
+            "service": "google-sheets",
+            "after": 0,
+            "until": time.time() + 60,
+            "most": 2000,
+        }
+        statement = load_sql("ratelimits", "sum_tallies")
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", interval)
+        [[[explained]]] = cursor.fetchall()
+    assert_bounded(explained["Plan"], rows=2000, blocks=500)
 
 
 @pytest.mark.django_db

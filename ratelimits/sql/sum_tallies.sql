@@ -1,0 +1,16 @@
+-- Sum up the newest tallies of a service within an interval, by subject.
+--
+-- params  service; after, until: seconds since 1970, the first exclusive; most: tallies that are looked at
+-- order   at, the newest first, by the index: it runs while counters are locked, so what it reads is bounded
+-- locks   none
+-- clock   none
+-- returns call_type, project, user, model; calls and tokens, summed; the oldest of them (seconds since 1970); tallies
+SELECT call_type, project, "user", model, sum(calls)::float8, sum(tokens), min(extract(epoch FROM at))::float8, count(*)
+  FROM (SELECT *
+          FROM ratelimits_calltally
+         WHERE service = %(service)s
+           AND at > to_timestamp(%(after)s::float8)
+           AND at <= to_timestamp(%(until)s::float8)
+         ORDER BY at DESC
+         LIMIT %(most)s) AS newest
+ GROUP BY call_type, project, "user", model
