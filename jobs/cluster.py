@@ -11,6 +11,7 @@ import logging
 import multiprocessing.util
 import os
 import time
+from datetime import timedelta
 from queue import Empty
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,7 @@ import django_q.cluster
 from django.conf import settings
 from django.db import close_old_connections, transaction
 from django.db.models.functions import Now
+from django.utils import timezone
 from django_q.brokers.orm import ORM
 from django_q.conf import Conf
 from django_q.models import OrmQ, Schedule
@@ -27,7 +29,7 @@ from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
 from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
-from jobs.services import bulk, executors, pauses, upkeep
+from jobs.services import bulk_run, executors, pauses, upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ HOUSE_KEEPING = {
     "keep_partitions": 60,
     "apply_retention": 10,
     "settle_holds": 1,
-    "restart_operations": 5,
+    "restart_operations": 1,
     "sweep_leases": 1,
     "clean_executors": 1,
 }
@@ -78,6 +80,20 @@ class SkipLockedBroker(ORM):  # type: ignore[misc]  # django_q has no types
             return [(task.pk, task.payload) for task in ready]
         time.sleep(Conf.POLL)
         return None
+
+
+class LaterBroker(SkipLockedBroker):
+    """Enqueues tasks that nobody takes before `delay_seconds` have passed."""
+
+    def __init__(self, list_key: str | None = None, *, delay_seconds: float = 0.0) -> None:
+        super().__init__(list_key)
+        self.delay = timedelta(seconds=delay_seconds)
+
+    def enqueue(self, task: str) -> int:
+        row = OrmQ.objects.create(
+            key=self.list_key or Conf.CLUSTER_NAME, payload=task, lock=timezone.now() + self.delay
+        )
+        return int(row.pk)
 
 
 class KillSafeQueue(Queue):  # type: ignore[misc]  # django_q has no types
@@ -148,15 +164,26 @@ def ensure_schedules() -> None:
         )
 
 
-def enqueue_operation(operation_id: UUID) -> None:
-    """Have a worker carry out the next chunk of a bulk operation, once the caller's transaction has committed."""
-    transaction.on_commit(lambda: async_task("jobs.cluster.run_operation", str(operation_id)))
+def enqueue_operation(operation_id: UUID, turn: int) -> None:
+    """
+    Have a worker carry out the next chunk of a bulk operation when it is due, once the caller's transaction has
+    committed.
+
+    Args:
+        turn: Of the operation; see BulkOperation.
+    """
+
+    def enqueue() -> None:
+        broker = LaterBroker(delay_seconds=bulk_run.seconds_until_due(operation_id))
+        async_task("jobs.cluster.run_operation", str(operation_id), turn, broker=broker)
+
+    transaction.on_commit(enqueue)
 
 
-def run_operation(operation_id: str) -> None:
+def run_operation(operation_id: str, turn: int | None = None) -> None:
     """Carry out one chunk of a bulk operation, and leave the next to a task of its own."""
-    if bulk.run_bulk_chunk(UUID(operation_id)):
-        enqueue_operation(UUID(operation_id))
+    if bulk_run.run_bulk_chunk(UUID(operation_id), turn=turn):
+        enqueue_operation(UUID(operation_id), turn or 0)
 
 
 def keep_partitions() -> list[str]:
@@ -176,7 +203,7 @@ def settle_holds() -> None:
 
 def restart_operations() -> None:
     """Go on with bulk operations whose chain of tasks was lost."""
-    bulk.restart_stalled_operations()
+    bulk_run.restart_stalled_operations()
 
 
 def sweep_leases() -> int:

@@ -18,6 +18,7 @@ SEEN = (
     "webhook",
     "webhookdelivery",
     "auditentry",
+    "upload",
 )
 
 LIMITS_SEEN = ("limit", "limitoverride", "counter", "quotaalert")
@@ -36,6 +37,9 @@ OPERATOR = VIEWER | {
     "jobs.pause_work",
     "jobs.requeue_deadletter",
     "jobs.discard_deadletter",
+    "jobs.export_deadletter",
+    "jobs.add_upload",
+    "jobs.share_savedfilter",
     "jobs.change_bulkoperation",
     "ratelimits.acknowledge_alert",
 }
@@ -57,6 +61,10 @@ ADMINISTRATOR = (
         "ratelimits.view_alertroute",
         "ratelimits.add_alertroute",
         "ratelimits.change_alertroute",
+        "auth.view_user",
+        "access.reset_authenticator",
+        "access.view_signincount",
+        "access.unlock_signincount",
         "tenancy.add_project",
         "tenancy.change_project",
         "tenancy.view_producerkey",

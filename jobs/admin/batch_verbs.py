@@ -10,9 +10,8 @@ from django.urls import reverse
 
 from jobs.models import BulkOperation
 from jobs.services import bulk, pauses
-from jobs.states import Priority
 
-from .forms import OptionalReasonForm, PriorityForm, ReasonForm, RequeueForm
+from .forms import BulkRequeueForm, OptionalReasonForm, PriorityForm, ReasonForm
 from .verbs import Outcome, Verb
 
 
@@ -44,10 +43,6 @@ def _pause(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
 def _resume(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
     released = sum(pauses.resume_batch(batch_id, actor=actor, reason=reason) for batch_id in ids)
     return Outcome(len(ids), report=f"{len(ids):,} resumed; {released:,} jobs may run again.")
-
-
-def _retry(batch_id: UUID, *, actor: str, priority: Priority | None, spread_seconds: float, note: str) -> BulkOperation:
-    return bulk.retry_failed(batch_id, actor=actor, priority=priority, spread_seconds=spread_seconds, note=note)
 
 
 PAUSE = Verb(
@@ -103,7 +98,7 @@ RETRY_FAILED = Verb(
     explains="Every open dead letter of the batch gets a new job with a fresh budget.",
     icon="replay",
     applies=lambda rows: rows,
-    carry_out=_each(_retry),
-    form=RequeueForm,
+    carry_out=_each(bulk.retry_failed),
+    form=BulkRequeueForm,
 )
 BATCH_VERBS = (PAUSE, RESUME, CANCEL, PRIORITY, RETRY_FAILED)

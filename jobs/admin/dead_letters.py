@@ -15,11 +15,14 @@ from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 
 from jobs.models import DeadLetter, Resolution
+from jobs.services.dead_letter_filter import DeadLetterFilter
+from jobs.services.job_filter import Counted
 
-from . import dead_letter_bulk, showing
+from . import dead_letter_bulk, dead_letter_groups, showing
 from .dead_letter_verbs import DISCARD, EDIT, REQUEUE
 from .filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter, ProjectFilter, ServiceFilter
 from .masking import masked_text, pretty
+from .matching import Matching, MatchingMixin, filters_of
 from .paging import BoundedListMixin, CreatedFilter, as_uuid
 from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
@@ -42,7 +45,7 @@ class ResolutionFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no t
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, MatchingMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
     list_display = ("letter", "of_project", "kind", "service", "error", "tries", "resolved", "age")
     list_filter = (
         ResolutionFilter, ProjectFilter, KindFilter, ServiceFilter, ErrorCodeFilter, FingerprintFilter, BatchFilter,
@@ -58,6 +61,9 @@ class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin): 
     empty_hint = "Jobs whose retries are used up, or that a provider refuses, come here."
     actions = ("requeue_selected", "discard_selected")
     actions_detail = ("requeue", "edit", "discard")
+
+    matching = dead_letter_bulk.ALL_LETTERS
+    everything = "every open dead letter of every project"
 
     requeue_selected, requeue = on_selected(REQUEUE), on_one(REQUEUE)
     edit = on_one(EDIT)
@@ -104,27 +110,29 @@ class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin): 
         by_job = queryset.filter(job_id=identifier)
         return (by_job if by_job.exists() else queryset.filter(pk=identifier)), False
 
+    def wanted_by(self, request: HttpRequest) -> DeadLetterFilter:
+        return dead_letter_bulk.wanted_by(request)
+
+    def count_matching(self, action: Matching, wanted: DeadLetterFilter) -> Counted:
+        return dead_letter_bulk.count_letters(wanted)
+
     def get_urls(self) -> list[Any]:
         def screen(address: str, view: Any, name: str) -> Any:
             return path(address, self.admin_site.admin_view(partial(view, self)), name=f"jobs_deadletter_{name}")
 
         return [
-            screen("by-cause/", dead_letter_bulk.groups, "groups"),
-            screen("requeue-matching/", dead_letter_bulk.requeue_matching, "requeue_matching"),
-            screen("discard-matching/", dead_letter_bulk.discard_matching, "discard_matching"),
+            screen("by-cause/", dead_letter_groups.groups, "groups"),
             screen("export.csv", partial(dead_letter_bulk.export_matching, form="csv"), "csv"),
             screen("export.ndjson", partial(dead_letter_bulk.export_matching, form="ndjson"), "ndjson"),
             *super().get_urls(),
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        query = request.GET.copy()
-        query.pop("before", None)
+        shows_open = not request.GET.get("resolution") and not request.GET.get("q")
         shown = {
-            "may_requeue": request.user.has_perm(REQUEUE.permission),
-            "may_discard": request.user.has_perm(DISCARD.permission),
-            "query": query.urlencode(),
-            "shows_open": not query.get("resolution") and not query.get("q"),
+            "tools": self.tools_for(request) if shows_open else [],
+            "may_export": shows_open and request.user.has_perm("jobs.export_deadletter"),
+            "query": filters_of(request),
         }
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response

@@ -10,12 +10,14 @@ from typing import Any
 from django import forms
 from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
+    UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
 )
 
 from jobs.models import PauseSwitch
+from jobs.services.bulk_run import MOST_ROWS_PER_MINUTE
 from jobs.states import Priority
 
 from .masking import masked, unmasked
@@ -65,7 +67,7 @@ def minutes_field(label: str, help_text: str, initial: float = 0) -> forms.Float
 
 class DelayForm(OptionalReasonForm):
     delay = minutes_field("Minutes from now", "0 lets it run as soon as limits allow.", initial=10)
-    field_order = ("delay", "reason")
+    field_order: tuple[str, ...] = ("delay", "reason")
 
     def clean_delay(self) -> timedelta:
         return timedelta(minutes=self.cleaned_data["delay"] or 0)
@@ -88,7 +90,7 @@ def priority_field(*, optional: bool = False) -> forms.ChoiceField:
 
 class PriorityForm(OptionalReasonForm):
     priority = priority_field()
-    field_order = ("priority", "reason")
+    field_order: tuple[str, ...] = ("priority", "reason")
 
     def clean_priority(self) -> Priority:
         return Priority(self.cleaned_data["priority"])
@@ -146,6 +148,53 @@ class EditedRequeueForm(RequeueForm):
             raise forms.ValidationError("A payload is a JSON object.")
         whole: dict[str, Any] = unmasked(edited, self.rows[0].payload)
         return whole
+
+
+class PaceForm(ConfirmForm):
+    """Of actions on all that match."""
+
+    rows_per_minute = forms.FloatField(
+        label="At most rows a minute",
+        min_value=1,
+        max_value=MOST_ROWS_PER_MINUTE,
+        required=False,
+        help_text=f"Empty: {MOST_ROWS_PER_MINUTE:,}, which leaves the database room for executors.",
+        widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 1}),
+    )
+
+
+class PacedReasonForm(ReasonForm, PaceForm):
+    pass
+
+
+class PacedOptionalReasonForm(OptionalReasonForm, PaceForm):
+    pass
+
+
+class PacedDelayForm(DelayForm, PaceForm):
+    field_order = ("delay", "reason", "rows_per_minute")
+
+
+class PacedPriorityForm(PriorityForm, PaceForm):
+    field_order = ("priority", "reason", "rows_per_minute")
+
+
+class BulkRequeueForm(RequeueForm, PaceForm):
+    spread_seconds = minutes_field(
+        "Spread over minutes",
+        "0: as fast as it goes. Otherwise they are requeued evenly over this time, and what is not requeued yet can"
+        " still be stopped. Where the service has limits, what half of the slowest lets through is proposed.",
+    )
+    stop_at_failed_percent = forms.IntegerField(
+        label="Stop when more than so many percent fail again",
+        min_value=0,
+        max_value=99,
+        required=False,
+        initial=50,
+        help_text="Of the requeued jobs that have ended, once 20 have. Empty: never.",
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+    field_order = ("spread_seconds", "stop_at_failed_percent", "priority", "note", "rows_per_minute")
 
 
 class PauseForm(OptionalReasonForm):

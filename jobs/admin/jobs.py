@@ -16,14 +16,17 @@ from unfold.admin import ModelAdmin
 
 from jobs.aging import effective_priority
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch, ServiceBreaker
+from jobs.services.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
 from jobs.services.position import aging_rules
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.tenancy.models import Project
 
 from . import showing
 from .filters import BatchFilter, KindFilter, PriorityFilter, ProjectFilter, StateFilter, UserFilter
+from .job_bulk import ALL_JOBS, PARAMETERS, states_of
 from .job_page import page_of
 from .job_verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
+from .matching import Matching, MatchingMixin, parameters_of
 from .paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
 from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
@@ -39,7 +42,7 @@ INDEXED_STATES: dict[str, dict[str, Any]] = {
 
 
 @admin.register(Job)
-class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class JobAdmin(ReadOnlyMixin, VerbsMixin, MatchingMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
     list_display = (
         "name",
         "kind",
@@ -66,6 +69,9 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type
     actions = ("run_now_selected", "schedule_selected", "priority_selected", "requeue_selected", "reset_selected",
                "cancel_selected")  # fmt: skip
     actions_detail = ("run_now", "schedule", "priority", "requeue", "reset", "cancel")
+
+    matching = ALL_JOBS
+    everything = "every job of every project"
 
     cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
     run_now_selected, run_now = on_selected(RUN_NOW), on_one(RUN_NOW)
@@ -120,6 +126,12 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type
             job.score = effective_priority(Priority(job.priority), waited, rules)  # type: ignore[attr-defined]
             job.waits_for = _waits_for(job, paused, silent)  # type: ignore[attr-defined]
 
+    def wanted_by(self, request: HttpRequest) -> JobFilter:
+        return parse_job_filter(parameters_of(request, PARAMETERS))
+
+    def count_matching(self, action: Matching, wanted: JobFilter) -> Counted:
+        return count_jobs(wanted, states_of(action))
+
     def rows_by_index(self, rows: QuerySet[Job], wanted: Mapping[str, str]) -> QuerySet[Job] | None:
         if as_uuid(wanted.get("batch_id", "")):
             return rows  # a batch has 100,000 jobs at most
@@ -154,8 +166,11 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type
                 return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[identifier]))
             if Batch.objects.filter(pk=identifier).exists():
                 return HttpResponseRedirect(f"{reverse('admin:jobs_job_changelist')}?batch_id={identifier}")
-        chips = _state_chips(request) if self.has_view_permission(request) else []
-        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), "state_chips": chips})
+        shown = {
+            "state_chips": _state_chips(request) if self.has_view_permission(request) else [],
+            "tools": [] if request.GET.get("q") else self.tools_for(request),
+        }
+        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response
 
     def change_view(

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from jobs.models import BulkOperation
-from jobs.services import bulk
+from jobs.services import bulk_run
+from jobs.services.bulk_outcome import requeue_outcome
 
 from . import showing
 from .forms import OptionalReasonForm
 from .masking import masked
+from .matching import words_of as words_of_count
 from .paging import BoundedListMixin, as_uuid
+from .people import name_of
+from .showing import duration
 from .verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
 
+MOST_FOLLOWED = 20_000  # newest requeued jobs whose fate the page tells
+SLOW = 10  # rows a minute, below which a row's own time says more
 COLOURS = {"running": "info", "done": "success", "cancelled": "warning", "failed": "danger"}
 
 
 def _stop(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
     running = set(BulkOperation.objects.filter(pk__in=ids, status="running").values_list("pk", flat=True))
-    ended = [bulk.cancel_bulk(one, actor=actor, reason=reason) for one in ids if one in running]
+    ended = [bulk_run.cancel_bulk(one, actor=actor, reason=reason) for one in ids if one in running]
     stopped = sum(operation.status == BulkOperation.Status.CANCELLED for operation in ended)
     return Outcome(stopped, len(ids) - stopped)
 
@@ -48,7 +56,7 @@ STOP = Verb(
 
 @admin.register(BulkOperation)
 class BulkOperationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = ("action_shown", "status_shown", "progress", "done", "skipped", "actor", "began")
+    list_display = ("action_shown", "status_shown", "progress", "done", "skipped", "who", "began")
     list_filter = ("status", "action")
     list_fullwidth = True
     list_defer = ("parameters",)
@@ -69,6 +77,10 @@ class BulkOperationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin
     def progress(self, operation: BulkOperation) -> SafeString:
         return progress_of(operation)
 
+    @admin.display(description="by")
+    def who(self, operation: BulkOperation) -> str:
+        return name_of(operation.actor)
+
     @admin.display(description="began")
     def began(self, operation: BulkOperation) -> SafeString | str:
         return showing.ago(operation.created_at)
@@ -85,6 +97,13 @@ class BulkOperationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin
                 "operation": operation,
                 "is_running": operation.status == BulkOperation.Status.RUNNING,
                 "progress_bar": progress_of(operation),
+                "total": words_of_count(operation.total, operation.total_is_least),
+                "done": f"{operation.done:,}",
+                "skipped": f"{operation.skipped:,}",
+                "pace": pace_of(operation),
+                "outcome": outcome_of(operation),
+                "ends": ends_of(operation),
+                "who": name_of(operation.actor),
                 "began": showing.ago(operation.created_at),
                 "ended": showing.ago(operation.finished_at),
                 "parameters": json.dumps(masked(operation.parameters), indent=2, ensure_ascii=False)[:20_000],
@@ -99,11 +118,46 @@ class BulkOperationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin
         return super().get_actions_detail(request, object_id) if runs else []
 
 
+def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
+    """What became of the jobs that a requeue made; None for other operations."""
+    if operation.action != "requeue_dead_letters" or not operation.done:
+        return None
+    outcome = requeue_outcome(operation.pk, newest=MOST_FOLLOWED)
+    parts = (
+        ("completed", "completed", outcome.completed),
+        ("failed", "failed again", outcome.failed),
+        ("queued", "not ended", outcome.unfinished),
+    )
+    return {
+        "parts": [{"fill": fill, "words": words, "count": count} for fill, words, count in parts],
+        "cancelled": outcome.ended - outcome.completed - outcome.failed,
+        "is_cut": outcome.requeued == MOST_FOLLOWED,
+        "followed": outcome.requeued,
+    }
+
+
+def pace_of(operation: BulkOperation) -> str:
+    if operation.rows_per_minute is None:
+        return "as fast as it goes"
+    rate = operation.rows_per_minute
+    return f"at most {rate:,.0f} rows a minute" if rate >= SLOW else f"a row every {duration(60 / rate)}"
+
+
+def ends_of(operation: BulkOperation) -> SafeString | str:
+    """When it should be through, at its pace; nothing once it has ended or while the total is not known."""
+    left = operation.total - operation.done - operation.skipped
+    if operation.status != BulkOperation.Status.RUNNING or not operation.rows_per_minute or operation.total_is_least:
+        return ""
+    begins = max(timezone.now(), operation.next_at or timezone.now())
+    return showing.ago(begins + timedelta(minutes=max(0, left) / operation.rows_per_minute))
+
+
 def words_of(operation: BulkOperation) -> str:
     return operation.action.replace("_", " ").capitalize()
 
 
 def progress_of(operation: BulkOperation) -> SafeString:
     looked_at = operation.done + operation.skipped
-    percent = 100.0 if not operation.total else min(100.0, 100 * looked_at / operation.total)
-    return showing.bar(percent, f"{looked_at:,} of {operation.total:,}")
+    total = max(operation.total, looked_at)
+    percent = 100.0 if not total else 100 * looked_at / total
+    return showing.bar(percent, f"{looked_at:,} of {words_of_count(total, operation.total_is_least)}")

@@ -44,6 +44,7 @@ class DeadLetter(models.Model):
     requeued_as = models.ForeignKey(
         Job, models.SET_NULL, null=True, blank=True, related_name="requeued_from", db_index=False
     )
+    operation_id = models.UUIDField(null=True, blank=True, help_text="The bulk operation that resolved it.")
     note = models.TextField(default="", db_default="", blank=True)
 
     objects = DeadLetterQuerySet.as_manager()
@@ -52,6 +53,7 @@ class DeadLetter(models.Model):
         permissions: ClassVar = [
             ("requeue_deadletter", "Can requeue dead letters"),
             ("discard_deadletter", "Can discard dead letters"),
+            ("export_deadletter", "Can export dead letters with unmasked payloads"),
         ]
         indexes: ClassVar = [
             models.Index(fields=["project", "-created_at"], name="jobs_deadletter_project_idx"),
@@ -63,6 +65,11 @@ class DeadLetter(models.Model):
             models.Index(fields=["-created_at"], name="jobs_deadletter_created_idx"),
             models.Index(
                 fields=["batch_id", "id"], name="jobs_deadletter_batch_idx", condition=models.Q(resolution=None)
+            ),
+            models.Index(
+                fields=["operation_id", "id"],
+                name="jobs_deadletter_operation_idx",
+                condition=models.Q(operation_id__isnull=False),
             ),
         ]
 

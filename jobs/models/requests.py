@@ -45,9 +45,20 @@ class BulkOperation(models.Model):
     actor = models.CharField(max_length=100)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.RUNNING)
     total = models.PositiveIntegerField(help_text="Rows that matched when it began.")
+    total_is_least = models.BooleanField(
+        default=False, db_default=False, help_text="Only so many were counted; set right when it ends."
+    )
     done = models.PositiveIntegerField(default=0, db_default=0, help_text="Rows acted on.")
     skipped = models.PositiveIntegerField(default=0, db_default=0, help_text="Rows left alone: changed meanwhile.")
     cursor = models.UUIDField(null=True, help_text="The last row looked at.")
+    rows_per_minute = models.FloatField(null=True, help_text="At most so many. Null: as fast as the chunks go.")
+    next_at = models.DateTimeField(null=True, help_text="When its next chunk is due.")
+    turn = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Times it was handed out; tasks of earlier turns do nothing."
+    )
+    stop_at_failed_percent = models.PositiveSmallIntegerField(
+        null=True, help_text="It ends when more of the requeued jobs than that fail again."
+    )
     error = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())

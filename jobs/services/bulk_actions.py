@@ -7,39 +7,47 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
-
-from jobs.models import BulkOperation, Job
+from jobs.models import BulkOperation
 from jobs.states import Priority
 
 from .dead_letter_filter import DeadLetterFilter
 from .dead_letters import RequeueOptions, carry_out_discard, carry_out_requeue
-from .operate import carry_out_cancel, carry_out_priority
+from .job_filter import STATES_OF, Chunk, JobFilter, choose_jobs
+from .operate import carry_out_cancel, carry_out_priority, carry_out_schedule
 
 
 @dataclass(frozen=True, slots=True)
 class BulkAction:
     """
     Attributes:
-        rows: Of an operation's parameters, those still to act on. A row that was acted on may stay among
-            them: the operation's cursor has passed it.
+        choose: The next rows of an operation, at most so many. A row that was acted on may stay among those that
+            fit: the operation's cursor has passed it.
         carry_out: Acts on a chunk in the caller's transaction; returns the ids that moved.
     """
 
-    rows: Callable[[Mapping[str, Any]], QuerySet[Any]]
+    choose: Callable[[BulkOperation, int], Chunk]
     carry_out: Callable[[list[UUID], BulkOperation], Collection[UUID]]
 
 
-def _letters(parameters: Mapping[str, Any]) -> QuerySet[Any]:
-    return DeadLetterFilter.model_validate(parameters["filter"]).letters()
+def letters_of(parameters: Mapping[str, Any]) -> DeadLetterFilter:
+    return DeadLetterFilter.model_validate(parameters["filter"])
 
 
-def _unfinished_jobs(parameters: Mapping[str, Any]) -> QuerySet[Any]:
-    return Job.objects.unfinished().filter(batch_id=parameters["batch_id"])
+def jobs_of(parameters: Mapping[str, Any]) -> JobFilter:
+    return JobFilter.model_validate(parameters["filter"])
 
 
-def _waiting_jobs(parameters: Mapping[str, Any]) -> QuerySet[Any]:
-    return Job.objects.waiting().filter(batch_id=parameters["batch_id"])
+def _choose_letters(operation: BulkOperation, most: int) -> Chunk:
+    letters = letters_of(operation.parameters).letters()
+    if operation.cursor is not None:
+        letters = letters.filter(pk__gt=operation.cursor)
+    ids = list(letters.order_by("pk").values_list("pk", flat=True)[:most])
+    return Chunk(ids, ids[-1] if ids else None, is_last=len(ids) < most)
+
+
+def _choose_jobs(operation: BulkOperation, most: int) -> Chunk:
+    states = STATES_OF[operation.action]
+    return choose_jobs(jobs_of(operation.parameters), states, after=operation.cursor, most=most)
 
 
 def _requeue(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
@@ -47,26 +55,26 @@ def _requeue(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
     options = RequeueOptions(
         payload=parameters["payload"],
         priority=Priority(parameters["priority"]) if parameters["priority"] else None,
-        spread_seconds=parameters["spread_seconds"],
         note=operation.reason,
     )
-    # Counted from each chunk's own time: after a stop the rest is still spread, where counting from the
-    # operation's start would let all that is overdue go at once.
-    return carry_out_requeue(
-        ids,
-        options,
-        actor=operation.actor,
-        total=operation.total,
-        position=operation.done + operation.skipped,
-    )
+    # The rest of a spread is open dead letters still: what a cancel or a failure rate stops has not begun. Within a
+    # chunk the jobs start one by one, or each chunk would be a burst.
+    spread = parameters["spread_seconds"] and operation.rows_per_minute
+    gap = 60 / operation.rows_per_minute if spread and operation.rows_per_minute else 0.0
+    return carry_out_requeue(ids, options, actor=operation.actor, gap_seconds=gap, operation_id=operation.pk)
 
 
 def _discard(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
-    return carry_out_discard(ids, actor=operation.actor, reason=operation.reason)
+    return carry_out_discard(ids, actor=operation.actor, reason=operation.reason, operation_id=operation.pk)
 
 
 def _cancel(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
     return carry_out_cancel(ids, actor=operation.actor, reason=operation.reason)
+
+
+def _schedule(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
+    seconds = float(operation.parameters["delay_seconds"])
+    return carry_out_schedule(ids, seconds=seconds, actor=operation.actor, reason=operation.reason)
 
 
 def _change_priority(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
@@ -75,8 +83,9 @@ def _change_priority(ids: list[UUID], operation: BulkOperation) -> Collection[UU
 
 
 ACTIONS: dict[str, BulkAction] = {
-    "requeue_dead_letters": BulkAction(_letters, _requeue),
-    "discard_dead_letters": BulkAction(_letters, _discard),
-    "cancel_jobs": BulkAction(_unfinished_jobs, _cancel),
-    "change_priority": BulkAction(_waiting_jobs, _change_priority),
+    "requeue_dead_letters": BulkAction(_choose_letters, _requeue),
+    "discard_dead_letters": BulkAction(_choose_letters, _discard),
+    "cancel_jobs": BulkAction(_choose_jobs, _cancel),
+    "schedule_jobs": BulkAction(_choose_jobs, _schedule),
+    "change_priority": BulkAction(_choose_jobs, _change_priority),
 }

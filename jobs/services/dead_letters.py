@@ -36,13 +36,11 @@ class RequeueOptions:
     Attributes:
         payload: Replaces each old payload; the cost is then estimated anew. None: the old payload and cost.
         priority: None: the old one.
-        spread_seconds: The i-th of n starts i * spread_seconds / n after its requeue.
         note: Kept with the dead letters.
     """
 
     payload: dict[str, Any] | None = None
     priority: Priority | None = None
-    spread_seconds: float = 0.0
     note: str = ""
 
 
@@ -86,14 +84,16 @@ def requeue_dead_letters(
 
     Args:
         ids: At most MAX_BULK_JOBS distinct dead letters.
-        payload, priority, spread_seconds, note: See RequeueOptions.
+        payload, priority, note: See RequeueOptions.
+        spread_seconds: The i-th of n starts i * spread_seconds / n after its requeue.
 
     Raises:
         TooManyJobs, InvalidDelay, InvalidJob, PayloadTooLarge, CredentialNotAllowed: Nothing was requeued.
     """
     letters = distinct_ids(ids)
-    options = RequeueOptions(payload, priority, checked_spread(spread_seconds), clean_reason(note))
-    moved = carry_out_requeue(letters, options, actor=actor, total=len(letters))
+    gap = checked_spread(spread_seconds) / max(1, len(letters))
+    options = RequeueOptions(payload, priority, clean_reason(note))
+    moved = carry_out_requeue(letters, options, actor=actor, gap_seconds=gap)
     if letters:
         audit.record(
             actor=actor,
@@ -131,34 +131,40 @@ def discard_dead_letters(ids: Iterable[UUID], *, actor: str, reason: str) -> Bul
 
 
 def carry_out_requeue(
-    ids: Sequence[UUID], options: RequeueOptions, *, actor: str, total: int, position: int = 0
+    ids: Sequence[UUID],
+    options: RequeueOptions,
+    *,
+    actor: str,
+    gap_seconds: float = 0.0,
+    operation_id: UUID | None = None,
 ) -> dict[UUID, UUID]:
     """
     `requeue_dead_letters` in the caller's transaction, without its audit entry.
 
     Args:
-        total, position: These are rows position, position + 1, ... of `total` that the spread is over.
+        gap_seconds: The i-th by id starts i of them later.
+        operation_id: The bulk operation that this is a chunk of.
 
     Returns:
         The new job of each dead letter requeued.
     """
     moved: dict[UUID, UUID] = {}
     ordered = sorted(ids)
-    gap = options.spread_seconds / total if total else 0.0
     rules_of = cache(Rules)
     for start in range(0, len(ordered), SLICE):
-        places = dict(zip(ordered[start : start + SLICE], count(position + start), strict=False))
+        places = dict(zip(ordered[start : start + SLICE], count(start), strict=False))
         rows = run_sql("jobs", "lock_dead_letters", {"ids": list(places)})
         prepared = {
             letter: job
             for letter in (_Letter(*row) for row in rows)
-            if (job := _prepare(letter, options, rules_of, delay_seconds=min(places[letter.id], total) * gap))
+            if (job := _prepare(letter, options, rules_of, delay_seconds=places[letter.id] * gap_seconds))
         }
         resolved = _resolve(
             {letter.id: job.id for letter, job in prepared.items()},
             Resolution.REQUEUED,
             actor=actor,
             note=options.note,
+            operation_id=operation_id,
         )
         _insert({letter: job for letter, job in prepared.items() if letter.id in resolved}, actor=actor)
         moved |= {letter.id: job.id for letter, job in prepared.items() if letter.id in resolved}
@@ -167,9 +173,9 @@ def carry_out_requeue(
     return moved
 
 
-def carry_out_discard(ids: Sequence[UUID], *, actor: str, reason: str) -> set[UUID]:
+def carry_out_discard(ids: Sequence[UUID], *, actor: str, reason: str, operation_id: UUID | None = None) -> set[UUID]:
     """`discard_dead_letters` in the caller's transaction, without its audit entry; returns the ids moved."""
-    return _resolve(dict.fromkeys(ids), Resolution.DISCARDED, actor=actor, note=reason)
+    return _resolve(dict.fromkeys(ids), Resolution.DISCARDED, actor=actor, note=reason, operation_id=operation_id)
 
 
 def checked_spread(spread_seconds: float) -> float:
@@ -230,7 +236,12 @@ def _prepare(
 
 
 def _resolve(
-    new_jobs: dict[UUID, UUID] | dict[UUID, None], resolution: Resolution, *, actor: str, note: str
+    new_jobs: dict[UUID, UUID] | dict[UUID, None],
+    resolution: Resolution,
+    *,
+    actor: str,
+    note: str,
+    operation_id: UUID | None,
 ) -> set[UUID]:
     parameters = {
         "ids": list(new_jobs),
@@ -238,6 +249,7 @@ def _resolve(
         "resolution": resolution.value,
         "actor": actor,
         "note": note,
+        "operation": operation_id,
     }
     return {row[0] for row in run_sql("jobs", "resolve_dead_letters", parameters)}
 

@@ -20,6 +20,13 @@ class InvalidFilter(QueueOpsError):
     status = 422
 
 
+class InvalidPace(QueueOpsError):
+    """The pace or the failure rate of a bulk operation is out of range."""
+
+    code = "invalid_pace"
+    status = 422
+
+
 class UnknownBatch(QueueOpsError):
     """There is no such batch."""
 

@@ -60,15 +60,8 @@ def schedule_jobs(job_ids: Iterable[UUID], *, delay: timedelta, actor: str, reas
     """
     ids = distinct_ids(job_ids)
     reason = clean_reason(reason)
-    seconds = _seconds(delay)
-    # A parked job's time is a forecast that its lane pays no heed to: taken out of it, it goes by the time given.
-    parked = Job.objects.filter(pk__in=ids, status=JobState.RATE_LIMITED, lane__isnull=False).values_list(
-        "pk", flat=True
-    )
-    move_jobs("release", [Move(job_id, delay_seconds=seconds or None) for job_id in parked], message=reason)
-    parameters = {"ids": ids, "delay": seconds, "actor": actor, "message": reason}
-    moved = {row[0] for row in run_sql("jobs", "schedule_jobs", parameters)}
-    notify(Channel.READY)
+    seconds = seconds_of(delay)
+    moved = carry_out_schedule(ids, seconds=seconds, actor=actor, reason=reason)
     return _audited("schedule_jobs", ids, moved, actor=actor, reason=reason, after={"delay_seconds": seconds})
 
 
@@ -86,7 +79,7 @@ def reset_to_pending(
     """
     ids = distinct_ids(job_ids)
     reason = clean_reason(reason)
-    seconds = _seconds(delay or timedelta())
+    seconds = seconds_of(delay or timedelta())
     data = json.dumps({"actor": actor})
     moved = move_jobs("reset", [Move(job_id, delay_seconds=seconds, data=data) for job_id in ids], message=reason)
     notify(Channel.CANCEL)
@@ -124,7 +117,26 @@ def carry_out_priority(ids: Sequence[UUID], *, priority: Priority, actor: str, r
     return {row[0] for row in run_sql("jobs", "change_priority", parameters)}
 
 
-def _seconds(delay: timedelta) -> float:
+def carry_out_schedule(ids: Sequence[UUID], *, seconds: float, actor: str, reason: str) -> set[UUID]:
+    """`schedule_jobs` in the caller's transaction, without its audit entry; returns the ids scheduled."""
+    # A parked job's time is a forecast that its lane pays no heed to: taken out of it, it goes by the time given.
+    parked = Job.objects.filter(pk__in=ids, status=JobState.RATE_LIMITED, lane__isnull=False).values_list(
+        "pk", flat=True
+    )
+    move_jobs("release", [Move(job_id, delay_seconds=seconds or None) for job_id in parked], message=reason)
+    parameters = {"ids": list(ids), "delay": seconds, "actor": actor, "message": reason}
+    moved = {row[0] for row in run_sql("jobs", "schedule_jobs", parameters)}
+    notify(Channel.READY)
+    return moved
+
+
+def seconds_of(delay: timedelta) -> float:
+    """
+    The delay as SQL takes it.
+
+    Raises:
+        InvalidDelay
+    """
     seconds = delay.total_seconds()
     if not 0 <= seconds <= MAX_DELAY_SECONDS:
         raise InvalidDelay(

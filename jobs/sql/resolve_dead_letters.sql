@@ -2,7 +2,8 @@
 --
 -- A requeued item counts once, as its latest job: that job's insertion counts it as queued, in the same transaction.
 --
--- params  ids, new_jobs (null where discarded): parallel arrays; resolution, actor, note: the same for all
+-- params  ids, new_jobs (null where discarded): parallel arrays; resolution, actor, note: the same for all;
+--         operation: the bulk operation it is a chunk of, or null
 -- locks   the rows, in id order; then the counters of this backend alone
 -- clock   now(): the transaction's start
 -- returns the ids resolved; a missing one was resolved before
@@ -16,7 +17,8 @@ WITH given AS MATERIALIZED (
 ), moved AS (
     UPDATE jobs_deadletter AS letter
        SET resolution = %(resolution)s::text, resolved_by = %(actor)s::text, resolved_at = now(),
-           note = %(note)s::text, requeued_as_id = given.new_job
+           note = %(note)s::text, requeued_as_id = given.new_job,
+           operation_id = %(operation)s::uuid
       FROM candidate JOIN given USING (id)
      WHERE letter.id = candidate.id
     RETURNING letter.id, letter.job_id, letter.project_id, letter.batch_id, letter.requeued_as_id

@@ -23,7 +23,7 @@ from jobs.models import (
     RetryPolicy,
     Webhook,
 )
-from jobs.services import bulk
+from jobs.services import bulk_run
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey, digest_of
 from ratelimits.models import QuotaAlert
@@ -228,14 +228,14 @@ def test_requeueing_all_that_match_counts_first_and_runs_in_the_background():
     make_dead_letters(3, fingerprint="a" * 32)
     make_dead_letters(2, fingerprint="b" * 32)
     client = signed_in("operator")
-    address = f"{reverse('admin:jobs_deadletter_requeue_matching')}?fingerprint={'a' * 32}"
+    address = f"{reverse('admin:jobs_deadletter_all_requeue')}?fingerprint={'a' * 32}"
     assert "<strong>3</strong> will be requeued" in client.get(address).content.decode()
     response = client.post(address, {"priority": "low", "spread_seconds": "10", "note": "again"})
     operation = BulkOperation.objects.get()
     assert response.headers["Location"] == reverse("admin:jobs_bulkoperation_change", args=[operation.pk])
     assert (operation.total, operation.parameters["spread_seconds"]) == (3, 600.0)
     assert 'http-equiv="refresh"' in client.get(response.headers["Location"]).content.decode()
-    while bulk.run_bulk_chunk(operation.pk):
+    while bulk_run.run_bulk_chunk(operation.pk):
         pass
     assert "3 of 3" in client.get(response.headers["Location"]).content.decode()
     assert DeadLetter.objects.open().count() == 2
@@ -244,7 +244,7 @@ def test_requeueing_all_that_match_counts_first_and_runs_in_the_background():
 def test_a_filter_that_means_nothing_acts_on_nothing():
     make_dead_letter()
     client = signed_in("operator")
-    response = client.get(f"{reverse('admin:jobs_deadletter_requeue_matching')}?batch_id=nonsense", follow=True)
+    response = client.get(f"{reverse('admin:jobs_deadletter_all_requeue')}?batch_id=nonsense", follow=True)
     assert "not valid" in response.content.decode()
     assert not BulkOperation.objects.exists()
 

@@ -184,7 +184,7 @@ def test_the_house_keepings_screens_are_for_superusers_even_when_permissions_are
     assert signed_in("superuser").get(reverse(f"admin:django_q_{model}_changelist")).status_code == 200
 
 
-@pytest.mark.parametrize("name", ["requeue_matching", "discard_matching", "csv", "ndjson"])
+@pytest.mark.parametrize("name", ["all_requeue", "all_discard", "csv", "ndjson"])
 def test_a_viewer_may_not_act_on_all_that_match(name):
     make_dead_letter()
     before = everything()

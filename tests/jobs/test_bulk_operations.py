@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -14,11 +15,14 @@ from django.db import connection, connections
 from django.db.models.functions import Now
 
 from jobs.models import AuditEntry, BulkOperation, DeadLetter, Job
-from jobs.services import bulk
+from jobs.services import bulk, bulk_run
+from jobs.services.bulk_actions import ACTIONS
+from jobs.services.bulk_outcome import requeue_outcome
 from jobs.services.dead_letters import requeue_dead_letters
 from jobs.services.errors import (
     InvalidDelay,
     InvalidFilter,
+    InvalidPace,
     UnknownBatch,
     UnknownBulkOperation,
 )
@@ -26,7 +30,7 @@ from jobs.services.prepare import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.reasons import ReasonRequired
-from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs
+from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, move_along
 from tests.support.processes import database_url, started, wait_for
 
 ACTOR = "user:7"
@@ -34,19 +38,19 @@ ACTOR = "user:7"
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch) -> None:
-    monkeypatch.setattr(bulk, "BULK_CHUNK", 10)
+    monkeypatch.setattr(bulk_run, "BULK_CHUNK", 10)
 
 
 @pytest.fixture
 def handed_out(monkeypatch) -> list[UUID]:
     """Ids that would go to the task queue; the tests carry the chunks out themselves."""
     ids: list[UUID] = []
-    monkeypatch.setattr(bulk, "_hand_out", ids.append)
+    monkeypatch.setattr(bulk_run, "_hand_out", ids.append)
     return ids
 
 
 def run_to_the_end(operation: BulkOperation) -> BulkOperation:
-    while bulk.run_bulk_chunk(operation.pk):
+    while bulk_run.run_bulk_chunk(operation.pk):
         pass
     operation.refresh_from_db()
     return operation
@@ -59,7 +63,7 @@ def test_a_bulk_requeue_takes_every_open_dead_letter_of_the_filter_chunk_by_chun
     requeue_dead_letters([resolved.pk], actor="user:1")
     operation = bulk.start_bulk_requeue({"fingerprint": "a" * 32}, actor=ACTOR, note="fixed")
     assert (operation.total, operation.done, operation.status) == (25, 0, "running")
-    assert bulk.run_bulk_chunk(operation.pk)
+    assert bulk_run.run_bulk_chunk(operation.pk)
     operation.refresh_from_db()
     assert (operation.done, operation.cursor) == (10, letters[9].pk)
     run_to_the_end(operation)
@@ -115,7 +119,7 @@ def test_a_filter_that_is_not_understood_starts_nothing(given):
 def test_dead_letters_of_the_requeued_jobs_are_not_requeued_again():
     letters = make_dead_letters(10)
     operation = bulk.start_bulk_requeue({}, actor=ACTOR)
-    assert bulk.run_bulk_chunk(operation.pk)
+    assert bulk_run.run_bulk_chunk(operation.pk)
     new = list(Job.objects.filter(origin__in=[letter.job_id for letter in letters]))
     move_jobs("reject", [Move(job.pk) for job in new])
     DeadLetter.objects.bulk_create(
@@ -135,25 +139,96 @@ def test_dead_letters_of_the_requeued_jobs_are_not_requeued_again():
 def test_rows_that_somebody_else_resolved_meanwhile_are_counted_as_skipped(monkeypatch):
     letters = make_dead_letters(3)
     operation = bulk.start_bulk_requeue({}, actor=ACTOR)
-    chosen = bulk._next_ids
+    action = ACTIONS[operation.action]
 
     def chosen_before_another_operator(*args):
-        ids = chosen(*args)
+        chunk = action.choose(*args)
         requeue_dead_letters([letters[1].pk], actor="user:1")
-        return ids
+        return chunk
 
-    monkeypatch.setattr(bulk, "_next_ids", chosen_before_another_operator)
+    monkeypatch.setitem(ACTIONS, operation.action, replace(action, choose=chosen_before_another_operator))
     run_to_the_end(operation)
     assert (operation.total, operation.done, operation.skipped) == (3, 2, 1)
 
 
 @pytest.mark.django_db
-def test_a_spread_goes_over_the_whole_operation_and_not_over_each_chunk():
+def test_a_spread_requeues_little_by_little_and_lets_the_jobs_of_a_chunk_start_one_by_one():
     letters = make_dead_letters(40)
-    run_to_the_end(bulk.start_bulk_requeue({}, actor=ACTOR, spread_seconds=400))
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR, spread_seconds=200)  # one every 5 s: a row a chunk
+    assert bulk_run.run_bulk_chunk(operation.pk)
+    assert DeadLetter.objects.open().count() == 39
+    assert 3 < bulk_run.seconds_until_due(operation.pk) <= 5
+    faster = bulk.start_bulk_requeue({}, actor=ACTOR, spread_seconds=19.5)  # two a second: ten rows a chunk
+    assert bulk_run.run_bulk_chunk(faster.pk)
     new = {job.origin_id: job.eligible_since for job in Job.objects.filter(origin__isnull=False)}
-    starts = [new[letter.job_id] for letter in letters]
-    assert [(start - starts[0]).total_seconds() for start in starts] == [10 * i for i in range(40)]
+    starts = [new[letter.job_id] for letter in letters[1:11]]
+    assert [(start - starts[0]).total_seconds() for start in starts] == [0.5 * i for i in range(10)]
+    assert DeadLetter.objects.open().count() == 29
+
+
+@pytest.mark.django_db
+def test_a_late_chunk_does_not_slow_an_operation_and_missed_time_comes_in_no_burst():
+    make_dead_letters(40)
+    operation = bulk.start_bulk_discard({}, actor=ACTOR, reason="x", rows_per_minute=120)  # ten rows each 5 s
+
+    def due_after(*, late_by: timedelta) -> float:
+        BulkOperation.objects.update(next_at=Now() - late_by)
+        bulk_run.run_bulk_chunk(operation.pk)
+        return bulk_run.seconds_until_due(operation.pk)
+
+    assert 2 < due_after(late_by=timedelta(seconds=2)) <= 3
+    assert due_after(late_by=timedelta(hours=1)) < 1
+    assert 4 < due_after(late_by=timedelta(seconds=0)) <= 5
+
+
+@pytest.mark.django_db
+def test_a_pace_has_a_ceiling_and_a_floor():
+    make_dead_letters(3)
+    assert bulk.start_bulk_requeue({}, actor=ACTOR).rows_per_minute == bulk_run.MOST_ROWS_PER_MINUTE
+    greedy = bulk.start_bulk_discard({}, actor=ACTOR, reason="x", rows_per_minute=1e9)
+    assert greedy.rows_per_minute == bulk_run.MOST_ROWS_PER_MINUTE
+    both = bulk.start_bulk_requeue({}, actor=ACTOR, spread_seconds=60, rows_per_minute=2)
+    assert both.rows_per_minute == 2
+    for options in ({"rows_per_minute": 0}, {"stop_at_failed_percent": 100}, {"stop_at_failed_percent": -1}):
+        with pytest.raises(InvalidPace):
+            bulk.start_bulk_requeue({}, actor=ACTOR, **options)
+
+
+@pytest.mark.django_db
+def test_a_requeue_stops_when_too_many_of_its_jobs_fail_again():
+    make_dead_letters(60)
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR, stop_at_failed_percent=50)
+    for _ in range(3):
+        assert bulk_run.run_bulk_chunk(operation.pk)
+    new = list(Job.objects.filter(origin__isnull=False).order_by("pk").ids())
+    move_along("dispatch", new[:22])
+    move_along("start", new[:22])
+    move_along("complete", new[:11])
+    move_along("fail", new[11:19])
+    assert bulk_run.run_bulk_chunk(operation.pk)  # nineteen ended: too few to tell
+    move_along("fail", new[19:22])
+    assert bulk_run.run_bulk_chunk(operation.pk)  # eleven of 22 is not more than half
+    move_along("dispatch", new[22:23])
+    move_along("start", new[22:23])
+    move_along("fail", new[22:23])
+    assert not bulk_run.run_bulk_chunk(operation.pk)
+    operation.refresh_from_db()
+    assert (operation.status, operation.done) == ("failed", 50)
+    assert "12 of the 23" in operation.error
+    assert DeadLetter.objects.open().count() == 10
+    outcome = requeue_outcome(operation.pk)
+    assert (outcome.requeued, outcome.completed, outcome.failed, outcome.unfinished) == (50, 11, 12, 27)
+
+
+@pytest.mark.django_db
+def test_a_task_of_an_earlier_turn_does_nothing(handed_out):
+    make_dead_letters(25)
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR)
+    BulkOperation.objects.update(turn=2)
+    assert not bulk_run.run_bulk_chunk(operation.pk, turn=1)
+    assert DeadLetter.objects.open().count() == 25
+    assert bulk_run.run_bulk_chunk(operation.pk, turn=2)
+    assert DeadLetter.objects.open().count() == 15
 
 
 @pytest.mark.django_db
@@ -171,7 +246,7 @@ def test_an_expected_error_in_a_chunk_ends_the_operation_and_says_why():
     make_dead_letters(12)
     good = {"method": "GET", "url": "http://127.0.0.1:9/edited"}
     operation = bulk.start_bulk_requeue({}, actor=ACTOR, payload=good)
-    assert bulk.run_bulk_chunk(operation.pk)
+    assert bulk_run.run_bulk_chunk(operation.pk)
     BulkOperation.objects.update(parameters={**operation.parameters, "payload": {"url": 7}})
     run_to_the_end(operation)
     assert (operation.status, operation.done) == ("failed", 10)
@@ -183,12 +258,12 @@ def test_an_expected_error_in_a_chunk_ends_the_operation_and_says_why():
 def test_a_cancelled_operation_keeps_what_was_done_and_does_no_more():
     make_dead_letters(25)
     operation = bulk.start_bulk_requeue({}, actor=ACTOR)
-    bulk.run_bulk_chunk(operation.pk)
-    cancelled = bulk.cancel_bulk(operation.pk, actor="user:8", reason="wrong filter")
+    bulk_run.run_bulk_chunk(operation.pk)
+    cancelled = bulk_run.cancel_bulk(operation.pk, actor="user:8", reason="wrong filter")
     assert (cancelled.status, cancelled.done) == ("cancelled", 10)
-    assert not bulk.run_bulk_chunk(operation.pk)
+    assert not bulk_run.run_bulk_chunk(operation.pk)
     assert DeadLetter.objects.open().count() == 15
-    again = bulk.cancel_bulk(operation.pk, actor="user:9")
+    again = bulk_run.cancel_bulk(operation.pk, actor="user:9")
     assert again.finished_at == cancelled.finished_at
 
 
@@ -244,9 +319,9 @@ def test_what_does_not_exist_is_said_to():
     with pytest.raises(UnknownBatch):
         bulk.retry_failed(uuid4(), actor=ACTOR)
     with pytest.raises(UnknownBulkOperation):
-        bulk.run_bulk_chunk(uuid4())
+        bulk_run.run_bulk_chunk(uuid4())
     with pytest.raises(UnknownBulkOperation):
-        bulk.cancel_bulk(uuid4(), actor=ACTOR)
+        bulk_run.cancel_bulk(uuid4(), actor=ACTOR)
 
 
 @pytest.mark.django_db
@@ -269,9 +344,9 @@ def test_an_operation_is_handed_out_when_its_start_is_committed(handed_out, djan
 @pytest.mark.django_db
 def test_only_an_operation_of_which_nothing_was_heard_is_handed_out_again(handed_out):
     stalled, alive, ended = (bulk.start_bulk_requeue({}, actor=ACTOR) for _ in range(3))
-    bulk.run_bulk_chunk(ended.pk)
+    bulk_run.run_bulk_chunk(ended.pk)
     BulkOperation.objects.exclude(pk=alive.pk).update(updated_at=Now() - timedelta(hours=1))
-    assert bulk.restart_stalled_operations() == [stalled.pk]
+    assert bulk_run.restart_stalled_operations() == [stalled.pk]
     assert handed_out == [stalled.pk]
 
 
@@ -284,7 +359,7 @@ def test_workers_on_the_same_operation_act_on_every_row_once(handed_out):
 
     def work() -> None:
         start.wait(timeout=10)
-        while bulk.run_bulk_chunk(operation.pk):
+        while bulk_run.run_bulk_chunk(operation.pk):
             pass
         connections.close_all()
 
@@ -301,9 +376,9 @@ def test_workers_on_the_same_operation_act_on_every_row_once(handed_out):
 WORKER = """
 import django, sys
 django.setup()
-from jobs.services import bulk
-bulk.BULK_CHUNK = 10
-while bulk.run_bulk_chunk(sys.argv[1]):
+from jobs.services import bulk_run
+bulk_run.BULK_CHUNK = 10
+while bulk_run.run_bulk_chunk(sys.argv[1]):
     pass
 """
 

@@ -1,0 +1,179 @@
+"""
+Actions on everything that a list's filters match, on this page or not: a page that asks, then a bulk operation.
+
+Like a verb (verbs.py) such an action is data. What it means is fixed when it starts; its own page shows how far it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import path, reverse
+from pydantic import BaseModel
+
+from jobs.models import BulkOperation
+from jobs.services.errors import InvalidFilter
+from jobs.services.job_filter import Counted
+from queueops.core.errors import QueueOpsError
+
+from .forms import ConfirmForm
+from .verbs import actor_of, ask, show_error
+
+# Of the list's address, what is no filter.
+NOT_FILTERS = ("before", "p", "o", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """
+    Attributes:
+        name: Its part of the address, after `all-`.
+        permission: `<app>.<codename>`.
+        done: What will be said of the rows: "cancelled".
+        start: A service of jobs/services/bulk.py; called with the filter, `actor` and the form's fields.
+        overrides: It destroys or overrides something; the button says so.
+        initial: Of the form, by the filter and the count.
+    """
+
+    name: str
+    permission: str
+    label: str
+    done: str
+    explains: str
+    icon: str
+    form: type[ConfirmForm]
+    start: Callable[..., BulkOperation]
+    overrides: bool = False
+    initial: Callable[[Any, int], Mapping[str, Any]] = lambda wanted, count: {}
+
+
+class MatchingMixin:
+    """
+    Offers the actions of `matching` above a list, and their pages below its address.
+
+    Attributes:
+        everything: What the rows are called on the page that asks, where no filter narrows them.
+    """
+
+    matching: tuple[Matching, ...] = ()
+    everything = "every row"
+    opts: Any
+    admin_site: Any
+
+    def wanted_by(self, request: HttpRequest) -> BaseModel:
+        """
+        The filter that the list's address means.
+
+        Raises:
+            InvalidFilter: A parameter has no such value.
+        """
+        raise NotImplementedError
+
+    def count_matching(self, action: Matching, wanted: Any) -> Counted:
+        """How many rows the action would be carried out on."""
+        raise NotImplementedError
+
+    def get_urls(self) -> list[Any]:
+        return [
+            *(
+                path(f"all-{one.name}/", self.admin_site.admin_view(self._view_of(one)), name=self.screen_of(one))
+                for one in self.matching
+            ),
+            *super().get_urls(),  # type: ignore[misc]
+        ]
+
+    def screen_of(self, action: Matching) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}_all_{action.name.replace('-', '_')}"
+
+    def tools_for(self, request: HttpRequest) -> list[dict[str, Any]]:
+        """What this person may do to all that match, as buttons that keep the list's filters."""
+        query = filters_of(request)
+        return [
+            {
+                "label": f"{one.label}…",
+                "icon": one.icon,
+                "href": f"{reverse(f'admin:{self.screen_of(one)}')}?{query}",
+            }
+            for one in self.matching
+            if request.user.has_perm(one.permission)
+        ]
+
+    def _view_of(self, action: Matching) -> Callable[[HttpRequest], HttpResponse]:
+        def view(request: HttpRequest) -> HttpResponse:
+            return self._ask_or_start(request, action)
+
+        return view
+
+    def _ask_or_start(self, request: HttpRequest, action: Matching) -> HttpResponse:
+        if not request.user.has_perm(action.permission):
+            raise PermissionDenied
+        back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        try:
+            wanted = self.wanted_by(request)
+        except InvalidFilter as error:
+            faults = "; ".join(f"{field}: {', '.join(said)}" for field, said in error.fields.items())
+            messages.error(request, f"{error.message} {faults}")
+            return HttpResponseRedirect(back)
+        confirmed = request.method == "POST"
+        counted = self.count_matching(action, wanted)
+        form = action.form(request.POST if confirmed else None, initial=dict(action.initial(wanted, counted.count)))
+        if confirmed and form.is_valid():
+            try:
+                operation = action.start(wanted, actor=actor_of(request), **form.cleaned_data)
+            except QueueOpsError as error:
+                show_error(form, error)
+            else:
+                messages.success(request, f"Started over {words_of(operation.total, operation.total_is_least)} rows.")
+                return HttpResponseRedirect(reverse("admin:jobs_bulkoperation_change", args=[operation.pk]))
+        narrowed = wanted.model_dump(mode="json", exclude_none=True)
+        return ask(
+            self,
+            request,
+            title=f"{action.label} all that match",
+            form=form,
+            explains=f"{action.explains} It runs in the background and can be stopped; rows that come to match later"
+            " are left alone.",
+            overrides=action.overrides,
+            button=f"Yes, {action.label.lower()} all" if action.overrides else f"{action.label} all",
+            # None that were counted need not mean none: the page then starts what will look at all of them.
+            applying=words_of(counted.count, counted.is_least) if counted.count or counted.is_least else 0,
+            left_alone=0,
+            done=action.done,
+            named=[f"{name.replace('_', ' ')}: {value}" for name, value in narrowed.items()] or [self.everything],
+            goes_back_to=f"{back}?{request.GET.urlencode()}",
+        )
+
+
+def filters_of(request: HttpRequest) -> str:
+    """The list's parameters without its place in the pages."""
+    query = request.GET.copy()
+    for name in NOT_FILTERS:
+        query.pop(name, None)
+    return query.urlencode()
+
+
+def words_of(count: int, is_least: bool) -> str:  # noqa: FBT001 - of one figure
+    return f"{'at least ' if is_least else ''}{count:,}"
+
+
+def parameters_of(request: HttpRequest, names: Mapping[str, str]) -> dict[str, Any]:
+    """
+    The list's parameters as a service's filter names them, and the range of creation.
+
+    Args:
+        names: The list's parameter, and the filter's.
+    """
+    given: dict[str, Any] = {}
+    for parameter, field in names.items():
+        if value := request.GET.get(parameter, "").strip().replace("\0", ""):
+            given[field] = value
+    for end, field in (("from", "created_from"), ("to", "created_until")):
+        if day := request.GET.get(f"created_at_{end}_0", "").strip():
+            clock = request.GET.get(f"created_at_{end}_1", "").strip() or ("00:00:00" if end == "from" else "23:59:59")
+            given[field] = f"{day}T{clock}Z"
+    return given

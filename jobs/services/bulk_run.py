@@ -1,0 +1,218 @@
+"""
+Carrying out a bulk operation: short chunks, at a pace, until it ends or somebody ends it.
+
+A chunk locks the operation's row, acts on the next rows by id, and moves the cursor in the same transaction.
+So a killed worker leaves nothing half done, a second worker on the same operation waits and then does the
+next chunk, and a cancelled operation stops after the chunk in hand.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Coalesce, Greatest, Now
+from django.utils import timezone
+
+from jobs.models import BulkOperation
+from queueops.core.errors import QueueOpsError
+from queueops.core.reasons import clean_reason
+
+from . import audit
+from .bulk_actions import ACTIONS
+from .bulk_outcome import failed_too_often
+from .errors import UnknownBulkOperation
+
+BULK_CHUNK = 500
+PACE_SECONDS = 5.0  # of work in one chunk of a paced operation: what a cancel may come too late for
+MOST_ROWS_PER_MINUTE = 30_000  # unless told otherwise: executors claim in the same tables meanwhile
+STALLED_AFTER = timedelta(seconds=90)  # beyond the longest a task queue keeps a chunk waiting in good health
+
+Status = BulkOperation.Status
+
+
+def begin(
+    action: str,
+    parameters: dict[str, Any],
+    *,
+    actor: str,
+    reason: str,
+    total: int,
+    total_is_least: bool = False,
+    rows_per_minute: float | None = None,
+    stop_at_failed_percent: int | None = None,
+) -> BulkOperation:
+    """
+    Store an operation in the caller's transaction and hand it out once that is committed.
+
+    Args:
+        rows_per_minute: At most MOST_ROWS_PER_MINUTE; None: that.
+        stop_at_failed_percent: Of the requeued jobs that have ended; None: never.
+    """
+    operation = BulkOperation(
+        action=action,
+        parameters=parameters,
+        reason=reason,
+        actor=actor,
+        total=total,
+        total_is_least=total_is_least,
+        rows_per_minute=min(rows_per_minute or MOST_ROWS_PER_MINUTE, MOST_ROWS_PER_MINUTE),
+        stop_at_failed_percent=stop_at_failed_percent,
+    )
+    operation.save(force_insert=True)
+    operation.refresh_from_db()
+    _record(operation, "start", actor=actor, moved=0)
+    transaction.on_commit(lambda: _hand_out(operation.pk))
+    return operation
+
+
+def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
+    """
+    Carry out the next chunk of an operation, in one transaction.
+
+    An expected error, such as an edited payload that a kind's handler no longer takes, undoes the chunk and
+    ends the operation as failed; anything else leaves it as it was before the chunk.
+
+    Args:
+        turn: Of the task that asks; when the operation was handed out again since, nothing is done.
+
+    Returns:
+        Whether there may be more to do; `seconds_until_due` says when.
+
+    Raises:
+        UnknownBulkOperation
+    """
+    with transaction.atomic():
+        operation = _lock(operation_id)
+        if operation.status != Status.RUNNING or turn not in (None, operation.turn):
+            return False
+        if fault := failed_too_often(operation):
+            _end(operation, Status.FAILED, error=fault)
+            return False
+        action = ACTIONS[operation.action]
+        chunk = action.choose(operation, _chunk_rows(operation))
+        try:
+            with transaction.atomic():
+                moved = action.carry_out(chunk.ids, operation) if chunk.ids else set()
+        except QueueOpsError as error:
+            _end(operation, Status.FAILED, error=error.message)
+            return False
+        operation.done += len(moved)
+        operation.skipped += len(chunk.ids) - len(moved)
+        operation.cursor = chunk.cursor or operation.cursor
+        if chunk.is_last:
+            _end(operation, Status.DONE)
+            return False
+        _pace(operation, len(moved))
+        _save(operation)
+        return True
+
+
+def seconds_until_due(operation_id: UUID) -> float:
+    """How long the next chunk is to wait; 0 when it is due, or nothing is known of the operation."""
+    next_at = BulkOperation.objects.filter(pk=operation_id).values_list("next_at", flat=True).first()
+    return max(0.0, (next_at - timezone.now()).total_seconds()) if next_at else 0.0
+
+
+def cancel_bulk(operation_id: UUID, *, actor: str, reason: str = "") -> BulkOperation:
+    """
+    Stop an operation after the chunk in hand; what was done stays done. One that has ended is left alone.
+
+    Raises:
+        UnknownBulkOperation
+    """
+    with transaction.atomic():
+        operation = _lock(operation_id)
+        if operation.status == Status.RUNNING:
+            _end(operation, Status.CANCELLED, actor=actor, reason=clean_reason(reason))
+        return operation
+
+
+def restart_stalled_operations(*, stalled_after: timedelta = STALLED_AFTER) -> list[UUID]:
+    """
+    Hand out again the operations whose chunk was due a while ago: their worker died.
+
+    For house-keeping. Handing out one that is alive after all does no harm: the tasks it had do nothing then.
+    """
+    due = Greatest(F("updated_at"), Coalesce(F("next_at"), F("updated_at")))
+    stalled = BulkOperation.objects.alias(due=due).filter(status=Status.RUNNING, due__lte=Now() - stalled_after)
+    ids = list(stalled.values_list("pk", flat=True))
+    for operation_id in ids:
+        _hand_out(operation_id)
+    return ids
+
+
+def _hand_out(operation_id: UUID) -> None:
+    from jobs.cluster import enqueue_operation  # django-q2 itself is loaded only where an operation starts
+
+    with transaction.atomic():
+        operation = _lock(operation_id)
+        operation.turn += 1
+        _save(operation)
+        enqueue_operation(operation_id, operation.turn)
+
+
+def _chunk_rows(operation: BulkOperation) -> int:
+    if operation.rows_per_minute is None:
+        return BULK_CHUNK
+    return max(1, min(BULK_CHUNK, int(operation.rows_per_minute * PACE_SECONDS / 60)))
+
+
+def _pace(operation: BulkOperation, moved: int) -> None:
+    """
+    Set the time of the next chunk from when this one was due, so that a late task does not slow the operation; but
+    from now at the earliest where a whole chunk's time was missed, or what was missed would come in a burst.
+    """
+    if operation.rows_per_minute is None:
+        return
+    takes = timedelta(minutes=moved / operation.rows_per_minute)
+    due: Any = Greatest(Coalesce(F("next_at"), Now()), Now() - takes) + takes
+    operation.next_at = due
+
+
+def _lock(operation_id: UUID) -> BulkOperation:
+    operation = BulkOperation.objects.select_for_update().filter(pk=operation_id).first()
+    if operation is None:
+        raise UnknownBulkOperation(f"There is no bulk operation {operation_id}.", operation_id=str(operation_id))
+    return operation
+
+
+def _end(
+    operation: BulkOperation,
+    status: BulkOperation.Status,
+    *,
+    error: str = "",
+    actor: str = "",
+    reason: str = "",
+) -> None:
+    operation.status = status
+    operation.error = error
+    operation.next_at = None
+    operation.finished_at = Now()
+    if status == Status.DONE:
+        operation.total_is_least = False
+        operation.total = operation.done + operation.skipped
+    _save(operation)
+    _record(operation, status.value, actor=actor or operation.actor, moved=operation.done, reason=reason)
+
+
+def _save(operation: BulkOperation) -> None:
+    operation.updated_at = Now()
+    operation.save()
+    operation.refresh_from_db()
+
+
+def _record(operation: BulkOperation, what: str, *, actor: str, moved: int, reason: str = "") -> None:
+    parameters = operation.parameters
+    audit.record(
+        actor=actor,
+        action=f"bulk_{operation.action}",
+        target=f"bulk operation {operation.pk}",
+        after={"operation": what, "total": operation.total, **parameters},
+        moved=moved,
+        reason=reason or operation.reason,
+        project_id=parameters.get("project_id") or parameters.get("filter", {}).get("project_id") or "",
+    )

@@ -1,0 +1,192 @@
+"""Which jobs an operator means, on tables of any size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet, Sum
+from django.db.models.functions import Coalesce
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from jobs.models import WHOLE_PROJECT, Job, JobCount
+from jobs.querysets import JobQuerySet, first_id_at
+from jobs.states import TERMINAL, WAITING, JobState, Priority
+
+from .errors import InvalidFilter
+
+WINDOW = 50_000  # rows by id of which the fitting ones are chosen: bounds what a chunk or a count reads at once
+MOST_WINDOWS = 10  # of one chunk
+MOST_COUNTED = 100_000
+COUNT_SECONDS = 0.4  # after which a preview says "at least"
+
+# An id is made by a web process's clock, created_at by the database's.
+CLOCK_SLACK = timedelta(hours=1)
+
+UNFINISHED = frozenset(JobState) - TERMINAL
+
+
+class JobFilter(BaseModel):
+    """Jobs that fit everything given; with nothing given, all of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    project_id: str | None = None
+    batch_id: UUID | None = None
+    user_id: UUID | None = None
+    kind: str | None = None
+    state: JobState | None = None
+    priority: Priority | None = None
+    created_from: AwareDatetime | None = None
+    created_until: AwareDatetime | None = None
+
+    def jobs(self, states: frozenset[JobState]) -> JobQuerySet:
+        """Those of them that are in one of the states."""
+        given = self.model_dump(exclude_none=True, exclude={"created_from", "created_until", "state"})
+        wanted = states if self.state is None else states & {self.state}
+        jobs = Job.objects.filter(**given, status__in=sorted(wanted))
+        if self.created_from is not None:
+            jobs = jobs.filter(created_at__gte=self.created_from)
+        if self.created_until is not None:
+            jobs = jobs.filter(created_at__lte=self.created_until)
+        return jobs
+
+    def bounds(self) -> dict[str, UUID]:
+        """The ids between which all of them are."""
+        found = {}
+        if self.created_from is not None:
+            found["pk__gte"] = first_id_at(self.created_from, moved_by=-CLOCK_SLACK)
+        if self.created_until is not None:
+            found["pk__lte"] = first_id_at(self.created_until, moved_by=CLOCK_SLACK)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """
+    Attributes:
+        cursor: The last row looked at; None: none was.
+        is_last: Nothing that fits lies beyond.
+    """
+
+    ids: list[UUID]
+    cursor: UUID | None
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """`is_least`: there may be more."""
+
+    count: int
+    is_least: bool
+
+
+def parse_job_filter(given: JobFilter | Mapping[str, Any]) -> JobFilter:
+    """
+    Read a filter from parsed JSON.
+
+    Raises:
+        InvalidFilter: With the path of each bad field.
+    """
+    if isinstance(given, JobFilter):
+        return given
+    try:
+        return JobFilter.model_validate(given)
+    except ValidationError as error:
+        fields: dict[str, list[str]] = {}
+        for item in error.errors(include_url=False, include_context=False, include_input=False):
+            fields.setdefault(".".join(map(str, item["loc"])), []).append(item["msg"])
+        raise InvalidFilter(fields=fields) from None
+
+
+def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID | None, most: int) -> Chunk:
+    """
+    The next jobs by id, at most `most`; maybe none although more follow: then MOST_WINDOWS windows held none.
+
+    A batch's jobs are found by its index; others in windows over the primary key.
+    """
+    jobs = wanted.jobs(states)
+    if wanted.batch_id is not None:
+        if after is not None:
+            jobs = jobs.filter(pk__gt=after)
+        # Ordered by the bare key, the planner may walk it past every other batch's rows.
+        ids = list(jobs.order_by(Coalesce("pk", "pk")).values_list("pk", flat=True)[:most])
+        return Chunk(ids, ids[-1] if ids else None, is_last=len(ids) < most)
+    for _ in range(MOST_WINDOWS):
+        end = _window_end(wanted, after)
+        within = jobs.filter(**wanted.bounds())
+        if after is not None:
+            within = within.filter(pk__gt=after)
+        if end is not None:
+            within = within.filter(pk__lte=end)
+        ids = list(within.order_by("pk").values_list("pk", flat=True)[:most])
+        if len(ids) == most:
+            return Chunk(ids, ids[-1], is_last=False)
+        if end is None or ids:
+            return Chunk(ids, end or (ids[-1] if ids else None), is_last=end is None)
+        after = end
+    return Chunk([], after, is_last=False)
+
+
+def count_jobs(wanted: JobFilter, states: frozenset[JobState]) -> Counted:
+    """
+    Count without reading the whole of a big table; `states` are of jobs that have not ended.
+
+    The kept counts answer where only project, batch and state narrow. Else the newest windows are counted until
+    COUNT_SECONDS or MOST_COUNTED are reached, or as many were found as there are in those states.
+    """
+    kept = _kept_count(wanted, states)
+    if not kept or wanted.model_fields_set <= {"project_id", "batch_id", "state"}:
+        return Counted(kept, is_least=False)
+    jobs = wanted.jobs(states).filter(**wanted.bounds()).order_by()
+    if wanted.batch_id is not None:
+        return Counted(jobs.count(), is_least=False)
+    until = time.monotonic() + COUNT_SECONDS
+    count, before = 0, None
+    while count < kept:
+        rows = _rows_of(wanted) if before is None else _rows_of(wanted).filter(pk__lt=before)
+        end = list(rows.order_by("-pk").values_list("pk", flat=True)[WINDOW - 1 : WINDOW])
+        within = jobs if before is None else jobs.filter(pk__lt=before)
+        count += (within.filter(pk__gte=end[0]) if end else within).count()
+        if not end:
+            break
+        if count >= MOST_COUNTED or time.monotonic() > until:
+            return Counted(count, is_least=count < kept)
+        before = end[0]
+    return Counted(count, is_least=False)
+
+
+def _kept_count(wanted: JobFilter, states: frozenset[JobState]) -> int:
+    counters = JobCount.objects.filter(batch_id=wanted.batch_id or WHOLE_PROJECT)
+    if wanted.project_id is not None:
+        counters = counters.filter(project_id=wanted.project_id)
+    chosen = states if wanted.state is None else states & {wanted.state}
+    sums = counters.aggregate(**{f"sum_{state}": Sum(state.value, default=0) for state in chosen})
+    return sum(sums.values())
+
+
+def _rows_of(wanted: JobFilter) -> QuerySet[Any]:
+    """The rows that windows are made of: what an index (..., id) serves."""
+    rows: QuerySet[Any] = Job.objects.filter(**wanted.bounds())
+    if wanted.user_id is not None:
+        return rows.filter(user_id=wanted.user_id)
+    return rows if wanted.project_id is None else rows.filter(project_id=wanted.project_id)
+
+
+def _window_end(wanted: JobFilter, after: UUID | None) -> UUID | None:
+    """The id of the window's last row; None: fewer than WINDOW rows are left."""
+    rows = _rows_of(wanted) if after is None else _rows_of(wanted).filter(pk__gt=after)
+    end = list(rows.order_by("pk").values_list("pk", flat=True)[WINDOW - 1 : WINDOW])
+    return end[0] if end else None
+
+
+STATES_OF: dict[str, frozenset[JobState]] = {
+    "cancel_jobs": UNFINISHED,
+    "schedule_jobs": WAITING,
+    "change_priority": WAITING,
+}
