@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from queueops.core.sql import nullable, plain_array, run_sql
+from queueops.core.sql import plain_array, run_sql, text_array
 
 from .states import TRANSITIONS
 
@@ -25,6 +25,7 @@ class Move:
         result: The handler's result as JSON text.
         data: The event's further figures as JSON text.
         coalesce_key: Replaces the job's, so that it leaves with others than before. None: it stays.
+        counted_as: The status it is counted under, where moves of this transaction were not counted. None: its own.
     """
 
     id: UUID
@@ -35,6 +36,7 @@ class Move:
     result: str | None = None
     data: str | None = None
     coalesce_key: str | None = None
+    counted_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ class Lease:
     seconds: float
 
 
-def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lease | None = None) -> set[UUID]:
+def move_jobs(
+    edge: str, moves: Sequence[Move], *, message: str = "", lease: Lease | None = None, counts: bool = True
+) -> set[UUID]:
     """
     Move jobs along one edge of `states.TRANSITIONS`, with their events and counts, in the caller's transaction.
 
@@ -53,13 +57,15 @@ def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lea
         moves: At most one a job.
         message: What the events say of jobs whose move has no message of its own.
         lease: Of the edge `dispatch`, which alone gives one.
+        counts: Whether the jobs are counted in their new state; else a move of the same transaction does it for both.
 
     Returns:
         The ids that moved. One that is missing was in no source state of the edge, or another executor owns it.
     """
     if not moves:
         return set()
-    return {row[0] for row in run_sql("jobs", "transition_jobs", _parameters(edge, moves, message, lease))}
+    parameters = _parameters(edge, moves, message, lease) | {"counts": counts}
+    return {row[0] for row in run_sql("jobs", "transition_jobs", parameters)}
 
 
 def _parameters(edge: str, moves: Sequence[Move], message: str, lease: Lease | None) -> dict[str, Any]:
@@ -74,11 +80,12 @@ def _parameters(edge: str, moves: Sequence[Move], message: str, lease: Lease | N
         "ids": plain_array([move.id for move in moves]),
         "tokens": plain_array([move.token for move in moves]),
         "delays": plain_array([move.delay_seconds for move in moves]),
-        "codes": nullable([move.error_code for move in moves]),
-        "messages": nullable([move.message for move in moves]),
-        "results": nullable([move.result for move in moves]),
-        "data": nullable([move.data for move in moves]),
-        "keys": nullable([move.coalesce_key for move in moves]),
+        "codes": text_array([move.error_code for move in moves]),
+        "messages": text_array([move.message for move in moves]),
+        "results": text_array([move.result for move in moves]),
+        "data": text_array([move.data for move in moves]),
+        "keys": text_array([move.coalesce_key for move in moves]),
+        "counted_as": text_array([move.counted_as for move in moves]),
         "message": message,
         "executor": lease.executor if lease else None,
         "lease": lease.seconds if lease else None,

@@ -126,6 +126,6 @@ def _begin(jobs: list[ClaimedJob], lease: Lease, *, quarantine: bool = False) ->
     token = jobs[0].token
     alone = ', "quarantine": true' if quarantine else ""
     data = f'{{"executor": "{lease.executor}", "fencing_token": {token}{alone}}}'
-    move_jobs("dispatch", [Move(job.id, token=job.token, data=data) for job in jobs], lease=lease)
-    move_jobs("start", [Move(job.id, token=job.token) for job in jobs])
+    move_jobs("dispatch", [Move(job.id, token=job.token, data=data) for job in jobs], lease=lease, counts=False)
+    move_jobs("start", [Move(job.id, token=job.token, counted_as=job.was) for job in jobs])
     return jobs

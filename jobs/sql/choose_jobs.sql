@@ -16,25 +16,26 @@
 -- clock   now(): the transaction's start
 -- returns one row a chosen job: what its handler needs, its state and lane, and for the turns the project's weight and
 --         the class
-WITH RECURSIVE active AS (
-    (SELECT project_id FROM jobs_job
+WITH RECURSIVE first AS (
+    -- All columns of the ready index in its order: any other index would be read past a project's finished jobs.
+    (SELECT project_id, priority, eligible_since, id FROM jobs_job
       WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
-      ORDER BY project_id LIMIT 1)
+      ORDER BY project_id, priority, eligible_since, id LIMIT 1)
     UNION ALL
-    SELECT (SELECT job.project_id FROM jobs_job AS job
-             WHERE job.project_id > active.project_id
-               AND job.status = 'queued' AND job.scheduled_at IS NULL AND NOT job.held AND job.crash_count < 2
-               AND job.lane IS NULL
-             ORDER BY job.project_id LIMIT 1)
-      FROM active
-     WHERE active.project_id IS NOT NULL
+    SELECT next.*
+      FROM first
+     CROSS JOIN LATERAL (
+           SELECT project_id, priority, eligible_since, id FROM jobs_job AS job
+            WHERE (job.project_id, job.priority) > (first.project_id, first.priority)
+              AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+            ORDER BY project_id, priority, eligible_since, id LIMIT 1) AS next
 ), pause AS MATERIALIZED (
     SELECT scope, key FROM jobs_pauseswitch
 ), competing AS MATERIALIZED (
-    SELECT project.id, project.weight,
-           ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER ())::int AS heads
-      FROM active
-      JOIN tenancy_project AS project ON project.id = active.project_id
+    SELECT project.weight, first.*,
+           ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
+      FROM first
+      JOIN tenancy_project AS project ON project.id = first.project_id
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = project.id))
 ), rule AS MATERIALIZED (
     SELECT own.*, next.base AS next_base, next.cap AS next_cap, next.first_after_seconds AS next_first_after_seconds,
@@ -43,19 +44,39 @@ WITH RECURSIVE active AS (
 ), open AS MATERIALIZED (
     SELECT * FROM unnest(%(lanes)s::text[], %(rooms)s::int[], %(passes)s::float8[]) AS lane (name, room, pass)
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global')
-), foremost AS (
-    SELECT job.id, job.eligible_since, competing.id AS project_id, competing.weight, rule.tier,
-           NULL::text AS lane, coalesce(flow.pass, 0) AS pass
+), near AS MATERIALIZED (
+    SELECT job.id, job.eligible_since, project_id, weight, priority, heads
       FROM competing
-     CROSS JOIN rule
      CROSS JOIN LATERAL (
-           SELECT id, eligible_since FROM jobs_job
-            WHERE project_id = competing.id AND priority = rule.tier
-              AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
-            ORDER BY eligible_since, id
-            LIMIT competing.heads) AS job
+           SELECT competing.id, competing.eligible_since WHERE heads = 1
+            UNION ALL
+           (SELECT id, eligible_since FROM jobs_job
+             WHERE heads > 1 AND project_id = competing.project_id AND priority = competing.priority
+               AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+             ORDER BY eligible_since, id
+             LIMIT competing.heads)) AS job
+), deeper AS (
+    SELECT project_id, weight, priority, heads, count(*) AS own, sum(count(*)) OVER (PARTITION BY priority) AS found
+      FROM near
+     WHERE heads > 1
+     GROUP BY project_id, weight, priority, heads
+), foremost AS (
+    SELECT near.id, near.eligible_since, near.project_id, near.weight, near.priority AS tier,
+           NULL::text AS lane, coalesce(flow.pass, 0) AS pass
+      FROM (SELECT id, eligible_since, project_id, weight, priority FROM near
+             UNION ALL
+            -- Where most projects have few jobs, those that have more fill the window before a lower tier does.
+            SELECT job.id, job.eligible_since, project_id, weight, priority
+              FROM deeper
+             CROSS JOIN LATERAL (
+                   SELECT id, eligible_since FROM jobs_job
+                    WHERE project_id = deeper.project_id AND priority = deeper.priority
+                      AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+                    ORDER BY eligible_since, id
+                   OFFSET deeper.heads LIMIT 2 * %(wanted)s::int + 16 - deeper.found) AS job
+             WHERE own = heads AND found < 2 * %(wanted)s::int + 16) AS near
       LEFT JOIN unnest(%(flow_projects)s::text[], %(flow_passes)s::float8[]) AS flow (project, pass)
-             ON flow.project = competing.id
+             ON flow.project = near.project_id
     UNION ALL
     SELECT job.id, job.eligible_since, job.project_id, project.weight, rule.tier, open.name, open.pass
       FROM open
@@ -69,7 +90,7 @@ WITH RECURSIVE active AS (
             LIMIT open.room) AS job
       JOIN tenancy_project AS project ON project.id = job.project_id
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'project' AND key = job.project_id)
-), head AS MATERIALIZED (
+), head AS (
     SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass,
            job.age >= rule.first_after_seconds AS waited_long,
            CASE WHEN job.age >= rule.promote_after_seconds + rule.next_first_after_seconds
@@ -81,9 +102,9 @@ WITH RECURSIVE active AS (
                 THEN least(rule.cap, rule.first_score + coalesce(floor(
                          (job.age - rule.first_after_seconds) / rule.step_seconds), 0))
                 ELSE rule.base END::float8 AS score
-      FROM (SELECT *, extract(epoch FROM now() - eligible_since)::float8 AS age FROM foremost) AS job
+      FROM (SELECT *, date_part('epoch', now() - eligible_since) AS age FROM foremost) AS job
       JOIN rule ON rule.tier = job.tier
-), classed AS (
+), classed AS MATERIALIZED (
     SELECT head.*,
            width_bucket(score, (SELECT array_agg(base::float8 ORDER BY base) FROM jobs_agingrule)) AS class
       FROM head
@@ -94,7 +115,7 @@ WITH RECURSIVE active AS (
       FROM classed
 ), turned AS (
     SELECT flowing.*,
-           waited_long AND flowing.class < max(flowing.class) OVER () AS overdue,
+           waited_long AND flowing.class < (SELECT max(class) FROM classed) AS overdue,
            -- Where the turn starts, not where it ends: see jobs/turns.py.
            greatest(coalesce(pass.at, 0), coalesce((%(turn_nows)s::float8[])[flowing.class], 0))
            + (row_number() OVER (PARTITION BY flowing.class, project_id
@@ -105,10 +126,9 @@ WITH RECURSIVE active AS (
                 AS pass (class, project, at) ON pass.class = flowing.class AND pass.project = flowing.project_id
 ), ranked AS (
     SELECT turned.*,
-           row_number() OVER (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id) AS place,
-           row_number() OVER (PARTITION BY overdue
-                                  ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id) AS nth
+           row_number() OVER in_order AS place, count(*) FILTER (WHERE overdue) OVER in_order AS nth
       FROM turned
+    WINDOW in_order AS (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id ROWS UNBOUNDED PRECEDING)
 ), placed AS (
     -- Overdue jobs are set between the others, not before them: limits may let only the first few of these places go.
     SELECT id, class, weight,

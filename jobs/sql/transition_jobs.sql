@@ -4,7 +4,9 @@
 --         ids, tokens, delays (seconds until it may run; null: at once), codes and messages (of the error),
 --         results, data (JSON as text): parallel arrays, one entry a job; message: what the event says where
 --         the job's own message is null; executor, lease (seconds): who claims, of a move to dispatched alone;
---         keys: the new coalesce key of a job that must not leave with the same others again; null: as it is
+--         keys: the new coalesce key of a job that must not leave with the same others again; null: as it is;
+--         counts: whether the moves are counted; counted_as: the states before earlier moves of this transaction that
+--         were not; null: its state before this one
 -- locks   the moved rows, in id order; waits rather than skips, so that an operator's click is not lost
 --         because an executor held the row; then the counters of this backend alone
 -- clock   now(): the transaction's start
@@ -12,8 +14,8 @@
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         %(ids)s::uuid[], %(tokens)s::bigint[], %(delays)s::float8[], %(codes)s::text[], %(messages)s::text[],
-        %(results)s::text[], %(data)s::text[], %(keys)s::text[]
-    ) AS t (id, token, delay, code, message, result, data, key)
+        %(results)s::text[], %(data)s::text[], %(keys)s::text[], %(counted_as)s::text[]
+    ) AS t (id, token, delay, code, message, result, data, key, counted_as)
 ), candidate AS MATERIALIZED (
     SELECT given.*, job.status AS from_status
       FROM given JOIN jobs_job AS job ON job.id = given.id
@@ -52,7 +54,8 @@ WITH given AS MATERIALIZED (
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at, job.retry_count,
-              job.crash_count, job.deferral_count, candidate.from_status, candidate.code, candidate.message, candidate.data
+              job.crash_count, job.deferral_count, candidate.from_status, candidate.code, candidate.message, candidate.data,
+              coalesce(candidate.counted_as, candidate.from_status) AS left_status
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
                                message, data)
@@ -72,15 +75,16 @@ WITH given AS MATERIALIZED (
     INSERT INTO jobs_jobcount AS total
            (project_id, batch_id, shard, queued, rate_limited, dispatched, in_progress, retried, completed, failed, cancelled)
     SELECT project_id, coalesce(batch_id, '00000000-0000-0000-0000-000000000000'), pg_backend_pid(),
-           (%(target)s::text = 'queued')::int * count(*) - count(*) FILTER (WHERE from_status = 'queued'),
-           (%(target)s::text = 'rate_limited')::int * count(*) - count(*) FILTER (WHERE from_status = 'rate_limited'),
-           (%(target)s::text = 'dispatched')::int * count(*) - count(*) FILTER (WHERE from_status = 'dispatched'),
-           (%(target)s::text = 'in_progress')::int * count(*) - count(*) FILTER (WHERE from_status = 'in_progress'),
-           (%(target)s::text = 'retried')::int * count(*) - count(*) FILTER (WHERE from_status = 'retried'),
+           (%(target)s::text = 'queued')::int * count(*) - count(*) FILTER (WHERE left_status = 'queued'),
+           (%(target)s::text = 'rate_limited')::int * count(*) - count(*) FILTER (WHERE left_status = 'rate_limited'),
+           (%(target)s::text = 'dispatched')::int * count(*) - count(*) FILTER (WHERE left_status = 'dispatched'),
+           (%(target)s::text = 'in_progress')::int * count(*) - count(*) FILTER (WHERE left_status = 'in_progress'),
+           (%(target)s::text = 'retried')::int * count(*) - count(*) FILTER (WHERE left_status = 'retried'),
            (%(target)s::text = 'completed')::int * count(*),
            (%(target)s::text = 'failed')::int * count(*),
            (%(target)s::text = 'cancelled')::int * count(*)
       FROM moved
+     WHERE %(counts)s::boolean
      GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
     HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
      ORDER BY 1, 2

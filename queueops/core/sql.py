@@ -1,5 +1,6 @@
 """Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -43,9 +44,23 @@ def hot_cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
 
 def run_sql(package: str, name: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Run one statement of `<package>/sql/` in the caller's transaction and return its rows."""
-    with hot_cursor() as cursor:
-        cursor.execute(load_sql(package, name).encode(), parameters)
+    statement, names = _numbered(package, name)
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.RawCursor(connection.connection) as cursor:
+        cursor.execute(statement, [parameters[one] for one in names])
         return cursor.fetchall()
+
+
+@cache
+def _numbered(package: str, name: str) -> tuple[bytes, tuple[str, ...]]:
+    """A statement with $1, $2 ... and the names of these; psycopg would rewrite one of over 4 kB at each run."""
+    names: dict[str, int] = {}
+    text = re.sub(
+        r"%(?:%|\((\w+)\)s)",
+        lambda found: f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%",
+        load_sql(package, name),
+    )
+    return text.encode(), tuple(names)
 
 
 def nullable(values: Sequence[Any]) -> list[Any] | None:
@@ -62,3 +77,14 @@ def plain_array(values: Sequence[Any]) -> str | None:
     if all(value is None for value in values):
         return None
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
+
+
+def text_array(values: Sequence[str | None]) -> str | None:
+    """An array parameter of any texts as PostgreSQL writes it; see `plain_array`."""
+    if all(value is None for value in values):
+        return None
+    return "{" + ",".join(["NULL" if value is None else f'"{_escaped(value)}"' for value in values]) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')

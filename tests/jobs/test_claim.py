@@ -112,6 +112,21 @@ def test_a_flood_does_not_delay_another_projects_job_by_more_than_a_turn(wanted)
     assert late.pk in (claimed_ids(50, turns=turns) if wanted == 50 else list(one_by_one(turns, most=2)))
 
 
+def test_urgent_jobs_of_one_project_go_before_the_normal_jobs_of_many():
+    for number in range(40):
+        make_job(project=f"project-{number}")
+    urgent = {job.pk for job in make_jobs(30, project="hasty", priority=Priority.URGENT)}
+    assert set(claimed_ids(30)) == urgent
+
+
+def test_a_deep_queue_fills_its_class_where_most_projects_have_one_job():
+    make_jobs(30, project="low", priority=Priority.LOW)
+    for number in range(10):
+        make_job(project=f"project-{number}")
+    make_jobs(40, project="deep")
+    assert not set(claimed_ids(50)) & {job.pk for job in Job.objects.filter(priority=Priority.LOW)}
+
+
 @pytest.mark.parametrize("wanted", [1, 2, 50])
 def test_projects_share_claims_by_their_weights(wanted):
     weights = {"heavy": 3.0, "middle": 2.0, "light": 1.0}

@@ -56,6 +56,14 @@ SET CONSTRAINTS ALL IMMEDIATE;
 ALTER TABLE jobs_job ENABLE TRIGGER USER;
 """
 
+# Their ids come before all others of the first project.
+FINISHED_FIRST = """
+INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status, payload, effect_key, eligible_since)
+SELECT lpad(to_hex(i), 32, '0')::uuid, 'p1', 'http.request', 'http', 'write', 'normal', 'queued', '{}', i, now()
+  FROM generate_series(1, 3000) AS i;
+UPDATE jobs_job SET status = 'cancelled', finished_at = now() WHERE id < '00000000-0000-0000-0001-000000000000';
+"""
+
 
 @pytest.fixture(scope="module")
 def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
@@ -167,6 +175,18 @@ def test_a_claim_reads_heads_and_not_the_backlog(as_executor, wanted, rows):
     assert_bounded(plan, rows=rows, blocks=6_000 + 60 * wanted)
 
 
+def test_a_claim_reads_none_of_an_active_projects_finished_jobs(as_executor):
+    with connection.cursor() as cursor:
+        cursor.execute(FINISHED_FIRST)
+    plan = explain_file(
+        "choose_jobs", wanted=50, starved_after=9.0, starved_every=9.0,
+        turn_classes=[], turn_projects=[], turn_passes=[], turn_nows=[],
+        lanes=[], rooms=[], passes=[], flow_projects=[], flow_passes=[],
+    )  # fmt: skip
+    assert plan["Actual Rows"] == 50
+    assert_bounded(plan, rows=1200, blocks=9_000)
+
+
 def test_a_claim_in_quarantine_reads_one_suspect(as_executor):
     assert_bounded(explain_file("choose_suspect"), rows=20, blocks=200)
 
@@ -186,7 +206,7 @@ def test_a_transition_reads_the_jobs_it_was_given(as_executor, edge):
         "transition_jobs", target=transition.target.value, sources=[state.value for state in transition.sources],
         needs_lease=transition.needs_lease, attempt=int(transition.consumes_attempt), crash=0, deferral=0,
         ids=ids, tokens=tokens, delays=[1.0] * len(ids), codes=nothing, messages=nothing, results=nothing,
-        data=nothing, keys=nothing, message="x", executor=uuid4(), lease=30.0,
+        data=nothing, keys=nothing, counted_as=nothing, counts=True, message="x", executor=uuid4(), lease=30.0,
     )  # fmt: skip
     assert_bounded(plan, rows=200, blocks=7_000)
 
