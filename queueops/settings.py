@@ -51,6 +51,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "queueops.core.request_log.RequestLog",
+    "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see there
     "queueops.core.security_headers.SecurityHeaders",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -117,7 +119,6 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = QUEUEOPS.tls
 SECURE_HSTS_SECONDS = 31_536_000 if QUEUEOPS.tls else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = QUEUEOPS.tls
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if QUEUEOPS.tls_proxy else None
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
@@ -194,11 +195,11 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "text": {"format": "%(asctime)s %(levelname)-7s %(name)s  %(message)s"},
+        "text": {"()": "queueops.core.logs.TextFormatter"},
         "json": {"()": "queueops.core.logs.JsonFormatter"},
     },
     "handlers": {
-        "console": {"class": "logging.StreamHandler", "formatter": QUEUEOPS.log_format},
+        "console": {"class": "logging.StreamHandler", "formatter": QUEUEOPS.shown_log_format},
     },
     "root": {"handlers": ["console"], "level": QUEUEOPS.log_level},
     "loggers": {

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -39,6 +40,7 @@ from jobs.handlers.registry import (
 from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
 from queueops.core.errors import QueueOpsError
+from queueops.core.logs import tell_of
 from queueops.core.outbound import answers_noted
 from queueops.tenancy.credentials import OpenCredential
 
@@ -72,6 +74,11 @@ class _Run:
     ending: str = ""  # why it is being cancelled from outside
     calls: list[tuple[int, int]] = field(default_factory=list)  # a group's are its first member's
     deadline: float = field(default=float("inf"))
+
+    def facts(self) -> dict[str, Any]:
+        """For log lines that its handler writes."""
+        job = self.job
+        return {"job": job.id, "kind": job.kind, "batch": job.batch_id, "project": job.project}
 
 
 class HandlerLoop:
@@ -214,6 +221,7 @@ class HandlerLoop:
     async def _carry_out(self, run: _Run) -> None:
         outcome: Outcome | None
         answers_noted.set(run.calls)
+        tell_of("job", run.facts)
         try:
             outcome = self._answered(run, await self._call(run))
         except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
@@ -235,6 +243,7 @@ class HandlerLoop:
             return
         outcomes: list[Outcome | None]
         answers_noted.set(ready[0].calls)
+        tell_of("job", ready[0].facts)
         try:
             handler = find_handler(ready[0].job.kind)
             async with asyncio.timeout(handler.timeout.total_seconds()):
@@ -325,7 +334,7 @@ class HandlerLoop:
             return await self._call_in_thread(handler, running)
 
     async def _call_in_thread(self, handler: Handler, running: RunningJob[Any]) -> Answer:
-        call = self._threads.submit(_call_sync, handler, running)
+        call = self._threads.submit(copy_context().run, _call_sync, handler, running)
         try:
             return await asyncio.wrap_future(call)
         except asyncio.CancelledError:

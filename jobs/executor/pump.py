@@ -31,6 +31,7 @@ from jobs.services.lanes import LaneGate
 from jobs.services.learn import Learning
 from jobs.services.park import AT_ONCE, FEW_AT_ONCE, Parking
 from jobs.turns import ClassTurns
+from queueops.core.logs import tell_of
 from queueops.core.notify import Channel
 from ratelimits.services import catalogue, decide
 
@@ -118,6 +119,7 @@ class Executor:
         self._thread.join()
 
     def _run(self) -> None:
+        tell_of("executor", lambda: {"executor": self.id})  # the handlers' tasks are begun from here and tell it too
         while not self._is_done():
             try:
                 self._connect()

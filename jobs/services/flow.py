@@ -7,6 +7,7 @@ late, each event exactly once. Reading a day's chart then takes some hundred row
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -253,7 +254,7 @@ def _point(at: datetime, seconds: int, figures: Sequence[Any]) -> FlowPoint:
     for name in ("sizes", "latencies", "delays"):
         values[name] = [count or 0 for count in values[name]]
     if values["backlog"] is not None:
-        values["backlog"] = dict(zip(BACKLOG, values["backlog"], strict=True))
+        values["backlog"] = dict(zip(BACKLOG, json.loads(values["backlog"]), strict=True))
     return FlowPoint(at, seconds, **values)
 
 

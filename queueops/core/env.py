@@ -129,8 +129,21 @@ class Environment:
         parse.integer(1, 10_000_000),
         default=60_000,
     )
+    metrics_token: str = setting(
+        "Web",
+        "Who reads `/metrics` must show it as `Authorization: Bearer`. Unset: only this machine may read them, and "
+        "nobody through a proxy.",
+        parse.text(at_least=16),
+        default="",
+        shown_default="unset: this machine only",
+        secret=True,
+    )
     log_format: str = setting(
-        "Web", "`json` for log collectors, `text` for people.", parse.one_of("json", "text"), default="text"
+        "Web",
+        "`json`: an object a line, for log collectors; `text`: for people.",
+        parse.one_of("json", "text"),
+        default="",
+        shown_default="`text` (development); `json` (production)",
     )
     log_level: str = setting(
         "Web",
@@ -295,6 +308,10 @@ class Environment:
         parse.BOOLEAN,
         default=False,
     )
+
+    @property
+    def shown_log_format(self) -> str:
+        return self.log_format or ("text" if self.debug else "json")
 
     @property
     def max_payload_bytes(self) -> int:

@@ -1,23 +1,107 @@
-"""Log lines for collectors: one JSON object a line."""
+"""
+Log lines: text for people, or one JSON object a line for collectors. Neither ever shows a secret.
+
+Who a line is about is said once, where the work begins (`tell_of`), and is on every line that the work writes.
+"""
+
+from __future__ import annotations
 
 import json
 import logging
+import re
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from typing import Any
+
+Facts = Callable[[], Mapping[str, Any]]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_NOBODY: Mapping[str, Facts] = {}
+_facts: ContextVar[Mapping[str, Facts]] = ContextVar("log_facts", default=_NOBODY)
+
+HIDDEN = "(hidden)"
+# What may stand in a message that we did not write: an exception's text, a URL, a header.
+_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\bqo_[A-Za-z0-9_-]{8,}"), HIDDEN),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), rf"\1 {HIDDEN}"),
+    (re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/@\"']*):[^\s@/\"']+@"), rf"\1:{HIDDEN}@"),
+    (
+        re.compile(
+            r"(?i)([\"']?[\w-]*(?:password|passwd|secret|token|api_?-?key|private_?key|authorization|cookie)[\w-]*[\"']?"
+            r"\s*[=:]\s*)(?!\d+\b)(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)"
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
+    (re.compile(r"\bAIza[A-Za-z0-9_-]{30,}|\bya29\.[A-Za-z0-9._-]{10,}|\bsk-[A-Za-z0-9_-]{16,}"), HIDDEN),
+)
+
+
+def tell_of(work: str, facts: Facts) -> None:
+    """
+    Add what `facts` returns to every line of this context from now on: this thread, request or task.
+
+    It is called when a line is written and not before, so that work without a line pays nothing for it.
+
+    Args:
+        work: What it tells of; what was told of the same work before is forgotten.
+    """
+    _facts.set({**_facts.get(), work: facts})
+
+
+def without_secrets(text: str) -> str:
+    """Return the text with whatever looks like a key, token or password replaced by (hidden)."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people; who it is about stands behind the message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s  %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        about = " ".join(f"{name}={value}" for name, value in _about(record).items())
+        line = super().formatMessage(record)
+        return f"{line}  [{about}]" if about else line
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
 
 
 class JsonFormatter(logging.Formatter):
-    """Everything passed as `extra=` becomes a key: job, batch, project, executor."""
+    """Everything passed as `extra=`, and what `tell_of` knows, becomes a key: job, project, executor, request."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": without_secrets(record.getMessage()),
         }
-        line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        line |= {name: _shown(value) for name, value in _about(record).items() if name not in line}
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = without_secrets(self.formatException(record.exc_info))
+        if record.stack_info:
+            line["stack"] = without_secrets(self.formatStack(record.stack_info))
         return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _about(record: logging.LogRecord) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for facts in _facts.get().values():
+        found |= facts()
+    own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    if not isinstance(own.get("request"), str):
+        own.pop("request", None)  # Django's, the whole object: ours is its name
+    found |= own
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return value
+    return without_secrets(str(value))

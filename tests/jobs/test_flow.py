@@ -9,13 +9,9 @@ import pytest
 from jobs.services import flow
 from jobs.states import JobState
 from tests.factories import make_jobs
+from tests.support.flow import count_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def count_all() -> None:
-    for _ in range(4):
-        flow.sum_up(settle_seconds=0)
 
 
 def test_jobs_are_counted_by_what_became_of_them():

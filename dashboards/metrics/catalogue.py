@@ -1,0 +1,91 @@
+"""The metrics as data: their page, the collector and the check of the Grafana file go by this list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from jobs.services.depths import MOST_COUNTED
+from jobs.services.flow import MOST_SERVICES
+
+PREFIX = "queueops_"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`name`: without the prefix; counters are exported with `_total` behind it."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    text: str
+
+    @property
+    def exported(self) -> str:
+        """As a query names it; a histogram has _bucket, _sum and _count behind."""
+        return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
+
+
+_ALL = (
+    Metric("jobs_submitted", "counter", ("service",), "Jobs accepted."),
+    Metric("jobs_ended", "counter", ("service", "outcome"), "Jobs completed, failed for good, or cancelled."),
+    Metric("attempts_failed", "counter", ("service",), "Attempts that failed and are repeated."),
+    Metric("jobs_deferred", "counter", ("service",), "Times a job was put back because a limit had no room."),
+    Metric("jobs_crashed", "counter", ("service",), "Times a job's process died, or its lease lapsed."),
+    Metric("leases_lost", "counter", ("service",), "Writes refused because another executor owned the job by then."),
+    Metric(
+        "provider_answers",
+        "counter",
+        ("service", "answer"),
+        "Calls to providers by answer: 2xx, 3xx, 4xx (without 429), 429, 5xx, none.",
+    ),
+    Metric("provider_answer_bytes", "histogram", ("service",), "Size of providers' answers, decompressed."),
+    Metric("handler_seconds", "histogram", ("service",), "How long attempts took."),
+    Metric(
+        "pickup_seconds",
+        "histogram",
+        ("service",),
+        "From ready to run to taken by a worker: first attempts of jobs that no limit had put back. Counted when the "
+        "attempt ends.",
+    ),
+    Metric(
+        "limiter_decisions",
+        "counter",
+        ("decision", "service", "call_type", "limit"),
+        "Calls granted, by service and call type; jobs deferred or rejected, by service and by the limit that did it.",
+    ),
+    Metric("jobs", "gauge", ("state",), "Jobs by state. Those deleted by retention stay counted."),
+    Metric(
+        "jobs_waiting",
+        "gauge",
+        ("service", "state", "priority"),
+        f"Ready jobs (queued) and those a limit holds (rate_limited); of each service and state at most "
+        f"{MOST_COUNTED:,} are counted.",
+    ),
+    Metric("oldest_ready_seconds", "gauge", (), "Age of the oldest ready job outside of lanes; 0: none."),
+    Metric("dead_letters_open", "gauge", (), "Dead letters that nobody has requeued or discarded."),
+    Metric("limit_usage_ratio", "gauge", ("service", "limit"), "Share of the cap in use, of the fullest counter."),
+    Metric("limit_counters", "gauge", ("service", "limit"), "Counters of a limit that are in use."),
+    Metric("limit_counters_full", "gauge", ("service", "limit"), "Of them, those whose cap is reached."),
+    Metric("limit_counters_cooling", "gauge", ("service", "limit"), "Of them, those that cool down after a push-back."),
+    Metric(
+        "limit_pressure_ratio", "gauge", ("service", "limit"), "Part of the cap in use since push-backs; the least."
+    ),
+    Metric("limit_shadow_denials", "gauge", ("service", "limit"), "What limits in shadow mode would have refused."),
+    Metric("quota_exceeded", "gauge", ("service", "limit"), "Alerts kept that a provider refused or a cap was passed."),
+    Metric("alerts_open", "gauge", ("kind", "severity"), "Alerts that are not resolved."),
+    Metric("executors", "gauge", ("role", "health"), "Registered worker processes: alive, draining or silent."),
+    Metric("executor_slots", "gauge", ("host", "pid"), "Calls that a worker process carries out at once."),
+    Metric("executor_in_flight", "gauge", ("host", "pid"), "Calls that it carries out now."),
+    Metric("executor_loop_lag_seconds", "gauge", ("host", "pid"), "How late its event loop answers."),
+    Metric("executor_heartbeat_age_seconds", "gauge", ("host", "pid"), "Since it last renewed."),
+    Metric("executor_leases_lost", "gauge", ("host", "pid"), "Leases that it has lost since it began."),
+    Metric("flow_lag_seconds", "gauge", (), "How far the counters of this page lag behind the job log."),
+    Metric("relay_lag_seconds", "gauge", (), "How far this web process's websockets lag behind the job log."),
+    Metric("websocket_clients", "gauge", (), "Websockets open in this web process."),
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
+
+SERVICES_NOTE = f"At most {MOST_SERVICES} services have a label of their own; the others are `other` together."

@@ -1,0 +1,62 @@
+"""Whether this process lives, and whether it can do its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models.functions import Now
+from psycopg import Error as DriverError
+
+from jobs.models import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """
+    Attributes:
+        reasons: Why it is not ready, in words that tell nothing of addresses or accounts; empty: it is.
+        executors: Workers that renewed lately. No reason: a web process accepts work while there are none.
+    """
+
+    reasons: tuple[str, ...] = ()
+    executors: int | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.reasons
+
+
+@dataclass(slots=True)
+class _Migrations:
+    """Comparing takes tens of milliseconds, and what is applied stays applied: asked until they are."""
+
+    are_applied: bool = False
+
+    def check(self) -> bool:
+        if not self.are_applied:
+            executor = MigrationExecutor(connection)
+            self.are_applied = not executor.migration_plan(executor.loader.graph.leaf_nodes())
+        return self.are_applied
+
+
+@dataclass(slots=True)
+class ReadinessProbe:
+    """One process's."""
+
+    migrations: _Migrations = field(default_factory=_Migrations)
+
+    def ask(self) -> Readiness:
+        """Look at the database, at its migrations, and at who works."""
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+            if not self.migrations.check():
+                return Readiness(("migrations are not applied",))
+            silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
+            return Readiness(executors=Executor.objects.filter(heartbeat_at__gt=silent, draining=False).count())
+        except (DatabaseError, DriverError):
+            return Readiness(("the database does not answer",))

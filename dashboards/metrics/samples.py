@@ -1,0 +1,138 @@
+"""What is exported, read from the database in bounded reads: every web process tells the same."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db.models import Count, Sum
+from django.utils import timezone
+
+from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount
+from jobs.services import flow
+from jobs.services.depths import waiting_depths
+from jobs.services.flow_bins import DURATION_MS, SIZE_BYTES
+from jobs.services.health import health_of, open_letters
+from jobs.services.ready import oldest_ready
+from jobs.states import JobState
+from ratelimits.models import QuotaAlert
+from ratelimits.services.gauges import CounterGauge, gauges
+
+MOST_COUNTERS = 100  # of one limit
+FULL_PERCENT = 100
+MOST_PROJECTS = 50  # asked for their oldest ready job, those with the most queued first
+
+
+class Value(NamedTuple):
+    """One sample of a counter or a gauge; `labels` in the order of the catalogue."""
+
+    metric: str
+    labels: tuple[str, ...]
+    value: float
+
+
+class Histogram(NamedTuple):
+    """
+    One histogram.
+
+    Attributes:
+        bounds: Upper bounds of the bins, in the metric's unit.
+        counts: Of each bin, not cumulated, and of what lies above the last bound.
+        total: The sum of what was measured.
+    """
+
+    metric: str
+    labels: tuple[str, ...]
+    bounds: Sequence[float]
+    counts: Sequence[int]
+    total: float
+
+
+Sample = Value | Histogram
+
+
+def read_samples() -> list[Sample]:
+    """Everything that the database knows; what this process alone knows is process.py's."""
+    return [*_flow(), *_depths(), *_limits(), *_alerts(), *_executors()]
+
+
+def _flow() -> Iterator[Sample]:
+    totals = flow.totals()
+    seconds = [bound / 1000 for bound in DURATION_MS]
+    for service, total in totals.services.items():
+        of = (service,)
+        yield Value("jobs_submitted", of, total.submitted)
+        for outcome in ("completed", "failed", "cancelled"):
+            yield Value("jobs_ended", (service, outcome), getattr(total, outcome))
+        yield Value("attempts_failed", of, total.retried)
+        yield Value("jobs_deferred", of, total.deferred)
+        yield Value("jobs_crashed", of, total.crashed)
+        yield Value("leases_lost", of, total.leases_lost)
+        for answer, count in total.answers.items():
+            yield Value("provider_answers", (service, answer), count)
+        yield Histogram("provider_answer_bytes", of, SIZE_BYTES, total.sizes, total.size_bytes)
+        yield Histogram("handler_seconds", of, seconds, total.latencies, total.latency_ms / 1000)
+        yield Histogram("pickup_seconds", of, seconds, total.delays, total.delay_ms / 1000)
+    decisions = Tally[tuple[str, str, str, str]]()
+    for row in totals.decisions:  # of several models each
+        decisions[row.decision, row.service, row.call_type, row.limit_name] += row.calls
+    for labels, calls in decisions.items():
+        yield Value("limiter_decisions", labels, calls)
+    cursor = FlowCursor.objects.filter(pk=flow.EVENT_LOG).first()
+    if cursor is not None:
+        is_behind = cursor.counted < cursor.mark
+        yield Value("flow_lag_seconds", (), _age(cursor.marked_at) if is_behind else 0.0)
+
+
+def _depths() -> Iterator[Sample]:
+    totals = JobCount.objects.filter(batch_id=WHOLE_PROJECT)
+    sums = totals.aggregate(**{state: Sum(state, default=0) for state in JobState.values})
+    for state in JobState.values:
+        yield Value("jobs", (state,), sums[state])
+    for depth in waiting_depths():
+        yield Value("jobs_waiting", (depth.service, depth.state, depth.priority), depth.jobs)
+    busiest = totals.values_list("project_id").annotate(jobs=Sum("queued")).filter(jobs__gt=0).order_by("-jobs")
+    oldest = min(oldest_ready([project for project, _ in busiest[:MOST_PROJECTS]]).values(), default=None)
+    yield Value("oldest_ready_seconds", (), _age(oldest) if oldest else 0.0)
+    yield Value("dead_letters_open", (), open_letters().count)
+
+
+def _limits() -> Iterator[Sample]:
+    by_limit: dict[tuple[str, str], list[CounterGauge]] = {}
+    for gauge in gauges(most=MOST_COUNTERS):
+        by_limit.setdefault((gauge.service, gauge.limit), []).append(gauge)
+    for of, counters in by_limit.items():
+        yield Value("limit_usage_ratio", of, max(one.percent for one in counters) / 100)
+        yield Value("limit_counters", of, len(counters))
+        yield Value("limit_counters_full", of, sum(one.percent >= FULL_PERCENT for one in counters))
+        yield Value("limit_counters_cooling", of, sum(one.blocked_until is not None for one in counters))
+        yield Value("limit_pressure_ratio", of, min(one.pressure for one in counters))
+        yield Value("limit_shadow_denials", of, sum(one.shadow_denials for one in counters))
+
+
+def _alerts() -> Iterator[Sample]:
+    exceeded = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.EXCEEDED, limit__isnull=False)
+    for service, limit, count in exceeded.values_list("limit__service", "limit__name").annotate(Count("pk")).order_by():
+        yield Value("quota_exceeded", (service, limit), count)
+    unresolved = QuotaAlert.objects.filter(resolved_at=None)
+    for kind, severity, count in unresolved.values_list("kind", "severity").annotate(Count("pk")).order_by():
+        yield Value("alerts_open", (kind, severity), count)
+
+
+def _executors() -> Iterator[Sample]:
+    rows = list(Executor.objects.all())
+    for (role, health), count in Tally((str(row.role), health_of(row)) for row in rows).items():
+        yield Value("executors", (role, health), count)
+    for row in rows:
+        of = (row.host, str(row.pid))
+        yield Value("executor_slots", of, row.slots)
+        yield Value("executor_in_flight", of, row.in_flight)
+        yield Value("executor_loop_lag_seconds", of, row.loop_lag_ms / 1000)
+        yield Value("executor_heartbeat_age_seconds", of, _age(row.heartbeat_at))
+        yield Value("executor_leases_lost", of, row.leases_lost)
+
+
+def _age(moment: datetime) -> float:
+    return max(0.0, (timezone.now() - moment).total_seconds())

@@ -1,0 +1,25 @@
+"""How much waits, by service: for metrics. Bounded reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from queueops.core.sql import run_sql
+
+MOST_COUNTED = 2000  # of one service and state
+MOST_SERVICES = 50
+
+
+class Depth(NamedTuple):
+    """Waiting jobs, counted up to MOST_COUNTED for a service and state."""
+
+    service: str
+    state: str
+    priority: str
+    jobs: int
+
+
+def waiting_depths() -> list[Depth]:
+    """Ready jobs and those that a limit holds, by service and priority."""
+    rows = run_sql("jobs", "count_waiting", {"most": MOST_COUNTED, "most_services": MOST_SERVICES})
+    return [Depth(*row) for row in rows]

@@ -1,0 +1,45 @@
+-- Count what waits by service, state and priority: a bounded part of each service.
+--
+-- params  most: jobs counted of one service and state; most_services: by name, the others are left out
+-- locks   none
+-- clock   none
+-- returns service, state, priority, how many; each service and state whose sum is `most` has more than that
+WITH RECURSIVE waiting AS (
+    (SELECT service FROM jobs_job
+      WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held
+      ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1)
+    UNION ALL
+    SELECT next.service
+      FROM waiting
+     CROSS JOIN LATERAL (
+           SELECT service FROM jobs_job AS job
+            WHERE job.service > waiting.service
+              AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+            ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS next
+), parked AS (
+    (SELECT service FROM jobs_job
+      WHERE status = 'rate_limited' AND NOT held
+      ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1)
+    UNION ALL
+    SELECT next.service
+      FROM parked
+     CROSS JOIN LATERAL (
+           SELECT service FROM jobs_job AS job
+            WHERE job.service > parked.service AND status = 'rate_limited' AND NOT held
+            ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS next
+)
+(SELECT found.service, 'queued', job.priority, count(*)
+   FROM (SELECT service FROM waiting LIMIT %(most_services)s::int) AS found
+  CROSS JOIN LATERAL (
+        SELECT priority FROM jobs_job
+         WHERE service = found.service AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+         LIMIT %(most)s::int) AS job
+  GROUP BY found.service, job.priority)
+UNION ALL
+(SELECT found.service, 'rate_limited', job.priority, count(*)
+   FROM (SELECT service FROM parked LIMIT %(most_services)s::int) AS found
+  CROSS JOIN LATERAL (
+        SELECT priority FROM jobs_job
+         WHERE service = found.service AND status = 'rate_limited' AND NOT held
+         LIMIT %(most)s::int) AS job
+  GROUP BY found.service, job.priority)

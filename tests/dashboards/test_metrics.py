@@ -1,0 +1,137 @@
+"""/metrics, /healthz and /readyz."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client, override_settings
+from prometheus_client.parser import text_string_to_metric_families
+
+from dashboards.metrics.catalogue import METRICS
+from dashboards.metrics.exposition import kept_samples
+from jobs.services.executors import register
+from jobs.states import JobState
+from queueops.tenancy.models import ProducerKey
+from tests.factories import make_dead_letter, make_jobs, make_project
+from tests.support.flow import count_all
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TOKEN = "a-token-for-scrapers"
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    kept_samples.forget()
+
+
+def scrape(**headers: str) -> dict[tuple[str, ...], float]:
+    """Samples by name and sorted labels."""
+    response = Client().get("/metrics", headers=headers)
+    assert response.status_code == 200, response.content
+    found = {}
+    for family in text_string_to_metric_families(response.content.decode()):
+        for sample in family.samples:
+            key = (sample.name, *sorted(f"{name}={value}" for name, value in sample.labels.items()))
+            assert key not in found, f"{key} is exported twice"
+            found[key] = sample.value
+    return found
+
+
+def with_token(token: str = TOKEN) -> override_settings:
+    return override_settings(QUEUEOPS=replace(settings.QUEUEOPS, metrics_token=token))
+
+
+def test_the_page_counts_what_the_log_says():
+    count_all()
+    make_jobs(3, state=JobState.COMPLETED)
+    make_jobs(2, priority="urgent")
+    make_dead_letter()
+    count_all()
+    found = scrape()
+    assert found["queueops_jobs_submitted_total", "service=http"] == 6
+    assert found["queueops_jobs_ended_total", "outcome=completed", "service=http"] == 3
+    assert found["queueops_jobs", "state=queued"] == 2
+    assert found["queueops_jobs_waiting", "priority=urgent", "service=http", "state=queued"] == 2
+    assert found[("queueops_dead_letters_open",)] == 1
+    assert found["queueops_handler_seconds_count", "service=http"] == 0
+
+
+def test_every_metric_of_the_catalogue_is_on_the_page_with_its_kind():
+    page = Client().get("/metrics").content.decode()
+    kinds = {family.name: family.type for family in text_string_to_metric_families(page)}
+    assert kinds == {f"queueops_{name}": metric.kind for name, metric in METRICS.items()}
+
+
+def test_without_a_token_only_this_machine_reads_the_metrics():
+    assert Client(REMOTE_ADDR="127.0.0.1").get("/metrics").status_code == 200
+    assert Client(REMOTE_ADDR="10.1.2.3").get("/metrics").status_code == 401
+    assert Client(REMOTE_ADDR="").get("/metrics").status_code == 401
+    assert Client(REMOTE_ADDR="127.0.0.1").get("/metrics", headers={"X-Forwarded-For": "1.2.3.4"}).status_code == 401
+
+
+def test_with_a_token_whoever_shows_it_reads_the_metrics_and_nobody_else():
+    with with_token():
+        assert scrape(Authorization=f"Bearer {TOKEN}")
+        for shown in ("", "Bearer", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN, "Bearer \N{SNOWMAN}"):
+            response = Client().get("/metrics", headers={"Authorization": shown})
+            assert response.status_code == 401, shown
+            assert TOKEN not in response.content.decode()
+
+
+def test_probes_and_scrapers_may_call_by_any_name_and_get_no_session():
+    client = Client(HTTP_HOST="10.0.0.7:8000")
+    for path in ("/healthz", "/readyz", "/metrics"):
+        response = client.get(path)
+        assert response.status_code == 200, path
+        assert not response.cookies
+        assert client.post(path).status_code == 405
+
+
+def test_production_redirects_no_probe_to_tls():
+    with override_settings(SECURE_SSL_REDIRECT=True):
+        assert Client().get("/healthz").status_code == 200
+        assert Client().get("/readyz").status_code == 200
+
+
+def test_a_process_lives_without_a_database_and_is_not_ready():
+    with mock.patch.dict(connection.settings_dict, {"PORT": "1", "HOST": "127.0.0.1", "PASSWORD": "hunter2hunter2"}):
+        connection.close()
+        alive, ready = Client().get("/healthz"), Client().get("/readyz")
+        metrics = Client().get("/metrics")
+    connection.close()
+    assert alive.status_code == 200
+    assert ready.status_code == metrics.status_code == 503
+    assert ready.json() == {"status": "not_ready", "reasons": ["the database does not answer"], "executors": None}
+    assert b"127.0.0.1" not in metrics.content
+
+
+def test_a_process_is_not_ready_before_its_migrations_are_applied():
+    newest = MigrationRecorder.Migration.objects.filter(app="jobs").latest("name")
+    newest.delete()
+    try:
+        ready = Client().get("/readyz")
+    finally:
+        newest.save()
+    assert (ready.status_code, ready.json()["reasons"]) == (503, ["migrations are not applied"])
+    assert Client().get("/readyz").status_code == 200
+
+
+def test_a_process_is_ready_without_executors_and_says_how_many_there_are():
+    assert Client().get("/readyz").json() == {"status": "ready", "reasons": [], "executors": 0}
+    register(make_jobs(1)[0].pk, cluster_pid=1, slots=5)
+    assert Client().get("/readyz").json()["executors"] == 1
+
+
+def test_no_key_user_or_payload_is_among_the_metrics():
+    _, key = ProducerKey.issue(make_project(), name="loader")
+    make_jobs(1, payload='{"method": "GET", "url": "http://u:hunter2hunter2@127.0.0.1/?token=hunter2hunter2"}')
+    with with_token():
+        page = Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).content.decode()
+    for secret in (key, key[:11], TOKEN, "hunter2", settings.SECRET_KEY, "loader"):
+        assert secret not in page
