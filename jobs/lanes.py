@@ -30,7 +30,11 @@ class Lane(NamedTuple):
 def lane_name(subject: Subject, *, project: str, user: str) -> str:
     """Return the name of the lane of a project's and user's calls that are counted against `subject`."""
     parts = (subject.service, subject.call_type, subject.model, subject.project, subject.user, project, user)
-    return "/".join([quote(part, safe="-_.@:+") for part in parts])
+    return "/".join([escaped(part) for part in parts])
+
+
+def escaped(part: str) -> str:
+    return quote(part, safe="-_.@:+")
 
 
 @lru_cache(maxsize=65_536)

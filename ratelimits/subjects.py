@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+LONGEST_NAME = 100  # characters of a project, a user or a model
+LONGEST_KEY = len("project:/user:/model:") + 3 * LONGEST_NAME
+LONGEST_ID = len("00000000:") + LONGEST_KEY
 NOBODY = "-"  # the user of calls made for no user: a provider counts them as one
 
 

@@ -24,12 +24,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from jobs.handlers.registry import Cost, Handler, find_handler
+from jobs.lanes import escaped
 from jobs.models import RetryPolicy, new_id
 from jobs.states import Priority
 from queueops.core.errors import QueueOpsError
 from queueops.core.nul import NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed
 from queueops.tenancy.models import Credential
+from ratelimits.subjects import LONGEST_NAME
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 
@@ -189,6 +191,9 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
     if spec.retry_policy is not None and spec.retry_policy not in rules.retry_policies:
         raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
     details, cost = describe(handler, payload, spec)
+    if len(escaped(details.model or "")) > LONGEST_NAME:  # a lane's name holds it, and has to fit its column
+        fault = f"at most {LONGEST_NAME} characters, percent-encoded"
+        raise InvalidJob("The model's name is too long.", fields={"model": [fault]})
     service = handler.service_of(payload)
     if details.credential and rules.project_id is not None and rules.credentials.get(details.credential) != service:
         # One answer to all: whether a credential of that name exists is not the producer's to know.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from typing import Any
 
@@ -14,8 +15,10 @@ from django.db.models.functions import Now
 KEY_PREFIX = "qo_"
 KEY_PREFIX_LENGTH = 11  # "qo_" and 8 characters: enough to recognise a key, useless for guessing it
 
+PROJECT_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,62}\Z")
+
 project_id_rule = RegexValidator(
-    r"^[a-z0-9][a-z0-9._-]{0,62}\Z",
+    PROJECT_ID.pattern,
     "Use 1 to 63 lower-case letters, digits, dots, dashes or underscores; begin with a letter or digit.",
 )
 

@@ -10,13 +10,13 @@ from queueops.rest.inputs import Input
 from ratelimits.models import CallType, Limit, Unit
 from ratelimits.services.answers import MAX_CALLS
 from ratelimits.services.simulate import MOST_HOURS
+from ratelimits.subjects import LONGEST_NAME
 
 LARGEST_COST = 1e12
 LONGEST_HOLD_SECONDS = 86_400
 NO_NUL = r"^[^\x00]*$"
 
-# A counter's key names project, user and model, and has to fit its column.
-Name = Annotated[str, StringConstraints(max_length=80)]
+Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Reason = Annotated[str, StringConstraints(max_length=500)]
 # Pydantic would take the text "7" and a truth value for numbers.
 Number = Annotated[float, Field(strict=True)]

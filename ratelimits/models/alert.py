@@ -7,6 +7,8 @@ from typing import ClassVar
 from django.db import models
 from django.db.models.functions import Now
 
+from ratelimits.subjects import LONGEST_ID
+
 from .limit import Limit
 
 
@@ -35,7 +37,7 @@ class QuotaAlert(models.Model):
     kind = models.CharField(max_length=16, choices=Kind)
     severity = models.CharField(max_length=8, choices=Severity)
     limit = models.ForeignKey(Limit, models.CASCADE, null=True, blank=True, related_name="alerts")
-    subject = models.CharField(max_length=300)
+    subject = models.CharField(max_length=LONGEST_ID)
     threshold = models.PositiveSmallIntegerField(default=0, help_text="Percent of the cap; 0 where there is none.")
     message = models.TextField()
     figures = models.JSONField(default=dict)

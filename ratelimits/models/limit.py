@@ -8,6 +8,8 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.functions import Now
 
+from ratelimits.subjects import LONGEST_ID, LONGEST_KEY
+
 
 class CallType(models.TextChoices):
     READ = "read"
@@ -131,7 +133,9 @@ class LimitOverride(models.Model):
     """Another capacity for one key of a limit."""
 
     limit = models.ForeignKey(Limit, models.CASCADE, related_name="overrides")
-    key = models.CharField(max_length=250, help_text="As the counter shows it: project:acme, or project:acme/user:…")
+    key = models.CharField(
+        max_length=LONGEST_KEY, help_text="As the counter shows it: project:acme, or project:acme/user:…"
+    )
     capacity = models.FloatField(validators=[MinValueValidator(0)])
     refill_per_second = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.000001)])
     note = models.TextField(blank=True)
@@ -151,9 +155,9 @@ class Counter(models.Model):
     `id` is `<limit>:<key>`: the one order in which every transaction locks counters.
     """
 
-    id = models.CharField(primary_key=True, max_length=300)
+    id = models.CharField(primary_key=True, max_length=LONGEST_ID)
     limit = models.ForeignKey(Limit, models.CASCADE, related_name="counters", db_constraint=False, db_index=False)
-    key = models.CharField(max_length=250)
+    key = models.CharField(max_length=LONGEST_KEY)
     state = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     blocked_until = models.DateTimeField(null=True, help_text="A cool-down after the provider pushed back, or by hand.")
     blocked_reason = models.CharField(max_length=200, default="", db_default="")

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.forms.models import model_to_dict
 
 from queueops.core.notify import Channel, notify
+from queueops.tenancy.models import PROJECT_ID
 from ratelimits.models import Limit
 from ratelimits.validation import Findings
 
@@ -69,5 +70,6 @@ def announce_change() -> None:
 
 
 def project_of(key: str) -> str:
-    """The project that a counter's key is about, for the audit trail; empty: of no single one."""
-    return key.removeprefix("project:").partition("/")[0] if key.startswith("project:") else ""
+    """The project that a counter's key is about, for the audit trail; empty: of no single one, or the provider's."""
+    name = key.removeprefix("project:").partition("/")[0] if key.startswith("project:") else ""
+    return name if PROJECT_ID.fullmatch(name) else ""

@@ -150,7 +150,7 @@ def test_a_cost_above_the_cap_is_rejected_when_it_is_known_and_cut_when_it_is_a_
         ({"call_type": None}, "calls.0.call_type"),
         ({"service": ""}, "calls.0.service"),
         ({"service": "x" * 65}, "calls.0.service"),
-        ({"user": "x" * 81}, "calls.0.user"),
+        ({"user": "x" * 101}, "calls.0.user"),
         ({"user": 7}, "calls.0.user"),
         ({"colour": "red"}, "calls.0.colour"),
         ({"project": "other"}, "calls.0.project"),

@@ -55,6 +55,14 @@ def test_a_body_that_is_no_job_is_refused_with_its_cause(api: Api, body, expecte
     assert not Job.objects.exists()
 
 
+@pytest.mark.parametrize(("model", "status"), [("m" * 100, 201), ("é" * 16, 201), ("é" * 17, 422), ("m" * 101, 422)])
+def test_a_model_that_no_lane_has_room_for_is_refused(api: Api, model, status):
+    response = api.post("/jobs/", {**SPEC, "model": model})
+    assert response.status_code == status
+    if status == 422:
+        assert list(error_of(response, 422)["fields"]) == ["model"]
+
+
 def test_malformed_json_names_line_and_column(api: Api):
     error = error_of(api.send("POST", "/jobs/", '{\n  "kind": oops\n}'), 400)
     assert error["details"] == {"line": 2, "column": 11}
