@@ -37,6 +37,12 @@ UNFOLD: dict[str, Any] = {
     "SHOW_BACK_BUTTON": True,
     "DASHBOARD_CALLBACK": "jobs.admin.front_page.front_page",
     "STYLES": [lambda request: static("jobs/admin.css")],
+    "ACCOUNT": {
+        "navigation": [
+            {"title": "Change password", "link": reverse_lazy("admin:password_change")},
+            {"title": "Second factor", "link": reverse_lazy("access:second-factor")},
+        ],
+    },
     "COLORS": {
         "primary": {
             "50": "oklch(97% .014 250)",
@@ -103,6 +109,7 @@ UNFOLD: dict[str, Any] = {
                     _item("Audit trail", "history", "jobs_auditentry", "jobs.view_auditentry"),
                     _item("Users", "person", "auth_user", "auth.view_user"),
                     _item("Roles", "group", "auth_group", "auth.view_group"),
+                    _item("Failed sign-ins", "lock", "access_signincount", "access.view_signincount"),
                     _item("Schedules", "event_repeat", "django_q_schedule", None),
                     _item("Queued tasks", "inbox", "django_q_ormq", None),
                     _item("Failed tasks", "error", "django_q_failure", None),

@@ -44,6 +44,7 @@ INSTALLED_APPS = [
     "django_tasks",
     "queueops",
     "queueops.tenancy",
+    "queueops.access",  # before jobs, which hands out its permissions with the roles
     "ratelimits",
     "jobs",
     "dashboards",
@@ -60,6 +61,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "queueops.access.middleware.SessionLimits",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -90,6 +92,7 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+AUTHENTICATION_BACKENDS = ["queueops.access.backend.GuardedBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -121,6 +124,9 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = QUEUEOPS.tls
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if QUEUEOPS.tls_proxy else None
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_AGE = QUEUEOPS.session_hours * 3600  # queueops.access ends idle ones earlier
+# With the prefix, browsers take the cookie over TLS only and from this very host.
+SESSION_COOKIE_NAME = "__Host-sessionid" if QUEUEOPS.tls else "sessionid"
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 

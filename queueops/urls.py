@@ -2,12 +2,12 @@
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
-from django.views.generic import RedirectView
 
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin/", include("queueops.access.urls")),  # before the admin, whose login it replaces
     path("admin/", admin.site.urls),
     path("api/", include("queueops.api")),
+    path("", include("dashboards.urls")),
 ]
 
 handler400 = "queueops.api.answer_400"

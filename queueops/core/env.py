@@ -83,8 +83,9 @@ class Environment:
     )
     credential_keys: tuple[str, ...] = setting(
         "Web",
-        "Encrypt the secrets of credentials: the first key encrypts, each of them decrypts. In development one is made "
-        "once and kept in the data directory; in production they must be set before the first credential is added.",
+        "Encrypt the secrets of credentials and second factors: the first key encrypts, each of them decrypts. In "
+        "development one is made once and kept in the data directory; in production they must be set before the first "
+        "of them is added.",
         parse.FERNET_KEYS,
         default=(),
         shown_default="made once (development); none (production)",
@@ -150,6 +151,45 @@ class Environment:
         "Least level that is logged.",
         parse.one_of("DEBUG", "INFO", "WARNING", "ERROR"),
         default="INFO",
+    )
+
+    second_factor: str = setting(
+        "Signing in",
+        "`required`: everybody who is staff signs in with a second factor, and sets one up the next time. `optional`: "
+        "only those who set one up.",
+        parse.one_of("optional", "required"),
+        default="optional",
+    )
+    lockout_failures: int = setting(
+        "Signing in",
+        "So many failures of one account from one address lock both together; as many wrong codes lock the account, "
+        "as many wrong producer keys the address.",
+        parse.integer(1, 1000),
+        default=5,
+    )
+    lockout_account_failures: int = setting(
+        "Signing in",
+        "So many failures of one account from all addresses together lock the account.",
+        parse.integer(1, 100_000),
+        default=25,
+    )
+    lockout_minutes: int = setting(
+        "Signing in",
+        "For how long a failure counts, and how long a lock lasts.",
+        parse.integer(1, 10_080),
+        default=15,
+    )
+    session_idle_minutes: int = setting(
+        "Signing in",
+        "A session that was not used for so many minutes is over. A page that only listens does not use it.",
+        parse.integer(5, 43_200),
+        default=240,
+    )
+    session_hours: int = setting(
+        "Signing in",
+        "A session is over after so many hours, used or not.",
+        parse.integer(1, 720),
+        default=24,
     )
 
     database_url: str = setting(
@@ -401,6 +441,11 @@ def _broken_rules(found: Environment, *, given: frozenset[str]) -> list[str]:
             "QUEUEOPS_MAX_JOB_MB must not exceed QUEUEOPS_MAX_BODY_MB; "
             f"they are {found.max_job_mb} and {found.max_body_mb}"
         )
+    if found.lockout_account_failures < found.lockout_failures:
+        broken.append(
+            "QUEUEOPS_LOCKOUT_ACCOUNT_FAILURES must not be below QUEUEOPS_LOCKOUT_FAILURES; "
+            f"they are {found.lockout_account_failures} and {found.lockout_failures}"
+        )
     if not found.debug:
         broken += _broken_production_rules(found, given=given)
     return broken
@@ -415,6 +460,8 @@ def _broken_production_rules(found: Environment, *, given: frozenset[str]) -> li
         broken.append(f"QUEUEOPS_ALLOWED_HOSTS must name the hosts {because}; it is not set or holds *")
     if not found.tls:
         broken.append(f"QUEUEOPS_TLS must be on {because}; it is off")
+    if found.second_factor == "required" and not found.credential_keys:
+        broken.append(f"QUEUEOPS_CREDENTIAL_KEYS must be set {because} and QUEUEOPS_SECOND_FACTOR is required")
     if found.allow_loopback_targets:
         broken.append(f"QUEUEOPS_ALLOW_LOOPBACK_TARGETS must be off {because}; it is on")
     return broken

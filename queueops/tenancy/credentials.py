@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from queueops.core.secret_key import development_credential_key
 from .models import Credential
 
 MOST_SECRET_CHARACTERS = 100_000
+SEALED: list[Any] = [Credential]  # models whose `secret` is such a token
 
 logger = logging.getLogger(__name__)
 
@@ -132,19 +133,35 @@ def seal(secret: dict[str, Any]) -> bytes:
     return _cipher(_keys()).encrypt(json.dumps(secret).encode())
 
 
+def unseal(token: bytes) -> dict[str, Any]:
+    """
+    Raises:
+        CredentialKeysMissing
+        InvalidToken: No key opens it.
+    """
+    opened: dict[str, Any] = json.loads(_cipher(_keys()).decrypt(token))
+    return opened
+
+
+def also_rotate(model: Any) -> None:
+    """Have `rotate` and `unreadable_credentials` see to another model with `secret` and `rotated_at`."""
+    if model not in SEALED:
+        SEALED.append(model)
+
+
 def open_credential(row: Credential) -> OpenCredential:
     """
     Raises:
         CredentialKeysMissing, CredentialUnreadable
     """
     try:
-        plain = _cipher(_keys()).decrypt(bytes(row.secret))
+        secret = unseal(bytes(row.secret))
     except InvalidToken:
         raise _unreadable(row.name) from None
     return OpenCredential(
         name=row.name,
         service=row.service,
-        secret=json.loads(plain),
+        secret=secret,
         base_url=row.base_url,
         quota_project=row.quota_project,
         quota_user=row.quota_user,
@@ -197,42 +214,47 @@ def rotate() -> Rotation:
     keys = _keys()
     rotated = current = 0
     unreadable = []
-    for pk, name in Credential.objects.order_by("pk").values_list("pk", "name"):
+    for row in _sealed_rows():
         try:
-            if _rotate_one(pk, keys):
+            if _rotate_one(type(row), row.pk, keys):
                 rotated += 1
             else:
                 current += 1
         except InvalidToken:
-            unreadable.append(name)
+            unreadable.append(str(row))
     return Rotation(rotated, current, tuple(unreadable))
 
 
 def unreadable_credentials() -> tuple[str, ...]:
     """
-    Return the names of the credentials that no key opens.
+    Return the names of the credentials, and of whatever else is encrypted like them, that no key opens.
 
     Raises:
-        CredentialKeysMissing: There is a credential, and no key.
+        CredentialKeysMissing: There is one, and no key.
     """
     names = []
-    for row in Credential.objects.order_by("name"):
+    for row in _sealed_rows():
         try:
-            open_credential(row)
-        except CredentialUnreadable:
-            names.append(row.name)
+            unseal(bytes(row.secret))
+        except InvalidToken:
+            names.append(str(row))
     return tuple(names)
 
 
-def _rotate_one(pk: int, keys: tuple[str, ...]) -> bool:
+def _sealed_rows() -> Iterator[Any]:
+    for model in SEALED:
+        yield from model.objects.order_by("pk")
+
+
+def _rotate_one(model: Any, pk: int, keys: tuple[str, ...]) -> bool:
     """Return whether it was re-encrypted; False too when it is gone."""
     cipher, newest = _cipher(keys), Fernet(keys[0])
     while True:
-        stored = Credential.objects.filter(pk=pk).values_list("secret", flat=True).first()
+        stored = model.objects.filter(pk=pk).values_list("secret", flat=True).first()
         if stored is None or _opens(newest, bytes(stored)):
             return False
         # Guarded by what was read: a secret that is replaced meanwhile must not come back.
-        row = Credential.objects.filter(pk=pk, secret=bytes(stored))
+        row = model.objects.filter(pk=pk, secret=bytes(stored))
         if row.update(secret=cipher.rotate(bytes(stored)), rotated_at=Now()):
             return True
 

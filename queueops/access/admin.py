@@ -1,0 +1,196 @@
+"""People, their roles and second factors, and whom the guard has locked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.db.models import F, Model, QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from jobs.admin import showing
+from jobs.admin.forms import ReasonForm
+from jobs.admin.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, actor_of, on_one, on_selected
+from jobs.services import audit
+from queueops.core.errors import QueueOpsError
+
+from .models import SignInCount
+from .services import guard, second_factor
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+class SuperusersOnly(QueueOpsError):
+    """Only a superuser may take away the second factor of a superuser."""
+
+    code = "superusers_only"
+    status = 403
+
+
+def _reset(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+    """
+    Raises:
+        SuperusersOnly: Whoever learns a password must not win a superuser's account by an administrator's.
+    """
+    asks = User.objects.get(pk=actor.removeprefix("user:"))
+    if not asks.is_superuser and User.objects.filter(pk__in=ids, is_superuser=True).exists():
+        raise SuperusersOnly
+    taken = second_factor.take_away(ids, actor=actor, reason=reason)
+    return Outcome(taken, len(ids) - taken)
+
+
+RESET = Verb(
+    name="reset-second-factor",
+    permission="access.reset_authenticator",
+    label="Reset second factor",
+    done="reset",
+    explains="The app's codes and the recovery codes are good for nothing from then on; the next sign-in asks for the"
+    " password alone, and for a new second factor where one is required. Be sure of who asks you.",
+    icon="phonelink_erase",
+    applies=lambda rows: rows.exclude(authenticator=None),
+    carry_out=_reset,
+    form=ReasonForm,
+    overrides=True,
+)
+
+
+def _unlock(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+    with transaction.atomic():
+        rows = SignInCount.objects.filter(pk__in=ids)
+        names = {row.account or row.address for row in rows}
+        forgotten = sum(guard.unlock(name, actor=actor, reason=reason) for name in sorted(names))
+    return Outcome(forgotten, report=f"Unlocked: {', '.join(sorted(names)) or 'nobody'}.")
+
+
+UNLOCK = Verb(
+    name="unlock",
+    permission="access.unlock_signincount",
+    label="Unlock",
+    done="unlocked",
+    explains="Every failure of the account is forgotten, from all addresses.",
+    icon="lock_open",
+    applies=lambda rows: rows,
+    carry_out=_unlock,
+    form=ReasonForm,
+    overrides=True,
+)
+
+
+class AuditedPeopleMixin:
+    """Writes what a form changed into the audit trail, groups and permissions among it."""
+
+    opts: Any
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        request.before = self.audited(type(obj).objects.get(pk=obj.pk)) if change else None  # type: ignore[attr-defined]
+        super().save_model(request, obj, form, change)  # type: ignore[misc]
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
+        super().save_related(request, form, formsets, change)  # type: ignore[misc]
+        self._record(request, form.instance, "change" if change else "add", request.before)  # type: ignore[attr-defined]
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        self._record(request, obj, "delete", self.audited(obj), deleted=True)
+        super().delete_model(request, obj)  # type: ignore[misc]
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for obj in queryset:
+            self.delete_model(request, obj)
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        if not hasattr(request, "before"):  # the page that sets a password saves the form itself
+            self._record(request, obj, "set_password_of", None)
+        return super().log_change(request, obj, message)  # type: ignore[misc]
+
+    def _record(self, request: HttpRequest, obj: Any, verb: str, before: Any, *, deleted: bool = False) -> None:
+        audit.record(
+            actor=actor_of(request),
+            action=f"{verb}_{self.opts.model_name}",
+            target=f"{self.opts.verbose_name} {obj.pk}",
+            before=before,
+            after=None if deleted else self.audited(obj),
+        )
+
+    def audited(self, obj: Any) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+
+@admin.register(User)
+class UserAdmin(AuditedPeopleMixin, VerbsMixin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg, misc]  # unfold has no types
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "has_second_factor", "last_login")
+    list_select_related = ("authenticator",)
+    actions = ("reset_second_factor_selected",)
+    actions_detail = ("reset_second_factor",)
+
+    reset_second_factor_selected, reset_second_factor = on_selected(RESET), on_one(RESET)
+
+    @admin.display(description="second factor", boolean=True)
+    def has_second_factor(self, user: User) -> bool:
+        return second_factor.authenticator_of(user) is not None
+
+    def audited(self, obj: User) -> Mapping[str, Any]:
+        return {
+            "username": obj.username,
+            "is_active": obj.is_active,
+            "is_staff": obj.is_staff,
+            "is_superuser": obj.is_superuser,
+            "groups": sorted(obj.groups.values_list("name", flat=True)),
+            "permissions": _names(obj.user_permissions.all()),
+        }
+
+
+@admin.register(Group)
+class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
+    def audited(self, obj: Group) -> Mapping[str, Any]:
+        return {"name": obj.name, "permissions": _names(obj.permissions.all())}
+
+
+@admin.register(SignInCount)
+class SignInCountAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+    list_display = ("whose", "purpose", "from_address", "failures", "state", "until")
+    list_filter = ("purpose",)
+    search_fields = ("account", "address")
+    ordering = (F("forget_at").desc(), "account")
+    fields = ("purpose", "account", "address", "failures", "forget_at")
+    actions = ("unlock_selected",)
+    actions_detail = ("unlock",)
+
+    unlock_selected, unlock = on_selected(UNLOCK), on_one(UNLOCK)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return request.user.has_perm("access.view_signincount")
+
+    @admin.display(description="account")
+    def whose(self, row: SignInCount) -> str:
+        if row.account.startswith(guard.UNKNOWN):
+            return f"nobody's name ({row.account.removeprefix(guard.UNKNOWN)[:8]})"
+        return row.account or showing.NOTHING
+
+    @admin.display(description="from")
+    def from_address(self, row: SignInCount) -> str:
+        return row.address or "all addresses"
+
+    @display(description="state", label={"locked": "danger", "counting": "info", "over": "success"})  # type: ignore[untyped-decorator]
+    def state(self, row: SignInCount) -> str:
+        return guard.state_of(row)
+
+    @admin.display(description="until")
+    def until(self, row: SignInCount) -> SafeString | str:
+        return showing.ago(row.forget_at)
+
+
+def _names(permissions: QuerySet[Any]) -> list[str]:
+    return sorted(f"{one.content_type.app_label}.{one.codename}" for one in permissions.select_related("content_type"))

@@ -1,0 +1,40 @@
+"""How passwords are checked: Django's way, behind the guard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+
+from queueops.core.client_address import client_address
+
+from .services.guard import Purpose, SignInLocked, guarded
+
+
+class GuardedBackend(ModelBackend):
+    """Every `authenticate()` passes here, so no form can forget the guard."""
+
+    def authenticate(
+        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
+    ) -> Any:
+        if username is None or password is None:
+            return None
+
+        def check() -> Any:
+            return super(GuardedBackend, self).authenticate(request, username=username, password=password, **kwargs)
+
+        address = client_address(request) if request else ""
+        try:
+            return guarded(Purpose.PASSWORD, check, account=username, address=address)
+        except SignInLocked as locked:
+            if request:
+                request.sign_in_locked = locked  # type: ignore[attr-defined]  # for the page's answer
+            raise PermissionDenied from locked  # no other backend is asked
+
+    def get_user(self, user_id: Any) -> User | None:
+        # With the authenticator, or every request of a session would read it by a second query.
+        user = User.objects.select_related("authenticator").filter(pk=user_id).first()
+        return user if user and self.user_can_authenticate(user) else None

@@ -1,0 +1,56 @@
+"""What is asked when somebody signs in or changes the second factor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest
+from unfold.forms import AuthenticationForm
+from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
+
+from .services.guard import SignInLocked
+
+
+class SignInForm(AuthenticationForm):  # type: ignore[misc]  # unfold has no types
+    """Unfold's, and it says when the account is locked."""
+
+    request: HttpRequest
+
+    @property
+    def locked(self) -> SignInLocked | None:
+        return getattr(self.request, "sign_in_locked", None)
+
+    def get_invalid_login_error(self) -> forms.ValidationError:
+        if self.locked:
+            return forms.ValidationError(self.locked.message, code=self.locked.code)
+        error: forms.ValidationError = super().get_invalid_login_error()
+        return error
+
+
+class CodeForm(forms.Form):
+    """A code of the app, or a recovery code."""
+
+    code = forms.CharField(
+        max_length=40,
+        widget=UnfoldAdminTextInputWidget(
+            attrs={"autocomplete": "one-time-code", "autofocus": "", "autocapitalize": "off", "spellcheck": "false"}
+        ),
+        help_text="The six digits that your app shows now, or one of your recovery codes.",
+    )
+
+
+class AppCodeForm(CodeForm):
+    """A code of the app that is being set up."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["code"].help_text = "The six digits that your app shows now."
+
+
+class PasswordForm(forms.Form):
+    password = forms.CharField(
+        strip=False,
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "current-password"}),
+        help_text="Yours, once more: whoever finds an open session must not be able to change how you sign in.",
+    )

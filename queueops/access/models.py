@@ -1,0 +1,68 @@
+"""What signing in keeps: authenticators, recovery codes, and how often somebody failed."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from django.db import models
+from django.db.models.functions import Now
+
+
+class Authenticator(models.Model):
+    """Somebody's second factor: an app that shows a code which changes with the time (TOTP, RFC 6238)."""
+
+    user = models.OneToOneField(User, models.CASCADE, related_name="authenticator")
+    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/credentials.py
+    last_step = models.BigIntegerField(editable=False, help_text="Of the newest code used: none is taken twice.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    rotated_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        default_permissions = ()
+        permissions = [("reset_authenticator", "Can take away somebody's second factor")]
+
+    def __str__(self) -> str:
+        return f"second factor of {self.user.get_username()}"
+
+
+class RecoveryCode(models.Model):
+    """Stands in for a code of the app, once. Only its digest is stored."""
+
+    authenticator = models.ForeignKey(Authenticator, models.CASCADE, related_name="recovery_codes")
+    digest = models.CharField(max_length=64, editable=False)
+    used_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["authenticator", "digest"], name="access_recoverycode_digest")]
+
+    def __str__(self) -> str:
+        return f"recovery code {self.pk}"
+
+
+class SignInCount(models.Model):
+    """How often signing in failed lately; written by services/guard.py alone."""
+
+    class Purpose(models.TextChoices):
+        PASSWORD = "password"  # noqa: S105 - a word, not a password
+        CODE = "code", "code of the second factor"
+        KEY = "key", "producer key"
+
+    purpose = models.CharField(max_length=16, choices=Purpose.choices)
+    account = models.CharField(
+        max_length=150, blank=True, help_text="A name that nobody has is kept as a digest: people mistype passwords."
+    )
+    address = models.CharField(max_length=64, blank=True, help_text="Empty: from every address together.")
+    failures = models.PositiveIntegerField()
+    forget_at = models.DateTimeField(help_text="Then it counts for nothing, and what it locked is open again.")
+
+    class Meta:
+        default_permissions = ("view",)
+        permissions = [("unlock_signincount", "Can unlock somebody's sign-in")]
+        verbose_name = "failed sign-in"
+        constraints = [
+            models.UniqueConstraint(fields=["purpose", "account", "address"], name="access_signincount_identity")
+        ]
+        indexes = [models.Index(fields=["forget_at"], name="access_signincount_forget_idx")]
+
+    def __str__(self) -> str:
+        return f"{self.account or self.address} ({self.get_purpose_display()})"

@@ -1,0 +1,40 @@
+"""Somebody whose password was right and whose second factor is still to come. Until then nobody is signed in."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import load_backend
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from django.utils.crypto import constant_time_compare
+
+KEY = "pending_sign_in"
+LASTS_SECONDS = 600
+
+
+def begin(request: HttpRequest, user: User, goes_on_to: str) -> None:
+    request.session.flush()  # whoever was signed in here no longer is, and a planted session id is worth nothing
+    request.session[KEY] = {
+        "user": user.pk,
+        "password": user.get_session_auth_hash(),
+        "at": int(time.time()),
+        "goes_on_to": goes_on_to,
+    }
+
+
+def user_of(request: HttpRequest) -> User | None:
+    """Return who it is; None when nobody is, it took too long, or the password changed meanwhile."""
+    pending: dict[str, Any] = request.session.get(KEY) or {}
+    if not pending or time.time() - pending["at"] >= LASTS_SECONDS:
+        return None
+    user = load_backend(settings.AUTHENTICATION_BACKENDS[0]).get_user(pending["user"])
+    if not isinstance(user, User) or not constant_time_compare(pending["password"], user.get_session_auth_hash()):
+        return None
+    return user
+
+
+def goes_on_to(request: HttpRequest) -> str:
+    return str(request.session[KEY]["goes_on_to"])

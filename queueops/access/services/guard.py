@@ -1,0 +1,140 @@
+"""
+Locks out who guesses.
+
+Counts are rows, so that all web processes agree and a restart forgets nothing. An attempt is counted
+before it is checked: however many are sent at once, no more than the limit are checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from jobs.services import audit
+from queueops.access.models import SignInCount
+from queueops.core.errors import QueueOpsError
+from queueops.core.sql import run_sql
+
+Purpose = SignInCount.Purpose
+Found = TypeVar("Found")
+
+MOST_FORGOTTEN = 100  # counts cleared away with each attempt
+UNKNOWN = "unknown:"
+
+
+class SignInLocked(QueueOpsError):
+    """Too many attempts to sign in."""
+
+    code = "sign_in_locked"
+    status = 429
+    detail_fields = ("retry_after",)
+
+    @property
+    def retry_after(self) -> int:
+        return int(self.details["retry_after"])
+
+
+def guarded(
+    purpose: SignInCount.Purpose, check: Callable[[], Found | None], *, account: str = "", address: str = ""
+) -> Found | None:
+    """
+    Check something that could be guessed, and count it as a failure unless something true comes back.
+
+    Passwords lock by account and address after QUEUEOPS_LOCKOUT_FAILURES and by account after
+    QUEUEOPS_LOCKOUT_ACCOUNT_FAILURES; codes by account and keys by address, each after the smaller number.
+    Success forgets what was counted for it.
+
+    Args:
+        check: Not called while locked.
+        account: As it was given; it need not exist.
+
+    Raises:
+        SignInLocked: `retry_after` has the seconds until the lock opens by itself.
+    """
+    rows = _rows(purpose, known_name(account), address or "unknown")
+    with transaction.atomic(durable=True):
+        for row_account, row_address, limit in rows:
+            _count(purpose, row_account, row_address, limit)
+    run_sql("queueops.access", "forget_sign_ins", {"most": MOST_FORGOTTEN})
+    found = check()
+    if found:
+        for row_account, row_address, _ in rows:
+            SignInCount.objects.filter(purpose=purpose, account=row_account, address=row_address).delete()
+    return found
+
+
+@transaction.atomic
+def unlock(name: str, *, actor: str, reason: str = "") -> int:
+    """
+    Forget every failure of an account, or of an address for keys, and return how many counts that were.
+
+    The audit trail tells of it when there were any.
+    """
+    forgotten, _ = SignInCount.objects.filter(Q(account=known_name(name)) | Q(account="", address=name)).delete()
+    if forgotten:
+        audit.record(actor=actor, action="unlock_sign_in", target=f"sign-in {name}", moved=forgotten, reason=reason)
+    return forgotten
+
+
+def known_name(account: str) -> str:
+    """The name under which an account is counted."""
+    if not account or account.startswith(UNKNOWN) or User.objects.filter(username=account).exists():
+        return account
+    return UNKNOWN + hashlib.sha256(account.encode()).hexdigest()[:32]
+
+
+def locked_names() -> list[str]:
+    """Those who are locked now, by account or by address."""
+    rows = SignInCount.objects.filter(forget_at__gt=Now()).order_by("account", "address")
+    return sorted({row.account or row.address for row in rows if row.failures >= limit_of(row)})
+
+
+def limit_of(row: SignInCount) -> int:
+    """How many attempts lock this count."""
+    config = settings.QUEUEOPS
+    every_address = row.purpose == Purpose.PASSWORD and not row.address
+    return int(config.lockout_account_failures if every_address else config.lockout_failures)
+
+
+def state_of(row: SignInCount) -> str:
+    """`over`, `counting` or `locked`."""
+    if row.forget_at <= timezone.now():
+        return "over"
+    return "locked" if row.failures >= limit_of(row) else "counting"
+
+
+def _rows(purpose: SignInCount.Purpose, account: str, address: str) -> list[tuple[str, str, int]]:
+    """What is counted: account, address, limit. Always in this order, or two attempts could wait for each other."""
+    config = settings.QUEUEOPS
+    if purpose == Purpose.PASSWORD:
+        return [(account, address, config.lockout_failures), (account, "", config.lockout_account_failures)]
+    if purpose == Purpose.CODE:
+        return [(account, "", config.lockout_failures)]
+    return [("", address, config.lockout_failures)]
+
+
+def _count(purpose: SignInCount.Purpose, account: str, address: str, limit: int) -> None:
+    identity = {"purpose": purpose.value, "account": account, "address": address}
+    window_seconds = settings.QUEUEOPS.lockout_minutes * 60
+    if run_sql("queueops.access", "count_sign_in", {**identity, "limit": limit, "window_seconds": window_seconds}):
+        return
+    until = SignInCount.objects.filter(**identity).annotate(now=Now()).values_list("forget_at", "now").first()
+    seconds = max(1, math.ceil((until[0] - until[1]).total_seconds())) if until else 1
+    raise SignInLocked(
+        f"Too many failed attempts. Try again in {_shown(seconds)}, or ask an administrator to unlock it.",
+        retry_after=seconds,
+    )
+
+
+def _shown(seconds: int) -> str:
+    minutes = math.ceil(seconds / 60)
+    return "a minute" if minutes <= 1 else f"{minutes} minutes"

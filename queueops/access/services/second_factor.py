@@ -1,0 +1,218 @@
+"""Second factors: set up, shown when signing in, taken away. What changes one is in the audit trail."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.fernet import InvalidToken
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.hazmat.primitives.twofactor.totp import TOTP
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models.functions import Now
+
+from jobs.services import audit
+from queueops.access.models import Authenticator, RecoveryCode
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy import credentials
+from queueops.tenancy.models import digest_of
+
+ISSUER = "QueueOps"
+SECRET_BYTES = 20  # RFC 4226, 4: 160 bits
+STEP_SECONDS = 30
+DIGITS = 6
+LENIENT_STEPS = 1  # a phone's clock may be wrong by half a minute; RFC 6238, 5.2 recommends one step
+RECOVERY_CODES = 10
+RECOVERY_BYTES = 10  # 80 bits: a slow hash would protect nothing more
+
+
+class WrongCode(QueueOpsError):
+    """The code is wrong, or was used before."""
+
+    code = "wrong_code"
+    status = 422
+
+
+class AlreadySetUp(QueueOpsError):
+    """There is a second factor already."""
+
+    code = "second_factor_exists"
+    status = 409
+
+
+class SecondFactorRequired(QueueOpsError):
+    """This installation requires a second factor of everybody who is staff."""
+
+    code = "second_factor_required"
+    status = 403
+
+
+class SecondFactorUnreadable(QueueOpsError):
+    """No key in QUEUEOPS_CREDENTIAL_KEYS opens the second factor. Use a recovery code, or have it reset."""
+
+    code = "second_factor_unreadable"
+    status = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """
+    What somebody showed as second factor.
+
+    Attributes:
+        recovery_codes_left: None when it was a code of the app.
+    """
+
+    authenticator: Authenticator
+    recovery_codes_left: int | None = None
+
+
+def authenticator_of(user: Any) -> Authenticator | None:
+    return getattr(user, "authenticator", None)
+
+
+def is_required_of(user: Any) -> bool:
+    return bool(user.is_staff and settings.QUEUEOPS.second_factor == "required")
+
+
+def new_secret() -> bytes:
+    return secrets.token_bytes(SECRET_BYTES)
+
+
+def seal(secret: bytes) -> bytes:
+    """
+    Raises:
+        CredentialKeysMissing: Production has no QUEUEOPS_CREDENTIAL_KEYS.
+    """
+    return credentials.seal({"totp": typed(secret)})
+
+
+def unseal(token: bytes) -> bytes:
+    """
+    Raises:
+        CredentialKeysMissing, SecondFactorUnreadable
+    """
+    try:
+        return base64.b32decode(credentials.unseal(token)["totp"])
+    except InvalidToken:
+        raise SecondFactorUnreadable from None
+
+
+def typed(secret: bytes) -> str:
+    """The secret as people type it into an app that cannot see the picture."""
+    return base64.b32encode(secret).decode()
+
+
+def address_of(secret: bytes, user: User) -> str:
+    """The otpauth:// address that the picture holds."""
+    return _totp(secret).get_provisioning_uri(user.get_username(), ISSUER)
+
+
+def code_at(secret: bytes, step: int) -> str:
+    return _totp(secret).generate(step * STEP_SECONDS).decode()
+
+
+def current_step() -> int:
+    return int(time.time()) // STEP_SECONDS
+
+
+@transaction.atomic
+def set_up(user: User, secret: bytes, code: str, *, actor: str) -> tuple[Authenticator, list[str]]:
+    """
+    Store a second factor whose app has just shown a right code.
+
+    Returns:
+        It, and its recovery codes: the only time they can be seen.
+
+    Raises:
+        WrongCode, AlreadySetUp, CredentialKeysMissing
+    """
+    step = _step_of(secret, code)
+    if step is None:
+        raise WrongCode
+    User.objects.select_for_update().get(pk=user.pk)  # two set-ups at once: the second sees the first
+    if Authenticator.objects.filter(user=user).exists():
+        raise AlreadySetUp
+    authenticator = Authenticator.objects.create(user=user, secret=seal(secret), last_step=step)
+    audit.record(actor=actor, action="set_up_second_factor", target=_target(user.pk))
+    return authenticator, _issue_codes(authenticator)
+
+
+def show(authenticator: Authenticator, code: str) -> Shown | None:
+    """
+    Use a code of the app, or a recovery code; None when it is wrong or was used before.
+
+    Each write is guarded by what makes the code usable: of two requests with one code, one is let in.
+
+    Raises:
+        CredentialKeysMissing, SecondFactorUnreadable
+    """
+    given = "".join(code.split()).replace("-", "").upper()
+    if given.isdecimal() and len(given) == DIGITS:
+        step = _step_of(unseal(bytes(authenticator.secret)), given)
+        fresh = Authenticator.objects.filter(pk=authenticator.pk, last_step__lt=step) if step is not None else None
+        return Shown(authenticator) if fresh is not None and fresh.update(last_step=step) else None
+    unused = RecoveryCode.objects.filter(authenticator=authenticator, used_at=None)
+    if not unused.filter(digest=digest_of(given)).update(used_at=Now()):
+        return None
+    return Shown(authenticator, recovery_codes_left=unused.count())
+
+
+@transaction.atomic
+def renew_recovery_codes(authenticator: Authenticator, *, actor: str) -> list[str]:
+    """Replace all recovery codes, used or not, and return the new ones: the only time they can be seen."""
+    audit.record(actor=actor, action="renew_recovery_codes", target=_target(authenticator.user_id))
+    return _issue_codes(authenticator)
+
+
+def turn_off(user: User, *, actor: str) -> None:
+    """
+    Raises:
+        SecondFactorRequired
+    """
+    if is_required_of(user):
+        raise SecondFactorRequired
+    take_away([user.pk], actor=actor)
+
+
+@transaction.atomic
+def take_away(user_ids: Sequence[int], *, actor: str, reason: str = "") -> int:
+    """Take second factors away, recovery codes with them, and return how many there were."""
+    found = Authenticator.objects.select_for_update().filter(user_id__in=user_ids).order_by("pk")
+    owners = [authenticator.user_id for authenticator in found]
+    Authenticator.objects.filter(user_id__in=owners).delete()
+    for owner in owners:
+        audit.record(actor=actor, action="reset_second_factor", target=_target(owner), reason=reason)
+    return len(owners)
+
+
+def _totp(secret: bytes) -> TOTP:
+    return TOTP(secret, DIGITS, SHA1(), STEP_SECONDS)  # noqa: S303 - what authenticator apps compute
+
+
+def _step_of(secret: bytes, code: str) -> int | None:
+    """The newest step whose code this is."""
+    given, now = "".join(code.split()), current_step()
+    for step in range(now + LENIENT_STEPS, now - LENIENT_STEPS - 1, -1):
+        if secrets.compare_digest(code_at(secret, step).encode(), given.encode()):
+            return step
+    return None
+
+
+def _issue_codes(authenticator: Authenticator) -> list[str]:
+    plain = [base64.b32encode(secrets.token_bytes(RECOVERY_BYTES)).decode() for _ in range(RECOVERY_CODES)]
+    authenticator.recovery_codes.all().delete()
+    RecoveryCode.objects.bulk_create(
+        RecoveryCode(authenticator=authenticator, digest=digest_of(code)) for code in plain
+    )
+    return ["-".join(code[start : start + 4] for start in range(0, len(code), 4)) for code in plain]
+
+
+def _target(user_id: int) -> str:
+    return f"user {user_id}"

@@ -1,0 +1,59 @@
+"""How long a session lasts, and what it must have shown."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.sessions.backends.base import SessionBase
+from django.http import HttpRequest
+
+from . import second_factor
+
+BEGAN_AT, SEEN_AT = "began_at", "seen_at"
+SECOND_FACTOR = "second_factor"  # the authenticator that was shown when signing in
+PRODUCER_KEY = "producer_key"  # the key's id: producers without an account
+TOUCH_SECONDS = 60  # the row is written no more often
+
+
+def stands(session: SessionBase, user: AbstractBaseUser | AnonymousUser | None) -> bool:
+    """
+    Return whether a session may still be used.
+
+    It may not when it is older than QUEUEOPS_SESSION_HOURS, was not used for QUEUEOPS_SESSION_IDLE_MINUTES,
+    or owes a second factor that became due since. A session nobody signed in to always stands.
+    """
+    if not signed_in(session):
+        return True
+    config, now = settings.QUEUEOPS, time.time()
+    began_at, seen_at = session.get(BEGAN_AT, now), session.get(SEEN_AT, now)
+    if now - began_at >= config.session_hours * 3600 or now - seen_at >= config.session_idle_minutes * 60:
+        return False
+    return not (user and user.is_authenticated and owes_second_factor(session, user))
+
+
+def owes_second_factor(session: SessionBase, user: Any) -> bool:
+    authenticator = second_factor.authenticator_of(user)
+    if authenticator is not None:
+        return bool(session.get(SECOND_FACTOR) != authenticator.pk)
+    return second_factor.is_required_of(user)
+
+
+def signed_in(session: SessionBase) -> bool:
+    return SESSION_KEY in session or PRODUCER_KEY in session
+
+
+def touch(session: SessionBase) -> None:
+    """Note that a session is used, at most once a minute."""
+    now = int(time.time())
+    if signed_in(session) and now - session.get(SEEN_AT, 0) >= TOUCH_SECONDS:
+        session.setdefault(BEGAN_AT, now)
+        session[SEEN_AT] = now
+
+
+def begin_session(request: HttpRequest, **told: Any) -> None:
+    """Receive Django's `user_logged_in`: the age counts from here."""
+    request.session[BEGAN_AT] = request.session[SEEN_AT] = int(time.time())

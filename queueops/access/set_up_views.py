@@ -1,0 +1,171 @@
+"""The page on which somebody sets up, renews or turns off their second factor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import segno
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.safestring import mark_safe
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from queueops.core.errors import QueueOpsError
+
+from . import pending
+from .forms import AppCodeForm, CodeForm, PasswordForm
+from .services import second_factor
+from .services.guard import Purpose, SignInLocked, guarded
+from .services.sessions import SECOND_FACTOR
+from .views import check_code, sign_in, told_to_wait
+
+SETTING_UP = "second_factor_being_set_up"  # in the session: the sealed secret, until a code of it was shown
+FORMS: dict[str, type[forms.Form]] = {"begin": PasswordForm, "confirm": AppCodeForm, "codes": CodeForm, "off": CodeForm}
+
+
+class WrongPassword(QueueOpsError):
+    """The password is wrong."""
+
+    code = "wrong_password"
+    status = 422
+
+
+@sensitive_post_parameters()
+@never_cache
+@require_http_methods(["GET", "POST"])
+def second_factor_page(request: HttpRequest) -> HttpResponse:
+    """Everything is a POST; a GET only shows how things are."""
+    user = _person(request)
+    if user is None:
+        return redirect_to_login(request.get_full_path())
+    step = request.POST.get("step", "")
+    form = _form(request, step)
+    locked: SignInLocked | None = None
+    if form is not None and form.is_valid():
+        try:
+            done = _carry_out(request, user, step, form.cleaned_data)
+        except QueueOpsError as error:
+            form.add_error(next(iter(form.fields), None), error.message)
+            locked = error if isinstance(error, SignInLocked) else None
+        else:
+            return done
+    response = _page(request, user, **({f"{step}_form": form} if form else {}))
+    return told_to_wait(response, locked) if locked else response
+
+
+def _person(request: HttpRequest) -> User | None:
+    """Who is signed in to the admin, or about to be and owing a second factor."""
+    if admin.site.has_permission(request) and isinstance(request.user, User):
+        return request.user
+    user = pending.user_of(request)
+    return user if user and second_factor.authenticator_of(user) is None else None
+
+
+def _form(request: HttpRequest, step: str) -> forms.Form | None:
+    if step == "begin" and not request.user.is_authenticated:
+        return forms.Form(request.POST)  # the password was given a moment ago
+    return FORMS[step](request.POST) if step in FORMS else None
+
+
+def _carry_out(request: HttpRequest, user: User, step: str, given: dict[str, Any]) -> HttpResponse:
+    actor = f"user:{user.pk}"
+    if step == "begin":
+        if "password" in given and not authenticate(request, username=user.get_username(), **given):
+            raise getattr(request, "sign_in_locked", None) or WrongPassword()
+        _begin(request)
+        return HttpResponseRedirect(reverse("access:second-factor"))
+    if step == "confirm":
+        return _confirm(request, user, given["code"], actor)
+    check_code(user, given["code"])
+    authenticator = second_factor.authenticator_of(user)
+    assert authenticator is not None  # noqa: S101 (check_code has used it)
+    if step == "codes":
+        return _codes_page(request, second_factor.renew_recovery_codes(authenticator, actor=actor))
+    second_factor.turn_off(user, actor=actor)
+    messages.success(request, "The second factor is off.")
+    return HttpResponseRedirect(reverse("access:second-factor"))
+
+
+def _begin(request: HttpRequest) -> None:
+    request.session[SETTING_UP] = second_factor.seal(second_factor.new_secret()).decode()
+
+
+def _confirm(request: HttpRequest, user: User, code: str, actor: str) -> HttpResponse:
+    secret = _being_set_up(request)
+    if secret is None:
+        raise second_factor.WrongCode("Begin again: the set-up is over.")
+
+    def check() -> tuple[Any, list[str]] | None:
+        try:
+            return second_factor.set_up(user, secret, code, actor=actor)
+        except second_factor.WrongCode:
+            return None
+
+    done = guarded(Purpose.CODE, check, account=user.get_username())
+    if done is None:
+        raise second_factor.WrongCode
+    authenticator, codes = done
+    del request.session[SETTING_UP]
+    if request.user.is_authenticated:
+        request.session[SECOND_FACTOR] = authenticator.pk
+        return _codes_page(request, codes)
+    return _codes_page(request, codes, goes_on_to=sign_in(request, user, authenticator.pk).headers["Location"])
+
+
+def _being_set_up(request: HttpRequest) -> bytes | None:
+    token = request.session.get(SETTING_UP)
+    try:
+        return second_factor.unseal(token.encode()) if token else None
+    except second_factor.SecondFactorUnreadable:
+        return None
+
+
+def _page(request: HttpRequest, user: User, **given: Any) -> TemplateResponse:
+    authenticator = second_factor.authenticator_of(user)
+    secret = _being_set_up(request) if authenticator is None else None
+    context = {
+        **admin.site.each_context(request),
+        "title": "Second factor",
+        "layout": "admin/base_site.html" if request.user.is_authenticated else "unfold/layouts/unauthenticated.html",
+        "authenticator": authenticator,
+        "codes_left": authenticator.recovery_codes.filter(used_at=None).count() if authenticator else 0,
+        "required": second_factor.is_required_of(user),
+        "begin_form": PasswordForm() if request.user.is_authenticated else forms.Form(),
+        "confirm_form": AppCodeForm(),
+        "codes_form": CodeForm(prefix=None, auto_id="codes_%s"),
+        "off_form": CodeForm(auto_id="off_%s"),
+        **given,
+    }
+    if secret:
+        context["picture"] = _picture(second_factor.address_of(secret, user))
+        context["typed"] = " ".join(_fours(second_factor.typed(secret)))
+    return TemplateResponse(request, "admin/access/second_factor.html", context)
+
+
+def _codes_page(request: HttpRequest, codes: list[str], *, goes_on_to: str = "") -> HttpResponse:
+    context = {
+        **admin.site.each_context(request),
+        "title": "Recovery codes",
+        "codes": codes,
+        "goes_on_to": goes_on_to or reverse("access:second-factor"),
+    }
+    response = TemplateResponse(request, "admin/access/recovery_codes.html", context)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _picture(address: str) -> str:
+    drawn = segno.make(address, error="m").svg_inline(scale=5, border=4, dark="#000", light="#fff", omitsize=True)
+    return mark_safe(drawn)  # noqa: S308 - paths of segno's; nothing of the address is text in it
+
+
+def _fours(text: str) -> list[str]:
+    return [text[start : start + 4] for start in range(0, len(text), 4)]

@@ -1,0 +1,113 @@
+"""Signing in: the password, then the second factor of those who have one or must have one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.auth import login
+from django.contrib.auth.models import User
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from queueops.core.errors import QueueOpsError
+
+from . import pending
+from .forms import CodeForm, SignInForm
+from .services import second_factor
+from .services.guard import Purpose, SignInLocked, guarded
+from .services.sessions import SECOND_FACTOR
+
+BACKEND = "queueops.access.backend.GuardedBackend"
+
+
+class SignIn(LoginView):
+    """The admin's login page; it stands before the admin's own address of that name."""
+
+    template_name = "admin/login.html"
+    authentication_form = SignInForm
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method == "GET" and admin.site.has_permission(request):
+            return HttpResponseRedirect(self.get_success_url())
+        response = super().dispatch(request, *args, **kwargs)
+        assert isinstance(response, HttpResponse)  # noqa: S101 (narrows the type)
+        return response
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        shared = admin.site.each_context(self.request)
+        own = {"title": "Log in", "subtitle": None, "app_path": self.request.get_full_path()}
+        return {**super().get_context_data(**kwargs), **shared, **own}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        user = form.get_user()
+        if second_factor.authenticator_of(user) is None and not second_factor.is_required_of(user):
+            return super().form_valid(form)
+        pending.begin(self.request, user, self.get_success_url())
+        screen = "code" if second_factor.authenticator_of(user) else "second-factor"
+        return HttpResponseRedirect(reverse(f"access:{screen}"))
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        response = super().form_invalid(form)
+        return told_to_wait(response, form.locked) if form.locked else response
+
+
+@sensitive_post_parameters()
+@never_cache
+@require_http_methods(["GET", "POST"])
+def ask_for_code(request: HttpRequest) -> HttpResponse:
+    """The second step of signing in."""
+    user = pending.user_of(request)
+    authenticator = second_factor.authenticator_of(user)
+    if user is None or authenticator is None:
+        return HttpResponseRedirect(reverse("admin:login"))
+    form = CodeForm(request.POST or None)
+    locked: SignInLocked | None = None
+    if form.is_valid():
+        try:
+            shown = check_code(user, form.cleaned_data["code"])
+        except QueueOpsError as error:
+            form.add_error("code", error.message)
+            locked = error if isinstance(error, SignInLocked) else None
+        else:
+            if shown.recovery_codes_left is not None:
+                messages.warning(request, f"Recovery codes left: {shown.recovery_codes_left}. Make new ones in time.")
+            return sign_in(request, user, authenticator.pk)
+    context = {**admin.site.each_context(request), "title": "Second factor", "form": form}
+    response = TemplateResponse(request, "admin/access/code.html", context)
+    return told_to_wait(response, locked) if locked else response
+
+
+def check_code(user: User, code: str) -> second_factor.Shown:
+    """
+    Raises:
+        WrongCode, SignInLocked, CredentialKeysMissing
+    """
+    authenticator = second_factor.authenticator_of(user)
+    if authenticator is None:
+        raise second_factor.WrongCode
+    owner = user.get_username()
+    shown = guarded(Purpose.CODE, lambda: second_factor.show(authenticator, code), account=owner)
+    if shown is None:
+        raise second_factor.WrongCode
+    return shown
+
+
+def sign_in(request: HttpRequest, user: User, authenticator_id: int) -> HttpResponse:
+    """Sign somebody in who has shown both factors, and go where they wanted to."""
+    goes_on_to = pending.goes_on_to(request)
+    del request.session[pending.KEY]
+    login(request, user, backend=BACKEND)
+    request.session[SECOND_FACTOR] = authenticator_id
+    return HttpResponseRedirect(goes_on_to)
+
+
+def told_to_wait(response: HttpResponse, locked: SignInLocked) -> HttpResponse:
+    response.status_code = locked.status
+    response.headers["Retry-After"] = str(locked.retry_after)
+    return response
