@@ -18,6 +18,12 @@ use_connection_pool(settings.QUEUEOPS.pool_size)
 
 body_limits = BodyLimits(
     default_bytes=settings.QUEUEOPS.max_job_bytes,
-    path_bytes={"/api/v1/batches/": settings.QUEUEOPS.max_body_mb * MEGABYTE},
+    path_bytes={
+        "/api/v1/batches/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
+        "/admin/jobs/upload/add/": 21 * MEGABYTE,  # jobs.services.uploads.MAX_UPLOAD_BYTES and the form around it
+    },
 )
-application = BodyCap(django_application, body_limits)
+# Imported here: its models need Django to be set up.
+from dashboards.live.routing import by_protocol  # noqa: E402
+
+application = by_protocol(BodyCap(django_application, body_limits))

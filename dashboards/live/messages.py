@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -43,10 +43,20 @@ class Refusal(IntEnum):
 PING = '{"type":"ping"}'
 
 
-def whole(kind: Kind, cursor: int, data: Mapping[str, Any]) -> str:
-    """A message whose data replaces all that was known of the subject."""
-    document = {"type": kind.value, "cursor": cursor, "at": timezone.now(), "data": data}
-    return json.dumps(document, cls=JSONEncoder, separators=(",", ":"), ensure_ascii=False)
+def dumped(data: Mapping[str, Any]) -> str:
+    """JSON as the API writes it."""
+    return json.dumps(data, cls=JSONEncoder, separators=(",", ":"), ensure_ascii=False)
+
+
+def whole(kind: Kind, cursor: int, data: str) -> str:
+    """
+    A message whose data replaces all that was known of the subject.
+
+    Args:
+        data: From `dumped`.
+    """
+    at = timezone.now().isoformat().replace("+00:00", "Z")
+    return f'{{"type":"{kind}","cursor":{cursor},"at":"{at}","data":{data}}}'
 
 
 def error(refusal: Refusal, detail: str) -> str:
@@ -93,7 +103,7 @@ def event_body(
         "to": to_status,
         "message": message[:MAX_TEXT],
         "percent": percent,
-        "at": at.isoformat().replace("+00:00", "Z"),
+        "at": at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
     }
     is_cut = data is not None and len(data) > MAX_DATA_BYTES
     if is_cut:

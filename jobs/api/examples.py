@@ -109,8 +109,9 @@ JOB_DETAIL = {
     },
     "recheck_after_seconds": 5.0,
     "last_event": EVENT,
+    "cursor": 1_048_213,
 }
-BATCH_DETAIL = {
+BATCH_ROW = {
     "id": BATCH_ID,
     "name": "import 2026-03-02",
     "total": 1000,
@@ -134,6 +135,7 @@ BATCH_DETAIL = {
     "eta": LATER,
     "recheck_after_seconds": 105.0,
 }
+BATCH_DETAIL = {**BATCH_ROW, "cursor": 1_048_213}
 DEAD_LETTER = {
     "id": DEAD_LETTER_ID,
     "job": JOB_ID,
@@ -198,7 +200,7 @@ PROJECT = {
     "id": "demo",
     "name": "Demo",
     "paused": False,
-    "counts": BATCH_DETAIL["counts"],
+    "counts": BATCH_ROW["counts"],
     "unfinished": 525,
     "max_waiting_jobs": 5_000_000,
 }

@@ -43,6 +43,10 @@ JOB_FIELDS = (
     "finished_at",
 )
 
+CURSOR_HELP = (
+    "Everything up to here is in this answer: `resume` a socket from it to get what came after. 0 while none is known."
+)
+
 
 @extend_schema_field({})
 class AnyJSON(serializers.JSONField):
@@ -130,6 +134,7 @@ class JobDetailSerializer(JobSerializer):
         allow_null=True, help_text="When asking again is worth while; also sent as Retry-After."
     )
     last_event = EventSerializer(allow_null=True)
+    cursor = serializers.IntegerField(help_text=CURSOR_HELP)
 
     class Meta:
         model = Job
@@ -144,6 +149,7 @@ class JobDetailSerializer(JobSerializer):
             "waiting",
             "recheck_after_seconds",
             "last_event",
+            "cursor",
         )
         read_only_fields = fields
 
@@ -182,6 +188,15 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
             "eta",
             "recheck_after_seconds",
         )
+        read_only_fields = fields
+
+
+class BatchDetailSerializer(BatchSerializer):
+    cursor = serializers.IntegerField(help_text=CURSOR_HELP)
+
+    class Meta:
+        model = Batch
+        fields = (*BatchSerializer.Meta.fields, "cursor")
         read_only_fields = fields
 
 
@@ -233,7 +248,11 @@ class OperationSerializer(serializers.ModelSerializer[BulkOperation]):
         read_only_fields = fields
 
 
-def job_answer(snapshot: JobSnapshot) -> dict[str, Any]:
+def job_answer(snapshot: JobSnapshot, *, cursor: int) -> dict[str, Any]:
+    """
+    Args:
+        cursor: Of the log of events, read before the snapshot.
+    """
     job = snapshot.job
     shown = JobSerializer(job).data
     return {
@@ -247,6 +266,7 @@ def job_answer(snapshot: JobSnapshot) -> dict[str, Any]:
         "waiting": waiting_answer(snapshot.waiting) if snapshot.waiting else None,
         "recheck_after_seconds": snapshot.recheck_after_seconds,
         "last_event": EventSerializer(snapshot.last_event).data if snapshot.last_event else None,
+        "cursor": cursor,
     }
 
 
@@ -283,6 +303,14 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "eta": snapshot.eta and _time.to_representation(snapshot.eta),
         "recheck_after_seconds": snapshot.recheck_after_seconds,
     }
+
+
+def batch_detail_answer(snapshot: BatchSnapshot, *, cursor: int) -> dict[str, Any]:
+    """
+    Args:
+        cursor: Of the log of events, read before the snapshot.
+    """
+    return {**batch_answer(snapshot), "cursor": cursor}
 
 
 def retry_after(recheck_after_seconds: float | None) -> dict[str, str]:

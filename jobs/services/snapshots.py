@@ -32,7 +32,6 @@ class JobSnapshot:
         waiting: Why it does not run now; None once it runs or has ended.
         recheck_after_seconds: When asking again is worth while; None when it has ended.
         last_event: type, message and time of the newest event.
-        cursor: The newest event's id.
     """
 
     job: Job
@@ -53,10 +52,6 @@ class JobSnapshot:
         if job.status != JobState.IN_PROGRESS or not job.progress or job.started_at is None:
             return None
         return job.started_at + (job.updated_at - job.started_at) * (100 / job.progress)
-
-    @property
-    def cursor(self) -> int:
-        return self.last_event.id if self.last_event else 0
 
 
 @dataclass(frozen=True, slots=True)

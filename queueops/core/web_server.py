@@ -17,6 +17,7 @@ from twisted.web.http import RESPONSES
 from queueops.core.body_cap import Application, BodyLimits, too_large
 
 LINGER_SECONDS = 5.0
+WEBSOCKET_BYTES = 16_384  # of one message from a client
 
 reactor: Any = twisted_reactor
 
@@ -39,7 +40,12 @@ def serve(application: Application, *, host: str, port: int, limits: BodyLimits)
     # Server.run names its factory by this module global and takes no other.
     daphne.server.HTTPFactory = Factory
     interface = host.strip("[]").replace(":", "\\:")
-    daphne.server.Server(application, endpoints=[f"tcp:port={port}:interface={interface}"]).run()
+    daphne.server.Server(
+        application,
+        endpoints=[f"tcp:port={port}:interface={interface}"],
+        websocket_max_message_size=WEBSOCKET_BYTES,
+        websocket_max_frame_size=WEBSOCKET_BYTES,
+    ).run()
 
 
 class CappedRequest(WebRequest):  # type: ignore[misc]

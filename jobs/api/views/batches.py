@@ -12,8 +12,16 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.filters import BatchFilter, BatchJobFilter
-from jobs.api.serializers import BatchSerializer, JobSerializer, batch_answer, retry_after
+from jobs.api.serializers import (
+    BatchDetailSerializer,
+    BatchSerializer,
+    JobSerializer,
+    batch_answer,
+    batch_detail_answer,
+    retry_after,
+)
 from jobs.models import Batch, Job
+from jobs.services.event_log import log_cursor
 from jobs.services.snapshots import batch_counts, batch_snapshot
 from jobs.services.submit import submit_batch
 from queueops.rest.filtering import refuse_unknown
@@ -48,7 +56,7 @@ class BatchList(ApiListView[Batch]):
         tag="batches",
         operation_id="batches_list",
         answer=BatchSerializer(many=True),
-        example=examples.BATCH_DETAIL,
+        example=examples.BATCH_ROW,
         errors=[400],
     )
     def get(self, request: Request) -> Response:
@@ -129,14 +137,17 @@ class BatchDetail(ApiView):
         "Look at a batch",
         tag="batches",
         operation_id="batches_get",
-        answer=BatchSerializer,
+        answer=BatchDetailSerializer,
         example=examples.BATCH_DETAIL,
         errors=[404],
         description="While it has not ended, Retry-After says when asking again is worth while.",
     )
     def get(self, request: Request, pk: UUID) -> Response:
+        cursor = log_cursor()
         snapshot = batch_snapshot(self.own(Batch.objects.all(), pk))
-        return Response(batch_answer(snapshot), headers=retry_after(snapshot.recheck_after_seconds))
+        return Response(
+            batch_detail_answer(snapshot, cursor=cursor), headers=retry_after(snapshot.recheck_after_seconds)
+        )
 
 
 class BatchJobs(ApiListView[Job]):

@@ -12,6 +12,7 @@ from jobs.api import answers, examples
 from jobs.api.filters import JobEventFilter, JobFilter
 from jobs.api.serializers import EventSerializer, JobDetailSerializer, JobSerializer, job_answer, retry_after
 from jobs.models import Job, JobEvent
+from jobs.services.event_log import log_cursor
 from jobs.services.prepare import JobSpec, parse_spec
 from jobs.services.snapshots import job_snapshot
 from jobs.services.submit import submit_job
@@ -81,8 +82,9 @@ class JobDetail(ApiView):
         description="While it has not ended, Retry-After says when asking again is worth while.",
     )
     def get(self, request: Request, pk: UUID) -> Response:
+        cursor = log_cursor()
         snapshot = job_snapshot(self.own(Job.objects.all(), pk))
-        return Response(job_answer(snapshot), headers=retry_after(snapshot.recheck_after_seconds))
+        return Response(job_answer(snapshot, cursor=cursor), headers=retry_after(snapshot.recheck_after_seconds))
 
 
 class JobEvents(ApiListView[JobEvent]):

@@ -1,0 +1,276 @@
+"""The websocket's end: signs in, opens what is watched, writes, and hears the client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs
+from uuid import UUID
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import Error as DatabaseError
+
+from queueops.tenancy.models import project_id_rule
+from queueops.tenancy.throttles import bad_keys
+
+from .events import EventFilter
+from .hub import the_hub
+from .messages import MAX_CLIENT_BYTES, SUBPROTOCOL, Refusal, error
+from .origin import Origin, cookies_of, origin_of
+from .socket import LiveSocket
+from .subjects import Refused, Subject, open_batch, open_job, open_me, open_ops
+from .threads import in_thread
+from .viewer import Viewer, narrowed, viewer_of_cookies, viewer_of_key
+
+logger = logging.getLogger(__name__)
+
+SIGN_IN_SECONDS = 5.0
+MAX_MESSAGES_PER_SECOND = 200  # of one client
+RESUME_SECONDS = 1.0  # between two of them
+
+Opener = Callable[[Viewer], Subject]
+
+
+class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
+    """One socket; docs/reference/live-protocol.md. The subclasses say what is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.socket: LiveSocket | None = None
+        self.is_counted = False
+        self.is_closing = False
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.sign_in_by: asyncio.TimerHandle | None = None
+        self.heard: list[float] = [0.0, 0]
+        self.resumed_at = float("-inf")
+
+    def opener(self) -> Opener:
+        raise NotImplementedError
+
+    async def dispatch(self, message: Mapping[str, Any]) -> None:
+        # Channels' own closes old database connections in another thread before each message; here nothing opens any.
+        await getattr(self, message["type"].replace(".", "_"))(message)
+
+    async def connect(self) -> None:
+        origin = origin_of(self.scope)
+        if origin == Origin.FOREIGN:
+            await self.close()
+            return
+        await self.accept(SUBPROTOCOL if SUBPROTOCOL in self.scope["subprotocols"] else None)
+        self.is_counted = the_hub().enter()
+        if not self.is_counted:
+            await self.refuse(Refusal.TOO_MANY, "This process has too many sockets; try again later.")
+            return
+        cookies = cookies_of(self.scope) if origin == Origin.OURS else {}
+        if cookies:
+            await self.open(partial(viewer_of_cookies, cookies), may_fail=True)
+        if self.socket is None and not self.is_closing:
+            self.sign_in_by = asyncio.get_running_loop().call_later(SIGN_IN_SECONDS, self.give_up)
+
+    async def disconnect(self, code: int) -> None:
+        self.end()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if self.is_closing:
+            return
+        try:
+            await self.hear(self.parsed(text_data))
+        except Refused as refused:
+            await self.refuse(refused.refusal, refused.detail)
+        except DatabaseError:
+            await self.refuse(Refusal.UNAVAILABLE, "The database does not answer; try again.")
+
+    def parsed(self, text: str | None) -> dict[str, Any]:
+        """
+        Raises:
+            Refused: Not JSON as the protocol has it, or too much of it.
+        """
+        second = time.monotonic() // 1
+        self.heard = [second, self.heard[1] + 1 if self.heard[0] == second else 1]
+        if self.heard[1] > MAX_MESSAGES_PER_SECOND:
+            raise Refused(Refusal.TOO_MANY, "Too many messages.")
+        if text is None or len(text) > MAX_CLIENT_BYTES:
+            raise Refused(Refusal.BAD_MESSAGE, f"Send JSON as text, at most {MAX_CLIENT_BYTES} bytes.")
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            raise Refused(Refusal.BAD_MESSAGE, "Send a JSON object.")
+        return message
+
+    async def hear(self, message: dict[str, Any]) -> None:
+        """
+        Raises:
+            Refused
+        """
+        if self.socket is None:
+            await self.sign_in(message.get("auth"))
+            return
+        self.socket.hear()
+        if "ack" in message and not self.socket.acknowledge(_cursor(message["ack"])):
+            raise Refused(Refusal.BAD_MESSAGE, "No message had this cursor yet.")
+        if "filter" in message:
+            self.filter(self.socket, message["filter"])
+        if "resume" in message:
+            now = time.monotonic()
+            if now - self.resumed_at < RESUME_SECONDS:
+                raise Refused(Refusal.TOO_MANY, "Resume at most once a second.")
+            self.resumed_at = now
+            await the_hub().resume(self.socket, _cursor(message["resume"]))
+
+    async def sign_in(self, given: Any) -> None:
+        key = given.get("key") if isinstance(given, dict) else None
+        if not isinstance(key, str):
+            raise Refused(Refusal.NOT_SIGNED_IN, 'Sign in first: {"auth": {"key": "..."}}.')
+        if not key.isascii():
+            key = ""
+        await self.open(partial(viewer_of_key, key), may_fail=False)
+
+    async def open(self, find: Callable[[], Viewer | None], *, may_fail: bool) -> None:
+        """
+        Open what is watched, if somebody is found who may; `may_fail`: nobody found is no reason to close yet.
+        """
+        try:
+            opened = await in_thread(partial(self.look_up, find))
+            if opened is not None:
+                self.begin(LiveSocket(*opened))
+            elif not may_fail:
+                self.count_bad_key()
+            if self.socket is not None:
+                await the_hub().join(self.socket)
+        except Refused as refused:
+            await self.refuse(refused.refusal, refused.detail)
+        except DatabaseError:
+            await self.refuse(Refusal.UNAVAILABLE, "The database does not answer; try again.")
+
+    def look_up(self, find: Callable[[], Viewer | None]) -> tuple[Viewer, Subject] | None:
+        """For a thread."""
+        viewer = find()
+        return (viewer, self.opener()(viewer)) if viewer else None
+
+    def count_bad_key(self) -> None:
+        client = self.scope.get("client") or ("", 0)
+        if bad_keys.take(client[0]):
+            raise Refused(Refusal.TOO_MANY, "Too many keys that are not valid.")
+        raise Refused(Refusal.NOT_SIGNED_IN, "The key is unknown, expired or revoked, or may not read.")
+
+    def begin(self, socket: LiveSocket) -> None:
+        self.socket = socket
+        if self.sign_in_by is not None:
+            self.sign_in_by.cancel()
+        self.do(self.write(socket))
+
+    def filter(self, socket: LiveSocket, given: Any) -> None:
+        raise Refused(Refusal.BAD_MESSAGE, "Only the operators' feed has a filter.")
+
+    async def write(self, socket: LiveSocket) -> None:
+        """Send what the socket has, until it closes."""
+        while socket.closing is None:
+            await socket.wake.wait()
+            socket.wake.clear()
+            for text in socket.take():
+                await self.send(text_data=text)
+        self.is_closing = True
+        await self.close(code=int(socket.closing))
+        self.end()
+
+    def give_up(self) -> None:
+        self.do(self.refuse(Refusal.NOT_SIGNED_IN, "Nobody signed in."))
+
+    async def refuse(self, refusal: Refusal, detail: str) -> None:
+        """Say why, and close."""
+        if self.socket is not None:
+            self.socket.close(refusal, detail)  # in its turn, by whoever writes
+            return
+        if not self.is_closing:
+            self.is_closing = True
+            await self.send(text_data=error(refusal, detail))
+            await self.close(code=int(refusal))
+
+    def end(self) -> None:
+        """Repeating it is harmless."""
+        hub = the_hub()
+        if self.sign_in_by is not None:
+            self.sign_in_by.cancel()
+        if self.socket is not None:
+            hub.leave(self.socket)
+        if self.is_counted:
+            self.is_counted = False
+            hub.exit()
+        for task in self.tasks - {asyncio.current_task()}:
+            task.cancel()
+
+    def do(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+class JobConsumer(LiveConsumer):
+    def opener(self) -> Opener:
+        return partial(open_job, pk=self.pk)
+
+    @property
+    def pk(self) -> UUID:
+        pk: UUID = self.scope["url_route"]["kwargs"]["pk"]
+        return pk
+
+
+class BatchConsumer(JobConsumer):
+    def opener(self) -> Opener:
+        return partial(open_batch, pk=self.pk)
+
+
+class MeConsumer(LiveConsumer):
+    """A project's work: the key's own, or the one that staff name; `?user=` narrows it to one user's."""
+
+    def opener(self) -> Opener:
+        query = parse_qs(self.scope["query_string"].decode("latin1"))
+        project = query.get("project", [""])[0]
+        user = query.get("user", [""])[0]
+
+        def open_narrowed(viewer: Viewer) -> Subject:
+            try:
+                user_id = UUID(user) if user else None
+            except ValueError:
+                raise Refused(Refusal.BAD_MESSAGE, "The user is not a UUID.") from None
+            if not project and viewer.project_id is None:
+                return open_me(viewer)
+            found = None
+            if not project or project_id_rule.regex.match(project):  # type: ignore[union-attr]
+                found = narrowed(viewer, project_id=project or None, user_id=user_id)
+            if found is None:
+                raise Refused(Refusal.NOT_FOUND, "There is no such project.")
+            return open_me(found)
+
+        return open_narrowed
+
+
+class OpsConsumer(LiveConsumer):
+    def opener(self) -> Opener:
+        return open_ops
+
+    def filter(self, socket: LiveSocket, given: Any) -> None:
+        try:
+            socket.filter = EventFilter.of(given if isinstance(given, dict) else {"": given})
+        except ValueError as wrong:
+            raise Refused(Refusal.BAD_MESSAGE, str(wrong)) from wrong
+
+
+class UnknownConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
+    """An address where nothing is: refused before the handshake ends."""
+
+    async def connect(self) -> None:
+        await self.close()
+
+
+def _cursor(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**63:
+        raise Refused(Refusal.BAD_MESSAGE, "A cursor is a whole number.")
+    return given

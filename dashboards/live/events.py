@@ -1,0 +1,106 @@
+"""One event on its way from the log to those who watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from jobs.admin.masking import masked_text
+
+from . import messages
+
+# What may be watched: a job, a batch, a project, a user within a project, everything.
+Group = tuple[Literal["job", "batch", "project", "user", "ops"], str]
+
+OPS: Group = ("ops", "")
+MAX_FILTER_LENGTH = 100
+
+
+def user_group(project_id: str, user_id: object) -> Group:
+    return ("user", f"{project_id}/{user_id}")
+
+
+@dataclass(frozen=True)
+class Event:
+    """A row of read_events.sql; ids as text, data as JSON text."""
+
+    id: int
+    job: str
+    project: str
+    user: str | None
+    batch: str | None
+    event_type: str
+    from_status: str | None
+    to_status: str | None
+    message: str
+    percent: int | None
+    at: datetime
+    service: str | None
+    data: str | None
+
+    def groups(self) -> Iterable[Group]:
+        yield ("job", self.job)
+        if self.batch is not None:
+            yield ("batch", self.batch)
+        yield ("project", self.project)
+        if self.user is not None:
+            yield user_group(self.project, self.user)
+        yield OPS
+
+    @cached_property
+    def body(self) -> str:
+        return self._body(message=self.message, data=self.data)
+
+    @cached_property
+    def masked_body(self) -> str:
+        """For operators, who look at other people's work: no secrets, and nothing of its content."""
+        return self._body(message=masked_text(self.message), data=None)
+
+    def _body(self, *, message: str, data: str | None) -> str:
+        return messages.event_body(
+            event_id=self.id,
+            job=self.job,
+            project=self.project,
+            user=self.user,
+            batch=self.batch,
+            event_type=self.event_type,
+            from_status=self.from_status,
+            to_status=self.to_status,
+            message=message,
+            percent=self.percent,
+            at=self.at,
+            data=data,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """What an operator wants to see of the feed; None: all of it."""
+
+    project: str | None = None
+    service: str | None = None
+    state: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> EventFilter:
+        """
+        Raises:
+            ValueError: Another field, or a value that is neither text nor null.
+        """
+        if given.keys() - {"project", "service", "state"}:
+            raise ValueError("A filter has the fields project, service and state.")
+        if not all(
+            value is None or (isinstance(value, str) and len(value) <= MAX_FILTER_LENGTH) for value in given.values()
+        ):
+            raise ValueError("A filter's values are texts, or null.")
+        return cls(**{name: value or None for name, value in given.items()})
+
+    def lets_through(self, event: Event) -> bool:
+        return (
+            (self.project is None or event.project == self.project)
+            and (self.service is None or event.service == self.service)
+            and (self.state is None or event.to_status == self.state)
+        )

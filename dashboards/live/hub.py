@@ -1,0 +1,254 @@
+"""All sockets of a web process: who watches what, and the rounds that keep them current."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import cache, partial
+from typing import Any
+
+from django.db import Error as DatabaseError
+
+from .events import Event, Group
+from .messages import Kind, Refusal
+from .relay import Relay
+from .socket import LiveSocket
+from .subjects import Refused, Subject
+from .threads import in_thread
+from .viewer import Viewer, still_allowed_of
+
+logger = logging.getLogger(__name__)
+
+MAX_SOCKETS = 1_000  # of a process
+MAX_OF_ONE = 400  # of one account or key
+STATS_SECONDS = 1.0
+ROUND_SECONDS = 0.1
+BEAT_SECONDS = 1.0
+RECHECK_SECONDS = 4.0
+REST_SHARE = 2.0  # reading states may take a third of one thread: 300 watched jobs must not take all of it
+
+
+class Watched:
+    """A subject with its sockets."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.sockets: set[LiveSocket] = set()
+        self.is_dirty = False
+        self.read_at = time.monotonic()
+        self.newest: tuple[int, str] | None = None
+        self.reading = asyncio.Lock()
+
+    def is_due(self, now: float) -> bool:
+        age = now - self.read_at
+        return age >= STATS_SECONDS and (
+            self.is_dirty or age >= self.subject.every_seconds or any(socket.is_behind for socket in self.sockets)
+        )
+
+
+class Hub:
+    """
+    Lives on the event loop, all of it.
+
+    Attributes:
+        groups: What is watched, by the group that its events come in; the relay's thread looks into it.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[Group, dict[tuple[str, ...], Watched]] = {}
+        self.relay = Relay(self.groups, self._deliver, self._lost)
+        self._sockets: Counter[str] = Counter()
+        self._open = 0
+        self._rounds: set[asyncio.Task[None]] = set()
+
+    def enter(self) -> bool:
+        """Count a socket that connects; False when there are too many already."""
+        if self._open >= MAX_SOCKETS:
+            return False
+        self._open += 1
+        return True
+
+    def exit(self) -> None:
+        self._open -= 1
+
+    async def join(self, socket: LiveSocket) -> None:
+        """
+        Send the snapshot, and from then on what comes.
+
+        The socket is among those that get events, held back, before the cursor and the data are read: whatever
+        becomes visible later than the data is among them.
+
+        Raises:
+            Refused: Whoever looks has too many sockets already, or the database does not answer.
+            DatabaseError
+        """
+        identity = socket.viewer.identity
+        if self._sockets[identity] >= MAX_OF_ONE:
+            raise Refused(Refusal.TOO_MANY, "You have too many sockets open.")
+        self._sockets[identity] += 1
+        self._start()
+        subject = socket.subject
+        of_group = self.groups.setdefault(subject.group, {})
+        watched = of_group.get(subject.key)
+        if watched is None:
+            watched = of_group[subject.key] = Watched(subject)
+        watched.sockets.add(socket)
+        self.relay.hurry()
+        try:
+            if not await self.relay.has_begun():
+                raise Refused(Refusal.UNAVAILABLE, "The database does not answer; try again.")  # noqa: TRY301
+            await self._send_snapshot(watched, socket)
+        except BaseException:
+            self.leave(socket)
+            raise
+
+    def leave(self, socket: LiveSocket) -> None:
+        """Repeating it is harmless."""
+        of_group = self.groups.get(socket.subject.group, {})
+        watched = of_group.get(socket.subject.key)
+        if watched is None or socket not in watched.sockets:
+            return
+        watched.sockets.discard(socket)
+        self._sockets[socket.viewer.identity] -= 1
+        self._sockets += Counter()  # forgets those that are zero
+        if not watched.sockets:
+            del of_group[socket.subject.key]
+            if not of_group:
+                del self.groups[socket.subject.group]
+
+    async def resume(self, socket: LiveSocket, since: int) -> None:
+        """Send the events after a cursor, or a fresh snapshot when that is too much."""
+        socket.hold()
+        cursor = self.relay.cursor
+        missed = await in_thread(partial(socket.subject.missed, since))
+        if missed is not None:
+            socket.replay(missed, since=since, cursor=cursor)
+        elif (watched := self._watched(socket)) is not None:
+            await self._send_snapshot(watched, socket)
+
+    async def _send_snapshot(self, watched: Watched, socket: LiveSocket) -> None:
+        """
+        Raises:
+            DatabaseError
+        """
+        async with watched.reading:
+            # One that is a moment old will do where many look at the same and it is sent every second anyway.
+            is_fresh = watched.subject.every_seconds <= STATS_SECONDS > time.monotonic() - watched.read_at
+            if watched.newest is None or not is_fresh:
+                await self._read(watched)
+        if watched.newest is None:
+            socket.close(Refusal.NOT_FOUND, "It is not there any more.")
+        else:
+            socket.release(Kind.SNAPSHOT, *watched.newest)
+
+    async def _read(self, watched: Watched) -> None:
+        """Read the data, and before it the cursor, so that no event falls between them."""
+        watched.is_dirty = False
+        watched.read_at = time.monotonic()
+        cursor = self.relay.cursor
+        data = await in_thread(partial(watched.subject.load, cursor))
+        watched.newest = None if data is None else (cursor, data)
+
+    def _deliver(self, events: Sequence[Event], cursor: int) -> None:
+        for event in events:
+            for group in event.groups():
+                for watched in self.groups.get(group, {}).values():
+                    watched.is_dirty = True
+                    for socket in watched.sockets:
+                        socket.offer(event, cursor)
+
+    def _lost(self) -> None:
+        for watched in self._all():
+            for socket in watched.sockets:
+                socket.fall_behind()
+
+    def _start(self) -> None:
+        """The relay and the rounds, once."""
+        if self._rounds:
+            return
+        self.relay.start()
+        for one, seconds in (
+            (self._refresh, ROUND_SECONDS),
+            (self._beat, BEAT_SECONDS),
+            (self._recheck, RECHECK_SECONDS),
+        ):
+            self._rounds.add(asyncio.get_running_loop().create_task(_again_and_again(one, seconds)))
+
+    async def _refresh(self) -> None:
+        """Send the newest state of what changed: longest unread first, and never more than some of the time."""
+        now = time.monotonic()
+        for watched in sorted((one for one in self._all() if one.is_due(now)), key=_urgency):
+            begun = time.monotonic()
+            await self._show(watched)
+            await asyncio.sleep(REST_SHARE * (time.monotonic() - begun))
+            if time.monotonic() - now > STATS_SECONDS:
+                return  # what must come every second is due again
+
+    async def _show(self, watched: Watched) -> None:
+        recovering = [socket for socket in watched.sockets if socket.can_recover]
+        for socket in recovering:
+            socket.hold()
+        try:
+            async with watched.reading:
+                await self._read(watched)
+        except BaseException:
+            watched.is_dirty = True
+            for socket in recovering:
+                socket.fall_behind()
+            raise
+        for socket in list(watched.sockets):
+            if watched.newest is None:
+                socket.close(Refusal.NOT_FOUND, "It is not there any more.")
+            elif socket in recovering:
+                socket.release(Kind.STATE, *watched.newest)
+            else:
+                socket.show(*watched.newest)
+
+    async def _beat(self) -> None:
+        for watched in self._all():
+            for socket in watched.sockets:
+                socket.beat()
+
+    async def _recheck(self) -> None:
+        """Close the sockets of those who signed out, or lost their key or their permission."""
+        sockets = [socket for watched in self._all() for socket in watched.sockets]
+        viewers = {socket.viewer for socket in sockets}
+        allowed = await in_thread(partial(still_allowed_of, viewers)) if viewers else set[Viewer]()
+        for socket in sockets:
+            if socket.viewer not in allowed:
+                socket.close(Refusal.NOT_SIGNED_IN, "Signed out, or the key or the permission was withdrawn.")
+
+    def _watched(self, socket: LiveSocket) -> Watched | None:
+        return self.groups.get(socket.subject.group, {}).get(socket.subject.key)
+
+    def _all(self) -> list[Watched]:
+        return [watched for of_group in self.groups.values() for watched in of_group.values()]
+
+
+@cache
+def the_hub() -> Hub:
+    """This process's."""
+    return Hub()
+
+
+def _urgency(watched: Watched) -> tuple[bool, float]:
+    return watched.subject.every_seconds > STATS_SECONDS, watched.read_at
+
+
+async def _again_and_again(one: Callable[[], Awaitable[Any]], seconds: float) -> None:
+    while True:
+        try:
+            await one()
+        except DatabaseError as error:
+            logger.warning("live data: the database does not answer: %s", str(error).strip())
+            await asyncio.sleep(1.0)
+        except Exception:
+            # Whatever it is, all sockets depend on this round.
+            logger.exception("live data: unexpected error")
+            with suppress(asyncio.TimeoutError):
+                await asyncio.sleep(1.0)
+        await asyncio.sleep(seconds)

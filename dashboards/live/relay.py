@@ -1,0 +1,262 @@
+"""Follows the log of events in a thread, and hands what somebody watches to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import selectors
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import connections
+
+from jobs.services.event_log import LAST_ID, NEWEST_ID, TAKE_XID, Horizon
+from queueops.core.notify import Channel
+from queueops.core.sql import load_sql
+
+from .events import Event, Group
+
+logger = logging.getLogger(__name__)
+
+BUSY_SECONDS = 0.025  # between two reads while events come
+QUIET_SECONDS = 0.05  # while somebody watches and nothing happens
+IDLE_SECONDS = 1.0  # while nobody watches
+BUSY_FOR_SECONDS = 2.0
+LEAST_SECONDS = 0.005  # however many hints come
+AT_ONCE = 1_000
+MAX_BACKLOG = 100_000  # events behind after an outage; beyond it the watchers get the state instead
+LOOK_BACK = 50_000  # ids that transactions from before the first read may still bring
+FIRST_RETRY_SECONDS = 0.1
+LAST_RETRY_SECONDS = 5.0
+BEGIN_SECONDS = 5.0
+HANDED_OVER_SECONDS = 30.0
+
+# A connection that died without a farewell is noticed within about ten seconds, and no statement hangs longer.
+PATIENCE = {
+    "connect_timeout": 5,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+SESSION = b"""
+SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET statement_timeout = '10s'
+"""
+
+# Called on the event loop: the events of one read that somebody watches, and the cursor that holds before them.
+Deliver = Callable[[Sequence[Event], int], None]
+
+
+class Relay:
+    """
+    One process's reader of the log.
+
+    It reads every event that became visible since its last read, by comparing snapshots, whatever the order in which
+    their transactions committed. NOTIFY only makes it look sooner. What it lost while the database was away it reads
+    when it is back; an event may then come twice.
+
+    Attributes:
+        cursor: All events up to this id were handed over.
+    """
+
+    def __init__(self, groups: Mapping[Group, object], deliver: Deliver, lost: Callable[[], None]) -> None:
+        """
+        Args:
+            groups: What somebody watches; read from the thread while the event loop changes it.
+            lost: Called on the event loop when events were skipped, because too many had come during an outage.
+        """
+        self._groups = groups
+        self._deliver = deliver
+        self._lost = lost
+        self._horizon = Horizon()
+        self._low = 0  # what was not seen yet has greater ids
+        self._seen: str | None = None  # pg_snapshot: what was handed over
+        self._newest = 0
+        self._begun = asyncio.Event()
+        self._busy_until = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ears, self._mouth = os.pipe()
+        os.set_blocking(self._ears, False)
+        os.set_blocking(self._mouth, False)
+        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+
+    @property
+    def cursor(self) -> int:
+        return self._low
+
+    def start(self) -> None:
+        """Begin, once; call it on the event loop that the events go to."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._thread.start()
+
+    async def has_begun(self) -> bool:
+        """
+        Wait until it follows the log; False when the database does not let it within a few seconds.
+
+        What becomes visible before it has begun is handed over to nobody.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEGIN_SECONDS):
+                await self._begun.wait()
+        return self._begun.is_set()
+
+    def hurry(self) -> None:
+        """Somebody watches now."""
+        with suppress(BlockingIOError):  # the pipe is full of wake-ups already
+            os.write(self._mouth, b".")
+
+    def _run(self) -> None:
+        retry_seconds = FIRST_RETRY_SECONDS
+        while True:
+            try:
+                with self._connected() as connection:
+                    logger.info("the relay follows the log of events")
+                    self._resume(connection)
+                    retry_seconds = FIRST_RETRY_SECONDS
+                    while True:
+                        self._read(connection)
+                        self._wait(connection)
+            except _LoopEnded:
+                return
+            except psycopg.Error as error:
+                logger.warning("the relay lost the database: %s", str(error).strip())
+            except Exception:
+                # Whatever it is, without this thread every socket of the process would stand still for ever.
+                logger.exception("unexpected error in the relay")
+            time.sleep(retry_seconds * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnects
+            retry_seconds = min(LAST_RETRY_SECONDS, retry_seconds * 2)
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        # The pool's connections come and go, and behind one a LISTEN would be somebody else's.
+        given = connections["default"].get_connection_params()
+        parameters = {
+            name: value
+            for name, value in given.items()
+            if name not in {"pool", "context", "cursor_factory", "client_encoding"}
+        }
+        connection = psycopg.connect(
+            **{**parameters, **PATIENCE, "application_name": "queueops relay"}, autocommit=True
+        )
+        try:
+            if settings.QUEUEOPS.listen:  # else a pooler may hand the session to somebody else
+                connection.execute(SESSION)
+                connection.execute(f"LISTEN {Channel.READY}; LISTEN {Channel.CANCEL}".encode())
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _resume(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Take up where the last connection ended, or begin at the log's end."""
+        self._horizon.forget_marks()
+        newest = _number(connection, NEWEST_ID)
+        if self._seen is not None and newest - self._low <= MAX_BACKLOG:
+            # The server may have crashed and given transaction ids again, so what the old snapshot says of them
+            # may be wrong now: everything after the cursor counts as unseen.
+            self._seen = ""
+            return
+        had_begun = self._seen is not None
+        self._low = max(self._low, newest - LOOK_BACK)
+        self._newest = newest
+        [(self._seen, *_)] = self._rows(connection, after=newest, until=None, most=0)
+        self._call(self._lost if had_begun else self._begun.set)
+
+    def _read(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Hand over what became visible, page by page as of one snapshot."""
+        last_id = _number(connection, LAST_ID)
+        if self._horizon.is_due(last_id):
+            self._horizon.mark(last_id, _number(connection, TAKE_XID))
+        if not self._groups:
+            [(snapshot, oldest, *_)] = self._rows(connection, after=self._low, until=None, most=0)
+            if self._groups:
+                return  # whoever came meanwhile may have looked before that snapshot
+            self._newest = max(self._newest, _number(connection, NEWEST_ID))
+            self._move_on(snapshot, oldest)
+            return
+        after, until = self._low, None
+        while True:
+            rows = self._rows(connection, after=after, until=until, most=AT_ONCE)
+            if until is None:
+                until, oldest = rows[0][0], rows[0][1]
+            events = [Event(*row[2:]) for row in rows if row[2] is not None]
+            if events:
+                after = events[-1].id
+                self._newest = max(self._newest, after)
+                self._busy_until = time.monotonic() + BUSY_FOR_SECONDS
+                self._hand_over(events)
+            if len(events) < AT_ONCE:
+                break
+        self._move_on(until, oldest)
+
+    def _move_on(self, snapshot: str, oldest: int) -> None:
+        self._seen = snapshot
+        self._low = max(self._low, self._horizon.settle(oldest, newest_id=self._newest))
+
+    def _rows(
+        self, connection: psycopg.Connection[tuple[Any, ...]], *, after: int, until: str | None, most: int
+    ) -> list[tuple[Any, ...]]:
+        parameters = {"after": after, "seen": self._seen or None, "until": until, "most": most}
+        statement = load_sql("jobs", "read_events").encode()
+        return connection.execute(statement, parameters, prepare=settings.QUEUEOPS.listen).fetchall()
+
+    def _hand_over(self, events: list[Event]) -> None:
+        groups = self._groups
+        watched = [event for event in events if any(group in groups for group in event.groups())]
+        if watched:
+            cursor = self._low
+            self._call(lambda: self._deliver(watched, cursor))
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Have the event loop call it, and wait: what it has not taken yet must not pile up."""
+        done = threading.Event()
+
+        def call() -> None:
+            try:
+                function()
+            finally:
+                done.set()
+
+        if self._loop is None or self._loop.is_closed():
+            raise _LoopEnded
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError as error:
+            raise _LoopEnded from error
+        if not done.wait(HANDED_OVER_SECONDS):
+            logger.warning("the event loop has not taken events for %s seconds", HANDED_OVER_SECONDS)
+
+    def _wait(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Sleep until it is time, the database says something, or somebody begins to watch."""
+        time.sleep(LEAST_SECONDS)
+        seconds = IDLE_SECONDS
+        if self._groups:
+            seconds = BUSY_SECONDS if time.monotonic() < self._busy_until else QUIET_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._ears, selectors.EVENT_READ)
+            selector.register(connection.fileno(), selectors.EVENT_READ)
+            ready = {key.fileobj for key, _ in selector.select(seconds - LEAST_SECONDS)}
+        if self._ears in ready:
+            with suppress(BlockingIOError):
+                while os.read(self._ears, 4096):
+                    pass
+        if connection.fileno() in ready:
+            connection.pgconn.consume_input()
+            while connection.pgconn.notifies():
+                pass
+
+
+class _LoopEnded(Exception):
+    """The process is going down."""
+
+
+def _number(connection: psycopg.Connection[tuple[Any, ...]], statement: bytes) -> int:
+    row = connection.execute(statement).fetchone()
+    return int(row[0]) if row else 0

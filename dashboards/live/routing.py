@@ -1,0 +1,25 @@
+"""Where the websockets are, and which application takes what a server receives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.urls import path, re_path
+
+from .consumers import BatchConsumer, JobConsumer, MeConsumer, OpsConsumer, UnknownConsumer
+
+websockets = URLRouter(
+    [
+        path("ws/v1/jobs/<uuid:pk>", JobConsumer.as_asgi()),
+        path("ws/v1/batches/<uuid:pk>", BatchConsumer.as_asgi()),
+        path("ws/v1/me", MeConsumer.as_asgi()),
+        path("ws/v1/ops", OpsConsumer.as_asgi()),
+        re_path("", UnknownConsumer.as_asgi()),
+    ]
+)
+
+
+def by_protocol(http: Any) -> Any:
+    """The web process's application: websockets live here, the rest is `http`'s."""
+    return ProtocolTypeRouter({"http": http, "websocket": websockets})

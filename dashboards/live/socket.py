@@ -1,0 +1,217 @@
+"""One socket's side of the stream: what it is sent, and what it is spared when it is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from . import messages
+from .events import Event, EventFilter
+from .messages import Kind, Refusal
+from .subjects import Subject
+from .viewer import Viewer
+
+# Daphne takes whatever it is given and keeps it in memory until the client reads, so what was not acknowledged is
+# bounded here.
+WINDOW = 500  # messages
+WINDOW_BYTES = 1_000_000
+MAX_STATES = 10  # sent to a socket beyond its window before it acknowledges one
+PING_SECONDS = 20.0
+SILENT_SECONDS = 30.0  # a socket that owes an answer and says nothing for so long is closed
+SLOW_SECONDS = 60.0  # beyond its window for so long, it is closed
+
+
+@dataclass(slots=True)
+class _Sent:
+    cursor: int
+    size: int
+    at: float
+
+
+class LiveSocket:
+    """
+    Its messages wait in `take` for the consumer that writes them.
+
+    Within its window it gets every event. Beyond it, events are dropped and it gets the newest state instead, one in a
+    while, until it has acknowledged half of the window.
+    """
+
+    def __init__(self, viewer: Viewer, subject: Subject) -> None:
+        self.viewer = viewer
+        self.subject = subject
+        self.filter = EventFilter()
+        self.wake = asyncio.Event()
+        self.closing: Refusal | None = None
+        now = time.monotonic()
+        self._queue: deque[str] = deque()
+        self._sent: deque[_Sent] = deque()
+        self._bytes = 0
+        self._newest_cursor = 0
+        self._held: list[tuple[Event, int]] | None = []
+        self._behind_since: float | None = None
+        self._states = 0
+        self._replayed: set[int] = set()
+        self._rate = _Rate(subject.events_per_second)
+        self._skipped = 0
+        self._heard_at = now
+        self._pinged_at = now
+        self._owes_pong = False
+
+    @property
+    def can_recover(self) -> bool:
+        return self._behind_since is not None and len(self._sent) <= WINDOW // 2 and self._bytes <= WINDOW_BYTES // 2
+
+    @property
+    def is_behind(self) -> bool:
+        return self._behind_since is not None
+
+    def hold(self) -> None:
+        """Keep events back from here on: what is read now is sent before them."""
+        self._held = self._held or []
+
+    def release(self, kind: Kind, cursor: int, data: str) -> None:
+        """Send the whole state that was read since `hold`, then the events that were held."""
+        self._behind_since = None
+        self._states = 0
+        held, self._held = self._held or [], None
+        self._push(messages.whole(kind, cursor, data), cursor)
+        self._offer_all(held)
+
+    def replay(self, events: Iterable[Event], *, since: int, cursor: int) -> None:
+        """
+        Send events that were read since `hold`, then those that were held.
+
+        Args:
+            since: The cursor before the first of them. All but the last carry it, in case the client leaves halfway.
+            cursor: Holds once all of them are sent.
+        """
+        held, self._held = self._held or [], None
+        missed = list(events)
+        self._replayed = {event.id for event in missed}
+        for event in missed:
+            self._push(messages.event(cursor if event is missed[-1] else since, self._body(event)), cursor)
+        self._offer_all(held)
+
+    def fall_behind(self) -> None:
+        """Events were lost to it: it gets the state as soon as there is room."""
+        self._held = None
+        if self._behind_since is None:
+            self._behind_since = time.monotonic()
+            self._states = 0
+
+    def offer(self, event: Event, cursor: int) -> None:
+        """Take an event: send it, hold it, count it as skipped, or drop it where the state is sent instead."""
+        if not self.filter.lets_through(event):
+            return
+        if self._held is not None:
+            if len(self._held) >= WINDOW:
+                self.fall_behind()
+            else:
+                self._held.append((event, cursor))
+            return
+        if self._behind_since is not None or event.id in self._replayed:
+            return
+        if len(self._sent) >= WINDOW or self._bytes >= WINDOW_BYTES:
+            self.fall_behind()
+            return
+        if not self._rate.take():
+            self._skipped += 1
+            return
+        self._push(messages.event(cursor, self._body(event), skipped=self._skipped), cursor)
+        self._skipped = 0
+
+    def show(self, cursor: int, data: str) -> None:
+        """Take the newest state."""
+        if self._held is not None:
+            return  # a newer one is on its way
+        if self._behind_since is None:
+            if len(self._sent) < WINDOW and self._bytes < WINDOW_BYTES:
+                self._push(messages.whole(Kind.STATS, cursor, data), cursor)
+            else:
+                self.fall_behind()
+        elif self._states < MAX_STATES:
+            self._states += 1
+            self._push(messages.whole(Kind.STATE, cursor, data), cursor)
+
+    def hear(self) -> None:
+        """The client said something."""
+        self._heard_at = time.monotonic()
+        self._owes_pong = False
+
+    def acknowledge(self, cursor: int) -> bool:
+        """Free the window up to the cursor; False when no message had it yet."""
+        if cursor > self._newest_cursor:
+            return False
+        while self._sent and self._sent[0].cursor <= cursor:
+            self._bytes -= self._sent.popleft().size
+            self._states = 0
+        return True
+
+    def beat(self) -> None:
+        """Once a second: ping, and close where nobody answers."""
+        now = time.monotonic()
+        if self.closing is not None:
+            return
+        owed_since = self._sent[0].at if self._sent else None
+        if self._owes_pong:
+            owed_since = min(self._pinged_at, owed_since or self._pinged_at)
+        if owed_since is not None and now - max(owed_since, self._heard_at) > SILENT_SECONDS:
+            self.close(Refusal.SILENT, "Nothing was acknowledged.")
+        elif self._behind_since is not None and now - self._behind_since > SLOW_SECONDS:
+            self.close(Refusal.TOO_SLOW, "Acknowledged too little for too long.")
+        elif now - self._pinged_at >= PING_SECONDS:
+            self._pinged_at = now
+            self._owes_pong = True
+            self._write(messages.PING)
+
+    def close(self, refusal: Refusal, detail: str) -> None:
+        """Say why, and close; what waits is not sent any more."""
+        if self.closing is None:
+            self.closing = refusal
+            self._queue.clear()
+            self._write(messages.error(refusal, detail))
+
+    def take(self) -> Iterator[str]:
+        while self._queue:
+            yield self._queue.popleft()
+
+    def _body(self, event: Event) -> str:
+        return event.masked_body if self.subject.is_masked else event.body
+
+    def _offer_all(self, held: list[tuple[Event, int]]) -> None:
+        for event, cursor in held:
+            self.offer(event, cursor)
+
+    def _push(self, text: str, cursor: int) -> None:
+        if self.closing is None:
+            self._newest_cursor = max(self._newest_cursor, cursor)
+            self._sent.append(_Sent(cursor, len(text), time.monotonic()))
+            self._bytes += len(text)
+            self._write(text)
+
+    def _write(self, text: str) -> None:
+        self._queue.append(text)
+        self.wake.set()
+
+
+class _Rate:
+    """A bucket that holds a second's worth."""
+
+    def __init__(self, per_second: int | None) -> None:
+        self._per_second = per_second
+        self._left = float(per_second or 0)
+        self._at = time.monotonic()
+
+    def take(self) -> bool:
+        if self._per_second is None:
+            return True
+        now = time.monotonic()
+        self._left = min(self._per_second, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

@@ -1,0 +1,180 @@
+"""What a socket may be opened on: who may, what it shows, and what it missed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from dashboards.services.me import me_snapshot
+from dashboards.services.ops import ops_snapshot
+from jobs.api.serializers import batch_detail_answer, job_answer
+from jobs.models import Batch, Job, JobEvent
+from jobs.services.snapshots import batch_snapshot, job_snapshot
+
+from .events import OPS, Event, Group, user_group
+from .messages import Refusal, dumped
+from .viewer import Viewer
+
+MAX_MISSED = 400  # events sent again; a client that missed more gets a snapshot
+MAX_MISSED_IDS = 50_000  # how far back the log is searched, where it has no index for what is watched
+OPS_EVENTS_PER_SECOND = 50
+EVENTS_PER_SECOND = 200
+UNCHANGED_SECONDS = 10.0
+
+
+class Refused(Exception):
+    """The socket is closed with this code."""
+
+    def __init__(self, refusal: Refusal, detail: str) -> None:
+        self.refusal = refusal
+        self.detail = detail
+        super().__init__(detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """
+    What one or more sockets watch.
+
+    Attributes:
+        key: Sockets with the same key are shown the same data.
+        group: Whose events they get.
+        load: Reads the data, as JSON text, given the cursor; None when it is gone. For a thread.
+        events_per_second: More are left out and counted; None: all are sent.
+        is_masked: Events come without content and with secrets masked.
+        log: The events of the group.
+        is_indexed: Whether the log finds them however old they are.
+        every_seconds: How often the data is read again although no event came.
+    """
+
+    key: tuple[str, ...]
+    group: Group
+    load: Callable[[int], str | None]
+    log: QuerySet[JobEvent]
+    events_per_second: int | None = None
+    is_masked: bool = False
+    is_indexed: bool = False
+    every_seconds: float = UNCHANGED_SECONDS
+
+    def missed(self, cursor: int) -> list[Event] | None:
+        """The events after a cursor, oldest first; None when there are too many, or it is too old. For a thread."""
+        newest = JobEvent.objects.order_by("-id").values_list("id", flat=True).first() or 0
+        if cursor > newest or (newest - cursor > MAX_MISSED_IDS and not self.is_indexed):
+            return None  # too old, or of another database
+        rows = self.log.filter(id__gt=cursor).order_by("id")[: MAX_MISSED + 1]
+        events = [_event(row) for row in rows]
+        return events if len(events) <= MAX_MISSED else None
+
+
+def open_job(viewer: Viewer, pk: UUID) -> Subject:
+    """
+    Raises:
+        Refused: There is no such job, or it is another project's: an id does not tell which.
+    """
+    if not Job.objects.filter(pk=pk, **_of(viewer)).exists():
+        raise Refused(Refusal.NOT_FOUND, "There is no such job.")
+    return Subject(
+        key=("job", str(pk)),
+        group=("job", str(pk)),
+        load=partial(_job, pk),
+        log=JobEvent.objects.filter(job_id=pk),
+        is_indexed=True,
+    )
+
+
+def open_batch(viewer: Viewer, pk: UUID) -> Subject:
+    """
+    Raises:
+        Refused: As for a job.
+    """
+    if not Batch.objects.filter(pk=pk, **_of(viewer)).exists():
+        raise Refused(Refusal.NOT_FOUND, "There is no such batch.")
+    return Subject(
+        key=("batch", str(pk)),
+        group=("batch", str(pk)),
+        load=partial(_batch, pk),
+        log=JobEvent.objects.filter(batch_id=pk),
+        events_per_second=EVENTS_PER_SECOND,
+    )
+
+
+def open_me(viewer: Viewer) -> Subject:
+    """
+    Raises:
+        Refused: Staff who named no project.
+    """
+    if viewer.project_id is None:
+        raise Refused(Refusal.FORBIDDEN, "Name the project: ?project=...")
+    log = JobEvent.objects.filter(project_id=viewer.project_id)
+    group: Group = ("project", viewer.project_id)
+    if viewer.user_id is not None:
+        log = log.filter(user_id=viewer.user_id)
+        group = user_group(viewer.project_id, viewer.user_id)
+    return Subject(
+        key=("me", viewer.identity, *group),
+        group=group,
+        load=lambda _: dumped(me_snapshot(viewer)),
+        log=log,
+        events_per_second=EVENTS_PER_SECOND,
+        is_masked=True,
+    )
+
+
+def open_ops(viewer: Viewer) -> Subject:
+    """
+    Raises:
+        Refused: For operators only.
+    """
+    if not viewer.is_staff:
+        raise Refused(Refusal.FORBIDDEN, "This is for operators.")
+    return Subject(
+        key=("ops",),
+        group=OPS,
+        load=lambda _: dumped(ops_snapshot()),
+        log=JobEvent.objects.all(),
+        events_per_second=OPS_EVENTS_PER_SECOND,
+        is_masked=True,
+        every_seconds=1.0,
+    )
+
+
+def _of(viewer: Viewer) -> dict[str, Any]:
+    """The filter that keeps other people's rows out."""
+    scope: dict[str, Any] = {}
+    if viewer.project_id is not None or not viewer.is_staff:
+        scope["project_id"] = viewer.project_id
+    return scope
+
+
+def _job(pk: UUID, cursor: int) -> str | None:
+    job = Job.objects.filter(pk=pk).first()
+    return dumped(job_answer(job_snapshot(job), cursor=cursor)) if job else None
+
+
+def _batch(pk: UUID, cursor: int) -> str | None:
+    batch = Batch.objects.filter(pk=pk).first()
+    return dumped(batch_detail_answer(batch_snapshot(batch), cursor=cursor)) if batch else None
+
+
+def _event(row: JobEvent) -> Event:
+    return Event(
+        id=row.id,
+        job=str(row.job_id),
+        project=row.project_id,
+        user=str(row.user_id) if row.user_id else None,
+        batch=str(row.batch_id) if row.batch_id else None,
+        event_type=row.event_type,
+        from_status=row.from_status,
+        to_status=row.to_status,
+        message=row.message,
+        percent=row.progress_percent,
+        at=row.created_at,
+        service=row.service,
+        data=None if row.data is None else json.dumps(row.data),
+    )
