@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,7 @@ from ratelimits.models import QuotaAlert
 from .batches import batch_rows
 from .feed import newest_events
 from .limits import limits_made, limits_now
+from .people import names_of
 from .tiles import tiles
 from .wire import iso, link, list_link
 
@@ -55,15 +56,18 @@ def ops_snapshot() -> dict[str, Any]:
     executors = list(Executor.objects.order_by("host", "pid")[:MOST_EXECUTORS])
     alerts = _alerts()
     letters = open_letters()
+    pauses = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
+    people = names_of([*(alert.acknowledged_by for alert in alerts), *(switch.paused_by for switch in pauses)])
     silent = list(ServiceBreaker.objects.filter(opened_at__isnull=False).order_by("opened_at")[:MOST_SILENT])
     situation = Situation(
         counts=counted.everybody,
         executors=[health_of(one) for one in executors],
-        pauses=list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES]),
+        pauses=pauses,
         silent=silent,
         alerts=[alert for alert in alerts if alert.acknowledged_at is None],
         held_back=held_back,
         letters=letters,
+        people=people,
     )
     oldest = min(oldest_ready(counted.busiest).values(), default=None)
     [verdict, *others] = [_finding(one) for one in findings(situation)]
@@ -74,7 +78,7 @@ def ops_snapshot() -> dict[str, Any]:
         "limits": limits,
         "has_limits": bool(limits) or limits_made(),
         "batches": batch_rows(),
-        "alerts": [_alert(alert) for alert in alerts],
+        "alerts": [_alert(alert, people) for alert in alerts],
         "executors": [_executor(one) for one in executors],
         "feed": newest_events(),
     }
@@ -103,7 +107,7 @@ def _alerts() -> Sequence[QuotaAlert]:
     return list(rows.order_by(seen, "gravity", "-opened_at", "-pk")[:MOST_ALERTS])
 
 
-def _alert(alert: QuotaAlert) -> dict[str, Any]:
+def _alert(alert: QuotaAlert, people: Mapping[str, str]) -> dict[str, Any]:
     return {
         "id": alert.pk,
         "kind": alert.kind,
@@ -112,7 +116,7 @@ def _alert(alert: QuotaAlert) -> dict[str, Any]:
         "opened_at": iso(alert.opened_at),
         "forecast_at": iso(alert.forecast_at),
         "acknowledged_at": iso(alert.acknowledged_at),
-        "acknowledged_by": alert.acknowledged_by,
+        "acknowledged_by": people.get(alert.acknowledged_by, alert.acknowledged_by),
         "href": link("ratelimits_quotaalert", alert.pk),
     }
 

@@ -9,30 +9,65 @@ from typing import Any
 from jobs.services.health import OpenLetters
 from jobs.states import RUNNING, JobState
 
+from .charts import rates_now, sparks
 from .wire import iso, list_link
+
+LATE_PICKUP_MS = 1000
+HIGH_ERROR_PERCENT = 10
 
 
 def tiles(counts: Mapping[str, int], *, letters: OpenLetters, oldest: datetime | None) -> list[dict[str, Any]]:
     """
     Return the tiles in the order they are shown.
 
-    Each has `id`, `label`, `value` (null: unknown or none), `unit` and `href`; some have `since` instead of a value,
-    a moment that the screen counts from, `more` (there are more than `value`) and `tone`.
+    Each has `id`, `label`, `value` (null: unknown or none), `unit`, `hint` (what is counted), `tone` (empty: as it
+    should be), `spark` (the last 15 minutes) and `href`; some have `since`, a moment that the screen counts from, in
+    place of a value, and `more`: there are more than `value`.
     """
+    lately = rates_now()
     running = sum(counts[state] for state in RUNNING)
-    return [
-        _jobs("queued", "Queued", counts[JobState.QUEUED]),
-        _jobs("running", "Running", running, state="in_progress"),
-        _jobs("rate_limited", "Waiting for quota", counts[JobState.RATE_LIMITED]),
-        _jobs("retried", "Retrying", counts[JobState.RETRIED]),
+    error_percent = None if lately.error_rate is None else round(100 * lately.error_rate, 1)
+    pickup = lately.pickup_p95_ms
+    shown = [
+        _jobs("queued", "Queued", counts[JobState.QUEUED], "accepted, not yet taken by a worker"),
+        _jobs("running", "Running", running, "taken by a worker", state="in_progress"),
+        _jobs("rate_limited", "Waiting for quota", counts[JobState.RATE_LIMITED], "no limit has room for them"),
+        _jobs("retried", "Retrying", counts[JobState.RETRIED], "wait for their next attempt"),
         {
             "id": "dead_letters",
             "label": "Dead letters",
             "value": letters.count,
             "more": letters.more,
             "unit": "open",
+            "hint": "failed for good; they need a person",
             "tone": "bad" if letters.count else "",
             "href": list_link("jobs_deadletter"),
+        },
+        {
+            "id": "throughput",
+            "label": "Throughput",
+            "value": round(lately.throughput, 2),
+            "unit": "jobs/s",
+            "hint": "completed, over the last minute",
+            "href": list_link("jobs_job", state="completed"),
+        },
+        {
+            "id": "error_rate",
+            "label": "Error rate",
+            "value": error_percent,
+            "unit": "%",
+            "hint": "of the attempts of the last minute",
+            "tone": "warn" if (error_percent or 0) >= HIGH_ERROR_PERCENT else "",
+            "href": list_link("jobs_job", state="failed"),
+        },
+        {
+            "id": "too_many_requests",
+            "label": "429 answers",
+            "value": lately.too_many_requests,
+            "unit": "in 1 h",
+            "hint": "calls that a provider refused for quota",
+            "tone": "warn" if lately.too_many_requests else "",
+            "href": list_link("ratelimits_counter"),
         },
         {
             "id": "oldest_ready",
@@ -40,16 +75,29 @@ def tiles(counts: Mapping[str, int], *, letters: OpenLetters, oldest: datetime |
             "value": None,
             "since": iso(oldest),
             "unit": "",
+            "hint": "ready to run since; no limit holds it",
             "href": list_link("jobs_job", state="queued"),
         },
+        {
+            "id": "pickup",
+            "label": "Pick-up delay p95",
+            "value": None if pickup is None else round(pickup, 1),
+            "unit": "ms",
+            "hint": "from ready to taken, over the last minute",
+            "tone": "warn" if (pickup or 0) > LATE_PICKUP_MS else "",
+            "href": list_link("jobs_executor"),
+        },
     ]
+    columns = sparks()
+    return [{"tone": "", **tile, "spark": columns.get(str(tile["id"]))} for tile in shown]
 
 
-def _jobs(tile: str, label: str, value: int, *, state: str = "") -> dict[str, Any]:
+def _jobs(tile: str, label: str, value: int, hint: str, *, state: str = "") -> dict[str, Any]:
     return {
         "id": tile,
         "label": label,
         "value": value,
         "unit": "job" if value == 1 else "jobs",
+        "hint": hint,
         "href": list_link("jobs_job", state=state or tile),
     }

@@ -78,6 +78,7 @@ class Situation:
         pauses: Those of batches too, oldest first.
         silent: Open breakers, oldest first.
         alerts: Open ones that nobody acknowledged, the gravest first.
+        people: Names of actors, where they are known: `{"user:7": "anna"}`.
     """
 
     counts: Mapping[str, int]
@@ -87,6 +88,7 @@ class Situation:
     alerts: Sequence[QuotaAlert] = ()
     held_back: Sequence[HeldBack] = ()
     letters: OpenLetters = field(default_factory=lambda: OpenLetters(0))
+    people: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def waiting(self) -> int:
@@ -148,7 +150,7 @@ def _nobody_works(situation: Situation) -> list[Finding]:
 
 def _everything_paused(situation: Situation) -> list[Finding]:
     switch = next((one for one in situation.pauses if one.scope == PauseSwitch.Scope.GLOBAL), None)
-    return [Finding("warn", "Everything is paused.", _why(switch), "pauses")] if switch else []
+    return [Finding("warn", "Everything is paused.", _why(switch, situation), "pauses")] if switch else []
 
 
 def _outages(situation: Situation) -> list[Finding]:
@@ -197,7 +199,7 @@ def _pauses(situation: Situation) -> list[Finding]:
     partial = [one for one in situation.pauses if one.scope != PauseSwitch.Scope.GLOBAL]
     if not partial:
         return []
-    return [Finding("warn", f"Paused: {_named([str(one) for one in partial])}.", _why(partial[0]), "pauses")]
+    return [Finding("warn", f"Paused: {_named([str(one) for one in partial])}.", _why(partial[0], situation), "pauses")]
 
 
 def _other_alerts(situation: Situation) -> list[Finding]:
@@ -239,8 +241,10 @@ def _clears(clears_at: datetime | None, now: datetime) -> str:
     return f"clears {clears_at:%H:%M} UTC" if near else f"clears {clears_at:%Y-%m-%d %H:%M} UTC"
 
 
-def _why(switch: PauseSwitch) -> str:
-    return f"By {switch.paused_by}" + (f": {switch.reason}" if switch.reason else ", without a reason given.")
+def _why(switch: PauseSwitch, situation: Situation) -> str:
+    return f"By {situation.people.get(switch.paused_by, switch.paused_by)}" + (
+        f": {switch.reason}" if switch.reason else ", without a reason given."
+    )
 
 
 def _named(names: Sequence[str]) -> str:

@@ -1,0 +1,53 @@
+"""What many screens ask for within seconds, read once for all of them in a process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+_every: list[Kept[object]] = []
+
+
+class Kept(Generic[Value]):
+    """
+    The value of a read, kept for a while.
+
+    One caller reads while the others get what was known; only the first callers wait for each other.
+    """
+
+    def __init__(self, read: Callable[[], Value], *, seconds: float) -> None:
+        self._read = read
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._known: tuple[float, Value] | None = None
+        _every.append(self)  # type: ignore[arg-type]  # nobody reads a value through it
+
+    def get(self) -> Value:
+        known = self._known
+        if known is not None and time.monotonic() - known[0] < self._seconds:
+            return known[1]
+        if not self._lock.acquire(blocking=known is None):
+            assert known is not None  # noqa: S101 - it would have waited
+            return known[1]
+        try:
+            known = self._known
+            if known is not None and time.monotonic() - known[0] < self._seconds:
+                return known[1]
+            value = self._read()
+            self._known = (time.monotonic(), value)
+            return value
+        finally:
+            self._lock.release()
+
+    def forget(self) -> None:
+        self._known = None
+
+
+def forget_all() -> None:
+    """Let everything be read again, as after a change that must show at once."""
+    for kept in _every:
+        kept.forget()

@@ -1,0 +1,36 @@
+"""Who used the limits most in the last hour. Too slow for every second: asked for by itself, about twice a minute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ratelimits.models import CallTally, Limit
+from ratelimits.services.gauges import top_users
+
+from .kept import Kept
+
+MOST_LIMITS = 12  # each reads up to 100,000 tallies
+MOST_USERS = 3
+KEPT_SECONDS = 30.0
+
+
+def users_of_limits() -> dict[str, dict[str, Any]]:
+    """Return the top users of the limits whose services were called lately, by the limit's id as text."""
+    return _users.get()
+
+
+def _read() -> dict[str, dict[str, Any]]:
+    newest = CallTally.objects.order_by("-pk").values_list("service", flat=True)[:1000]
+    limits = Limit.objects.filter(enabled=True, service__in=set(newest)).order_by("pk")[:MOST_LIMITS]
+    return {str(limit.pk): _users_of(limit) for limit in limits}
+
+
+def _users_of(limit: Limit) -> dict[str, Any]:
+    found = top_users(limit, most=MOST_USERS)
+    return {
+        "users": [{"name": one.name, "calls": one.calls, "tokens": round(one.tokens)} for one in found.users],
+        "partial": found.partial,
+    }
+
+
+_users = Kept(_read, seconds=KEPT_SECONDS)

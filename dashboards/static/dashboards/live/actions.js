@@ -1,0 +1,78 @@
+// What operators do from the page. The server judges every request again; the page only offers.
+
+import { tell } from "./frame.js";
+import { number } from "./format.js";
+
+const byId = (id) => document.getElementById(id);
+
+const ASKED = {
+    pause: { title: (name) => `Pause ${name}`, explains: (left) => `None of its ${number(left)} open items starts until it is resumed. Running ones go on.`, yes: "Pause", needsReason: false },
+    resume: { title: (name) => `Resume ${name}`, explains: (left) => `Its ${number(left)} open items may start again, unless another pause covers them.`, yes: "Resume", needsReason: false },
+    cancel: { title: (name) => `Cancel ${name}?`, explains: (left) => `${number(left)} items have not ended and will be cancelled, running ones too. This cannot be taken back.`, yes: "Yes, cancel", needsReason: true },
+};
+
+async function post(address, values) {
+    const body = new URLSearchParams(values);
+    const token = byId("csrf").elements.csrfmiddlewaretoken.value;
+    const answer = await fetch(address, { method: "POST", body, headers: { "X-CSRFToken": token, Accept: "application/json" } });
+    const isJson = (answer.headers.get("Content-Type") ?? "").includes("json");
+    const said = isJson ? await answer.json() : {};
+    if (answer.ok) return said;
+    const faults = Object.values(said.error?.fields ?? {}).flat().join(" ");
+    throw new Error(faults || said.error?.message || "It was refused. Load the page again.");
+}
+
+function ask(verb, name, left) {
+    const { title, explains, yes, needsReason } = ASKED[verb];
+    const dialog = byId("dialog");
+    const fault = byId("dialog-fault");
+    const reason = byId("dialog-reason");
+    byId("dialog-title").textContent = title(name);
+    byId("dialog-explains").textContent = explains(left);
+    byId("dialog-reason-label").textContent = needsReason ? "Reason (needed, kept in the audit trail)" : "Reason (kept in the audit trail)";
+    byId("dialog-yes").textContent = yes;
+    byId("dialog-yes").className = needsReason ? "danger" : "";
+    reason.value = "";
+    fault.hidden = true;
+    dialog.showModal();
+    reason.focus();
+    return { dialog, fault, reason };
+}
+
+function onBatch(verb, { batch, name, left }) {
+    const { dialog, fault, reason } = ask(verb, name, Number(left));
+    byId("dialog-no").onclick = () => dialog.close();
+    byId("dialog-form").onsubmit = async (event) => {
+        event.preventDefault();
+        byId("dialog-yes").disabled = true;
+        try {
+            const done = await post(`/live/batches/${encodeURIComponent(batch)}/${verb}`, { reason: reason.value });
+            dialog.close();
+            tell(done.report, "good");
+        } catch (error) {
+            fault.textContent = error.message;
+            fault.hidden = false;
+        } finally {
+            byId("dialog-yes").disabled = false;
+        }
+    };
+}
+
+async function acknowledge(button) {
+    button.disabled = true;
+    try {
+        tell((await post(`/live/alerts/${encodeURIComponent(button.dataset.alert)}/acknowledge`, {})).report, "good");
+    } catch (error) {
+        tell(error.message, "bad");
+        button.disabled = false;
+    }
+}
+
+export function offerActions(holder) {
+    holder.addEventListener("click", ({ target }) => {
+        const button = target.closest("button[data-action]");
+        if (!button) return;
+        if (button.dataset.action in ASKED) onBatch(button.dataset.action, button.dataset);
+        if (button.dataset.action === "acknowledge") acknowledge(button);
+    });
+}

@@ -1,0 +1,185 @@
+// The dashboard's blocks, each drawn from its part of the snapshot.
+
+import { h, icon } from "./dom.js";
+import { bytes, duration, figure, milliseconds, moment, number } from "./format.js";
+import { empty } from "./frame.js";
+import { spark } from "./spark.js";
+
+const TONES = { good: "check_circle", held: "hourglass_top", warn: "warning", bad: "error" };
+const SEVERITIES = { notice: "info", warning: "warning", critical: "error" };
+const HEALTHS = { alive: "check_circle", draining: "hourglass_bottom", silent: "error" };
+const BATCHES = { open: ["play_arrow", "running"], paused: ["pause", "paused"], ended: ["check", "ended"] };
+const TYPES = { state_change: "arrow_forward", progress: "percent", error: "error", scheduling: "schedule", audit: "person" };
+
+export const STATE_SIGNS = {
+    queued: "inbox", rate_limited: "hourglass_top", dispatched: "send", in_progress: "autorenew", retried: "replay",
+    completed: "check", failed: "close", cancelled: "block",
+};
+
+export function state(name) {
+    return h("span", { class: `state state-${name}` }, icon(STATE_SIGNS[name] ?? "circle"), name.replace("_", " "));
+}
+
+export function verdict(health) {
+    return [
+        h("span", { class: `tone tone-${health.tone}` }, icon(TONES[health.tone] ?? "info")),
+        h("a", { href: health.href, class: "verdict-link" }, health.text),
+    ];
+}
+
+export function cause(health) {
+    const until = health.until ? [h("span", { class: "muted" }, "until "), moment(health.until, "ago")] : null;
+    return [health.cause ? h("span", {}, health.cause) : null, until];
+}
+
+export function also(others) {
+    return others.map((one) =>
+        h("li", { class: `tone-${one.tone}`, title: one.cause || null }, icon(TONES[one.tone] ?? "info"),
+            h("a", { href: one.href }, one.text)));
+}
+
+export function tile(one) {
+    const value = one.since !== undefined
+        ? (one.since ? moment(one.since, "age") : h("span", {}, "none"))
+        : one.id === "pickup" ? milliseconds(one.value) : [one.more ? "> " : "", figure(one.value)];
+    const unit = one.id === "pickup" || one.since !== undefined || one.value === null ? "" : one.unit;
+    return h("a", { class: `card tile ${one.tone ? `tile-${one.tone}` : ""}`, href: one.href, "data-key": one.id, title: one.hint },
+        h("span", { class: "tile-label" }, one.tone ? icon(one.tone === "bad" ? "error" : "warning") : null, one.label),
+        h("span", { class: "tile-value" }, value, unit ? h("span", { class: "unit" }, ` ${unit}`) : null),
+        one.spark ? spark(one.spark) : h("span", { class: "spark" }),
+        h("span", { class: "sr-only" }, one.hint));
+}
+
+export function limits(rows, users, page, hasLimits) {
+    if (!rows.length) {
+        return hasLimits
+            ? empty("speed", "No limit has been used yet.", "Gauges appear with the first call that a limit counts.")
+            : empty("speed", "No limits are set.", "Calls leave as fast as the executors can.", page.limits, "Set one");
+    }
+    return h("ul", { class: "rows" }, rows.map((row) => limit(row, users[String(row.limit_id)], page)));
+}
+
+function limit(row, used, page) {
+    const fullness = row.cooled_until || row.percent >= 100 ? "full" : row.percent >= row.warning_percent ? "high"
+        : row.percent >= row.notice_percent ? "mid" : "low";
+    const marks = [
+        row.binds ? mark("warn", "hourglass_top", "binds") : null,
+        row.cooled_until ? mark("warn", "ac_unit", ["cooled down, ends ", moment(row.cooled_until)], row.cooled_because) : null,
+        row.factor < 1 ? mark("warn", "compress", `slowed to ${number(row.factor * 100)} %`, "The provider pushed back; the cap recovers step by step.") : null,
+        row.shadow ? mark("", "visibility", "shadow: blocks nothing") : null,
+    ];
+    const queue = row.waiting
+        ? h("p", {}, h("strong", {}, row.waiting_words), row.waiting === 1 ? " job waits" : " jobs wait",
+            row.clears_at ? [", clears ", moment(row.clears_at)] : ", clears as running calls end",
+            row.lanes.length ? h("span", { class: "muted" }, `: ${row.lanes.map(lane).join(", ")}`) : null)
+        : h("p", { class: "muted" }, "Nothing waits behind it.");
+    const top = used?.users.length
+        ? h("p", { class: "muted small" }, `Top users in 1 h${used.partial ? " (newest part)" : ""}: `,
+            used.users.map((one) => `${one.name} ${number(one.calls)}`).join(", "))
+        : null;
+    return h("li", { class: "limit", "data-key": row.id },
+        h("div", { class: "row-head" },
+            h("a", { href: row.href, class: "row-name" }, row.limit, h("span", { class: "muted" }, ` ${keyWords(row.key)}`)),
+            h("span", { class: "marks" }, marks),
+            page.mayTune ? h("a", { class: "quiet button small", href: row.tune_href }, icon("tune"), "Tune", h("span", { class: "sr-only" }, ` ${row.limit}`)) : null),
+        h("div", { class: `gauge gauge-${fullness}`, role: "meter", "aria-label": `${row.limit} ${row.key}`, "aria-valuemin": "0",
+            "aria-valuemax": row.capacity, "aria-valuenow": Math.min(row.used, row.capacity), "aria-valuetext": `${figure(row.used)} of ${figure(row.capacity)} ${row.unit}`,
+            vars: { "--value": `${Math.min(100, row.percent)}%`, "--notice": `${row.notice_percent}%`, "--warning": `${row.warning_percent}%` } },
+            h("span", { class: "gauge-used" })),
+        h("p", { class: "figures" }, h("strong", {}, figure(row.used)), ` of ${figure(row.capacity)} ${row.unit}, ${number(row.percent)} %`,
+            row.per_second ? h("span", { class: "muted" }, `; drains at ${figure(row.per_second)}/s`) : null),
+        queue, top);
+}
+
+function lane(one) {
+    const who = [one.project, one.user].filter(Boolean).join(" / ");
+    return `${who || "nobody named"} ${one.more ? "> " : ""}${number(one.waiting)}`;
+}
+
+function keyWords(key) {
+    return key === "*" ? "everyone" : key.split("/").map((part) => part.replace(":", " ")).join(", ");
+}
+
+function mark(tone, sign, words, hint = null) {
+    return h("span", { class: `mark mark-${tone}`, title: hint || null }, icon(sign), h("span", {}, words));
+}
+
+export function batches(rows, page) {
+    if (!rows.length) {
+        return empty("stacks", "No batch is open.", "Jobs that are submitted together appear here with their progress.", page.batches, page.batches ? "Older batches" : "");
+    }
+    return h("ul", { class: "rows" }, rows.map((row) => batch(row, page)));
+}
+
+function batch(row, page) {
+    const [sign, words] = BATCHES[row.state];
+    const name = row.name || `…${row.id.slice(-8)}`;
+    const ended = row.state === "ended";
+    const left = row.total - row.finished;
+    const parts = ["completed", "failed", "cancelled", "in_progress"].map((part) => {
+        const count = part === "in_progress" ? row.counts.in_progress + row.counts.dispatched : row.counts[part];
+        return count ? h("span", { class: `part part-${part}`, "data-key": part, vars: { "--share": `${(100 * count) / row.total}%` } }) : null;
+    });
+    const shown = [["completed", "done"], ["in_progress", "running"], ["rate_limited", "wait for quota"], ["retried", "retrying"], ["queued", "queued"], ["failed", "failed"], ["cancelled", "cancelled"]]
+        .filter(([part]) => row.counts[part]).map(([part, label]) => h("span", { class: `count count-${part}`, "data-key": part }, icon(STATE_SIGNS[part]), `${number(row.counts[part])} ${label}`));
+    const end = ended ? [row.finished_at ? ["ended ", moment(row.finished_at)] : null]
+        : [row.rate && row.state === "open" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null];
+    const about = { "data-batch": row.id, "data-name": name, "data-left": left };
+    return h("li", { class: "batch", "data-key": row.id },
+        h("div", { class: "row-head" },
+            row.href ? h("a", { href: row.href, class: "row-name" }, name, h("span", { class: "muted" }, ` ${row.project}`)) : h("span", { class: "row-name" }, name),
+            h("span", { class: `mark mark-${row.state === "paused" ? "warn" : ended ? "good" : ""}` }, icon(sign), words),
+            h("span", { class: "buttons" },
+                !ended && page.mayPause && row.state === "open" ? button("pause", "pause", "Pause", name, about) : null,
+                !ended && page.mayPause && row.state === "paused" ? button("resume", "play_arrow", "Resume", name, about) : null,
+                !ended && page.mayCancel ? button("cancel", "block", "Cancel", name, about) : null)),
+        h("div", { class: "progress", role: "progressbar", "aria-label": `${name}: ended items`, "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": row.percent }, parts),
+        h("p", { class: "figures" }, h("strong", {}, `${number(row.percent, 1)} %`), ` ${number(row.finished)} of ${number(row.total)}`,
+            end.flat().some(Boolean) ? h("span", { class: "muted" }, " · ", end) : null),
+        h("p", { class: "counts small" }, shown));
+}
+
+function button(action, sign, words, name, about) {
+    return h("button", { type: "button", class: "quiet small", "data-action": action, ...about }, icon(sign), h("span", {}, words), h("span", { class: "sr-only" }, ` ${name}`));
+}
+
+export function alerts(rows, page) {
+    if (!rows.length) return empty("notifications_off", "No alert is open.", "Caps that fill up, refusals of providers and stuck executors are told here.");
+    return h("ul", { class: "rows" }, rows.map((row) => h("li", { class: `alert alert-${row.severity} ${row.acknowledged_at ? "is-seen" : ""}`, "data-key": String(row.id) },
+        h("div", { class: "row-head" },
+            h("span", { class: `mark mark-${row.severity === "critical" ? "bad" : row.severity === "warning" ? "warn" : ""}` }, icon(SEVERITIES[row.severity]), row.severity),
+            h("span", { class: "muted small" }, moment(row.opened_at)),
+            h("span", { class: "buttons" },
+                !row.acknowledged_at && page.mayAcknowledge ? h("button", { type: "button", class: "quiet small", "data-action": "acknowledge", "data-alert": row.id }, icon("visibility"), h("span", {}, "Acknowledge"), h("span", { class: "sr-only" }, ` ${row.message}`)) : null,
+                h("a", { class: "quiet button small", href: row.href }, icon("menu_book"), "Runbook", h("span", { class: "sr-only" }, ` for ${row.message}`)))),
+        h("p", {}, row.message),
+        row.acknowledged_at ? h("p", { class: "muted small" }, `Looked after by ${row.acknowledged_by} since `, moment(row.acknowledged_at)) : null)));
+}
+
+export function executors(rows) {
+    if (!rows.length) return empty("memory", "No executor runs.", "Nothing is carried out until one does: manage.py qcluster.");
+    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Executors" }, h("table", {},
+        h("thead", {}, h("tr", {}, ["Process", "Health", "In flight", "Heartbeat", "Loop lag"].map((name) => h("th", { scope: "col" }, name)))),
+        h("tbody", {}, rows.map((row) => h("tr", { "data-key": row.id },
+            h("th", { scope: "row" }, row.name, row.role === "quarantine" ? h("span", { class: "muted small" }, " quarantine") : null),
+            h("td", {}, h("span", { class: `mark mark-${row.health === "alive" ? "good" : row.health === "silent" ? "bad" : "warn"}` }, icon(HEALTHS[row.health]), row.health)),
+            h("td", { class: "number" }, `${number(row.in_flight)} of ${number(row.slots)}`),
+            h("td", {}, moment(row.heartbeat_at)),
+            h("td", { class: "number" }, milliseconds(row.loop_lag_ms)))))));
+}
+
+export function feed(rows, page, skipped) {
+    if (!rows.length) return empty("inbox", "No events.", "Nothing has happened yet, or nothing that the filter lets through.");
+    return [
+        skipped ? h("p", { class: "muted small", "data-key": "skipped" }, `${number(skipped)} events left out: they came faster than people read.`) : null,
+        h("ol", { class: "feed", "data-key": "list" }, rows.map((row) => h("li", { "data-key": String(row.id) },
+            moment(row.at, "clock"),
+            h("span", { class: "feed-what" }, row.to ? [row.from ? [state(row.from), icon("arrow_forward")] : null, state(row.to)]
+                : h("span", { class: "state" }, icon(TYPES[row.type] ?? "circle"), row.type.replace("_", " "), row.percent !== null && row.type === "progress" ? ` ${row.percent} %` : null)),
+            h("span", { class: "feed-message" }, row.message),
+            h("span", { class: "feed-about muted" }, row.project, row.kind ? ` · ${row.kind}` : null, " · ",
+                page.jobs ? h("a", { href: `${page.jobs}${encodeURIComponent(row.job)}/change/`, title: row.job }, `…${row.job.slice(-8)}`) : `…${row.job.slice(-8)}`)))),
+    ];
+}
+
+export const UNITS = { perSecond: (value) => `${figure(value)}/s`, jobs: (value) => number(value), milliseconds, bytes, duration };

@@ -1,0 +1,26 @@
+"""Where the dashboards are. The websockets' addresses are in live/routing.py."""
+
+from django.templatetags.static import static
+from django.urls import path
+from django.utils.functional import lazy
+from django.views.generic import RedirectView
+
+from .views import actions, me, ops
+
+# Late: where static files are is a setting.
+ICON = lazy(static, str)("dashboards/icon.svg")
+
+urlpatterns = [
+    path("", ops.dashboard, name="dashboard"),
+    path("live/ops.json", ops.ops_data, name="ops-data"),
+    path("live/charts.json", ops.charts_data, name="charts-data"),
+    path("live/users.json", ops.users_data, name="users-data"),
+    path("live/feed.json", ops.feed_data, name="feed-data"),
+    path("live/batches/<uuid:batch_id>/<slug:verb>", actions.act_on_batch, name="act-on-batch"),
+    path("live/alerts/<int:alert_id>/acknowledge", actions.acknowledge_alert, name="acknowledge-alert"),
+    path("me/", me.page, name="me"),
+    path("me/sign-in", me.sign_in, name="me-sign-in"),
+    path("me/sign-out", me.sign_out, name="me-sign-out"),
+    path("live/me.json", me.me_data, name="me-data"),
+    path("favicon.ico", RedirectView.as_view(url=ICON, permanent=False)),
+]

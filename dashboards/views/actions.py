@@ -1,0 +1,62 @@
+"""What operators do from the dashboard: the admin's own verbs, answered as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_POST
+
+from dashboards.admin.alerts import ACKNOWLEDGE
+from jobs.admin.batch_verbs import CANCEL, PAUSE, RESUME
+from jobs.admin.verbs import Outcome, Verb, actor_of
+from jobs.models import Batch
+from queueops.core.errors import QueueOpsError, error_body
+from ratelimits.models import QuotaAlert
+
+from .access import operators_data
+
+BATCH_VERBS = {verb.name: verb for verb in (PAUSE, RESUME, CANCEL)}
+
+NOT_FOUND = error_body("not_found", "It is not there any more.")
+LEFT_ALONE = error_body("nothing_to_do", "There was nothing to do: somebody or something was faster.")
+
+
+@require_POST
+def act_on_batch(request: HttpRequest, batch_id: UUID, verb: str) -> HttpResponse:
+    chosen = BATCH_VERBS.get(verb)
+    if chosen is None:
+        return JsonResponse(NOT_FOUND, status=404)
+    return _act(request, chosen, Batch.objects.filter(pk=batch_id))
+
+
+@require_POST
+def acknowledge_alert(request: HttpRequest, alert_id: int) -> HttpResponse:
+    return _act(request, ACKNOWLEDGE, QuotaAlert.objects.filter(pk=alert_id))
+
+
+def _act(request: HttpRequest, verb: Verb, rows: QuerySet[Any]) -> HttpResponse:
+    @operators_data(verb.permission)
+    def allowed(request: HttpRequest) -> HttpResponse:
+        if not rows.exists():
+            return JsonResponse(NOT_FOUND, status=404)
+        chosen = list(verb.applies(rows))
+        if not chosen:
+            return JsonResponse(LEFT_ALONE, status=409)
+        form = verb.form(request.POST, rows=chosen)
+        if not form.is_valid():
+            faults = {name: [str(fault) for fault in found] for name, found in form.errors.items()}
+            return JsonResponse(error_body("invalid_input", "Something is missing.", fields=faults), status=400)
+        try:
+            outcome = verb.carry_out([row.pk for row in chosen], actor=actor_of(request), **form.cleaned_data)
+        except QueueOpsError as error:
+            return JsonResponse(error.as_dict(), status=error.status)
+        return JsonResponse({"report": _sentence(verb, outcome), "moved": outcome.moved, "href": outcome.goes_to})
+
+    return allowed(request)
+
+
+def _sentence(verb: Verb, outcome: Outcome) -> str:
+    return outcome.report or f"{outcome.moved:,} {verb.done}, {outcome.unmoved:,} left alone."

@@ -1,0 +1,85 @@
+"""The producers' own page, and how they sign in to it with their key."""
+
+from __future__ import annotations
+
+from django import forms
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboards.live.viewer import SESSION_KEY_OF_PRODUCER, viewer_of_key
+from dashboards.services.me import me_snapshot
+from queueops.core.client_address import client_address
+from queueops.tenancy.models import Project
+from queueops.tenancy.throttles import bad_keys
+
+from .access import NOT_SIGNED_IN, producer_of
+
+SIGNED_IN_SECONDS = 12 * 3600
+MOST_PROJECTS = 200
+
+
+class KeyForm(forms.Form):
+    key = forms.CharField(
+        label="Producer key",
+        max_length=200,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off", "autofocus": True, "spellcheck": "false"}),
+        error_messages={"required": "Paste your key."},
+    )
+
+
+@never_cache
+@require_safe
+def page(request: HttpRequest) -> HttpResponse:
+    viewer = producer_of(request)
+    if viewer is None:
+        return render(request, "dashboards/sign_in.html", {"form": KeyForm()})
+    projects = list(Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS]) if viewer.is_staff else []
+    return render(request, "dashboards/me.html", {"viewer": viewer, "projects": projects})
+
+
+@never_cache
+@require_safe
+def me_data(request: HttpRequest) -> HttpResponse:
+    """What `/ws/v1/me` sends, for those whose socket fails."""
+    viewer = producer_of(request)
+    if viewer is None:
+        return JsonResponse(NOT_SIGNED_IN, status=401)
+    data = me_snapshot(viewer)
+    return JsonResponse({"type": "snapshot", "cursor": 0, "at": data["at"], "data": data})
+
+
+@sensitive_post_parameters("key")
+@never_cache
+@require_POST
+def sign_in(request: HttpRequest) -> HttpResponse:
+    """Check the key and keep its id, never the key; wrong ones are throttled by address, as the API's are."""
+    form = KeyForm(request.POST)
+    status = 400
+    if form.is_valid():
+        viewer = viewer_of_key(form.cleaned_data["key"].strip())
+        if viewer is not None:
+            request.session.cycle_key()
+            request.session[SESSION_KEY_OF_PRODUCER] = int(viewer.identity.removeprefix("key:"))
+            request.session.set_expiry(SIGNED_IN_SECONDS)
+            return HttpResponseRedirect(reverse("me"))
+        status = 403
+        if wait_seconds := bad_keys.take(client_address(request)):
+            status = 429
+            form.add_error("key", f"Too many keys that are not valid. Try again in {wait_seconds:.0f} s.")
+        else:
+            form.add_error("key", "This key is unknown, expired or revoked, or it may not read.")
+    return render(request, "dashboards/sign_in.html", {"form": form}, status=status)
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    """Forget the key; whoever is signed in to the admin stays so."""
+    request.session.pop(SESSION_KEY_OF_PRODUCER, None)
+    if request.user.is_authenticated:
+        return HttpResponseRedirect(reverse("me"))
+    request.session.flush()
+    return HttpResponseRedirect(reverse("me"))

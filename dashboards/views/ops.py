@@ -1,0 +1,76 @@
+"""The operators' dashboard: the page, and the data it pulls."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from dashboards.services.charts import SPAN_WORDS, SPANS, charts
+from dashboards.services.feed import newest_events
+from dashboards.services.ops import ops_snapshot
+from dashboards.services.top_users import users_of_limits
+from jobs.states import JobState
+from queueops.core.errors import error_body
+
+from .access import may, operators_data, operators_page
+
+LONGEST_FILTER = 100
+STEERING = (
+    "jobs.pause_work",
+    "jobs.cancel_job",
+    "ratelimits.acknowledge_alert",
+    "ratelimits.change_limit",
+)
+
+
+@never_cache
+@require_safe
+@operators_page
+def dashboard(request: HttpRequest) -> HttpResponse:
+    """The frame; its scripts fill it, first from /live/ops.json."""
+    return render(
+        request,
+        "dashboards/ops.html",
+        {"may": may(request, *STEERING), "states": [state.value for state in JobState], "spans": SPAN_WORDS},
+    )
+
+
+@never_cache
+@require_safe
+@operators_data()
+def ops_data(request: HttpRequest) -> HttpResponse:
+    """What `/ws/v1/ops` sends, for those whose socket fails: the snapshot with its cursor."""
+    data = ops_snapshot()
+    cursor = data["feed"][0]["id"] if data["feed"] else 0
+    return JsonResponse({"type": "snapshot", "cursor": cursor, "at": data["at"], "data": data})
+
+
+@never_cache
+@require_safe
+@operators_data()
+def charts_data(request: HttpRequest) -> HttpResponse:
+    span = request.GET.get("span", "")
+    if span not in SPANS:
+        known = ", ".join(SPANS)
+        return JsonResponse(error_body("unknown_span", f"Charts go over one of: {known}."), status=400)
+    return JsonResponse(charts(span))
+
+
+@never_cache
+@require_safe
+@operators_data()
+def users_data(request: HttpRequest) -> HttpResponse:
+    return JsonResponse({"limits": users_of_limits()})
+
+
+@never_cache
+@require_safe
+@operators_data()
+def feed_data(request: HttpRequest) -> HttpResponse:
+    """The newest events that fit `project`, `service` and `state`."""
+    project, service, state = (
+        request.GET.get(name, "").replace("\0", "")[:LONGEST_FILTER] for name in ("project", "service", "state")
+    )
+    return JsonResponse({"feed": newest_events(project=project, service=service, state=state)})
