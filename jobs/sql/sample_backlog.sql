@@ -13,7 +13,7 @@ SELECT span.seconds, date_bin(span.seconds * interval '1 second', now(), 'epoch'
           FROM jobs_jobcount
          WHERE batch_id = '00000000-0000-0000-0000-000000000000') AS sums
  CROSS JOIN (SELECT count(*) AS open
-               FROM (SELECT FROM jobs_deadletter WHERE resolution IS NULL LIMIT %(most_letters)s::int) AS some) AS letters
+               FROM (SELECT FROM jobs_deadletter WHERE resolution IS NULL LIMIT %(most_letters)s::int) AS letter) AS letters
  CROSS JOIN (VALUES (10), (300)) AS span (seconds)
  ORDER BY span.seconds
 ON CONFLICT (span_seconds, at, service) DO UPDATE SET backlog = excluded.backlog
