@@ -37,8 +37,8 @@ another is answered like something that does not exist (404). Its scopes say wha
 in to the admin may use the API too, with a CSRF token, naming the project by `?project=` or the header `X-Project`; the
 permissions of the admin then take the place of scopes.
 
-Limits belong to no project: a key with the scope `limits` sees and changes all of them. A key with `read` sees every
-limit, but only its own project's counters and overrides, and those of everyone together.
+Limits belong to no project: a key with `read` sees all of them, one with `limits` changes them, too. Of counters and
+overrides, a key sees and changes its own project's alone, and those of everyone together.
 
 A web process lets each key send `QUEUEOPS_REQUESTS_PER_MINUTE` requests a minute, a minute's worth at once. It counts
 for itself: with several web processes a key may send that many to each.

@@ -54,7 +54,7 @@ def afresh() -> None:
 
 @pytest.fixture
 def manager(db: None) -> Api:
-    """A key that sees and changes all limits."""
+    """A key that sees and changes limits."""
     return Api(key_for("acme", scopes=["read", "limits"]))
 
 
@@ -191,12 +191,12 @@ def pages(api: Api, path: str, field: str) -> list[Any]:
 
 
 def test_lists_are_paged(manager: Api):
-    limits = [make_limit(name=f"limit-{number}", scope="user") for number in range(7)]
+    limits = [make_limit(name=f"limit-{number}", scope="project_user") for number in range(7)]
     assert pages(manager, "/limits/", "id") == [limit.pk for limit in reversed(limits)]
     users = [f"user-{number}-ü" for number in range(8)]
     for user in users:
         use(user=user)
-    keys = [f"user:{user}" for user in reversed(users)]
+    keys = [f"project:acme/user:{user}" for user in reversed(users)]
     assert pages(manager, f"/limits/{limits[3].pk}/counters/", "key") == keys
 
 
@@ -218,8 +218,10 @@ def test_a_projects_key_sees_no_other_projects_counters_and_overrides(manager: A
         return listed
 
     own = {"*", "project:acme", "project:acme/user:u"}
-    assert seen(acme) == own
-    assert seen(manager) == {
+    assert seen(acme) == seen(manager) == own
+    operator = signed_in("view_limit")
+    listed = operator.get("/api/v1/limits/?project=acme").json()["results"]
+    assert {counter["key"] for limit in listed for counter in limit["counters"]} == {
         *own,
         "project:acme2",
         "project:other",
@@ -227,9 +229,27 @@ def test_a_projects_key_sees_no_other_projects_counters_and_overrides(manager: A
         "project:acme2/user:u",
         "project:other/user:u",
     }
-    for api, keys in ((acme, ["project:acme"]), (manager, ["project:acme", "project:acme2", "project:other"])):
+    for api in (acme, manager):
         shown = api.get(f"/limits/{limits[1].pk}/").json()["overrides"]
-        assert [override["key"] for override in shown] == keys
+        assert [override["key"] for override in shown] == ["project:acme"]
+    shown = operator.get(f"/api/v1/limits/{limits[1].pk}/?project=acme").json()["overrides"]
+    assert [override["key"] for override in shown] == ["project:acme", "project:acme2", "project:other"]
+
+
+def test_a_projects_key_neither_changes_nor_learns_of_other_projects_keys(manager: Api):
+    limit = make_limit()
+    path = f"/limits/{limit.pk}/overrides/"
+    LimitOverride.objects.create(limit=limit, key="project:acme2", capacity=5)
+    for key in ("project:acme2", "project:acme2/user:u", "user:u"):
+        assert list(error_of(manager.post(path, {"key": key, "capacity": 3}), 422)["fields"]) == ["key"]
+        assert list(error_of(call(manager, "DELETE", f"{path}?key={quote(key, safe='')}"), 422)["fields"]) == ["key"]
+    assert LimitOverride.objects.get().capacity == 5
+    use("other", calls=3)
+    simulated = manager.post(f"/limits/{limit.pk}/simulate/", {"changes": {}}).json()
+    assert (simulated["calls"], simulated["today"]["busiest_key"]) == (3, "")
+    use("acme", calls=4)
+    simulated = manager.post(f"/limits/{limit.pk}/simulate/", {"changes": {}}).json()
+    assert simulated["proposed"]["busiest_key"] == "project:acme"
 
 
 def test_a_limit_is_created_with_the_defaults_and_audited(manager: Api):

@@ -11,6 +11,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from queueops.rest.errors import InvalidInput
 from queueops.rest.parsers import parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerListView, CallerView
@@ -50,18 +51,28 @@ class Seen:
 
 def sees_all(caller: Caller) -> bool:
     """Limits are the installation's, but a project's key sees no other project's counters."""
-    return caller.operator is not None or Scope.LIMITS in caller.scopes
+    return caller.operator is not None
+
+
+def roots_of(caller: Caller) -> tuple[str, str]:
+    """What the keys begin with that count everyone together, or the caller's project alone."""
+    return "*", f"project:{caller.project_id}"
+
+
+def may_see(caller: Caller, key: str) -> bool:
+    return sees_all(caller) or any(f"{key}/".startswith(f"{root}/") for root in roots_of(caller))
+
+
+def require_own(caller: Caller, key: str) -> None:
+    if not may_see(caller, key):
+        raise InvalidInput(fields={"key": ["Must be one of everyone together, or of your own project."]})
 
 
 def own_keys(caller: Caller, *, prefix: str = "", name: str = "key") -> Q:
-    """The keys that count everyone together, or the caller's project alone."""
-    every, own = f"{prefix}*", f"{prefix}project:{caller.project_id}"
-    return (
-        Q(**{name: every})
-        | Q(**{f"{name}__startswith": f"{every}/"})
-        | Q(**{name: own})
-        | Q(**{f"{name}__startswith": f"{own}/"})
-    )
+    found = Q()
+    for root in roots_of(caller):
+        found |= Q(**{name: f"{prefix}{root}"}) | Q(**{f"{name}__startswith": f"{prefix}{root}/"})
+    return found
 
 
 def counters_of(caller: Caller, limit_ids: Sequence[int]) -> QuerySet[Counter]:
@@ -225,6 +236,7 @@ class LimitOverrides(CallerView):
     )
     def post(self, request: Request, pk: int) -> Response:
         given = parse_as(inputs.SetOverride, read_document(request))
+        require_own(self.caller, given.key)
         result = set_override(
             pk,
             given.key,
@@ -248,6 +260,7 @@ class LimitOverrides(CallerView):
     )
     def delete(self, request: Request, pk: int) -> Response:
         given = parse_query_as(inputs.OfOverride, request.query_params.dict())
+        require_own(self.caller, given.key)
         removed = delete_override(pk, given.key, actor=self.caller.actor, reason=given.reason)
         return Response({"removed": removed})
 
@@ -268,4 +281,8 @@ class SimulateLimit(CallerView):
     )
     def post(self, request: Request, pk: int) -> Response:
         given = parse_as(inputs.Simulate, read_document(request))
-        return Response(asdict(simulate(pk, given.changes.figures(), hours=given.hours)))
+        played = asdict(simulate(pk, given.changes.figures(), hours=given.hours))
+        for side in (played["today"], played["proposed"]):
+            if not may_see(self.caller, side["busiest_key"]):
+                side["busiest_key"] = ""
+        return Response(played)
