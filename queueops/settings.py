@@ -52,9 +52,9 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "queueops.core.security_headers.SecurityHeaders",  # before all that answer by themselves
     "queueops.core.request_log.RequestLog",
     "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see there
-    "queueops.core.security_headers.SecurityHeaders",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

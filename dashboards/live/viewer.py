@@ -14,6 +14,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest
 
+from queueops.access.services import sessions
 from queueops.tenancy.models import ProducerKey, Project, Scope, digest_of
 
 SESSION_KEY_OF_PRODUCER = "producer_key"  # holds a ProducerKey's pk, never the key
@@ -49,9 +50,11 @@ def viewer_of_session(session: SessionBase) -> Viewer | None:
     """
     Whom the session stands for: a member of staff who may view jobs, or else the key it was signed in with.
 
-    None of what an expired key, a deactivated account or a changed password left behind counts.
+    None of what an expired key, a deactivated account, a changed password or a session that is over left behind counts.
     """
     user = _user_of(session)
+    if not sessions.stands(session, user):
+        return None
     if user is not None and user.is_active and user.is_staff and user.has_perm(MAY_VIEW):
         return Viewer(
             is_staff=True,
@@ -100,14 +103,14 @@ def still_allowed_of(viewers: Collection[Viewer]) -> set[Viewer]:
     pks = [int(identity.removeprefix("key:")) for identity in keys]
     usable = ProducerKey.objects.usable().filter(pk__in=pks, scopes__contains=[Scope.READ.value])
     found = {f"key:{pk}" for pk in usable.values_list("pk", flat=True)}
-    sessions: dict[str, str] = {}
+    identities: dict[str, str] = {}
     for session_key in {viewer.session_key for viewer in viewers if viewer.session_key}:
         now = viewer_of_session(stored_session(session_key))
-        sessions[session_key] = now.identity if now else ""
+        identities[session_key] = now.identity if now else ""
     return {
         viewer
         for viewer in viewers
-        if (sessions[viewer.session_key] == viewer.identity if viewer.session_key else viewer.identity in found)
+        if (identities[viewer.session_key] == viewer.identity if viewer.session_key else viewer.identity in found)
     }
 
 

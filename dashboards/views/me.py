@@ -12,9 +12,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboards.live.viewer import SESSION_KEY_OF_PRODUCER, viewer_of_key
 from dashboards.services.me import me_snapshot
+from queueops.access.services.guard import Purpose, SignInLocked, guarded
 from queueops.core.client_address import client_address
 from queueops.tenancy.models import Project
-from queueops.tenancy.throttles import bad_keys
 
 from .access import NOT_SIGNED_IN, producer_of
 
@@ -56,23 +56,28 @@ def me_data(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_POST
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """Check the key and keep its id, never the key; wrong ones are throttled by address, as the API's are."""
+    """Check the key and keep its id, never the key; wrong ones lock the address for a while."""
     form = KeyForm(request.POST)
-    status = 400
+    status, headers = 400, {}
     if form.is_valid():
-        viewer = viewer_of_key(form.cleaned_data["key"].strip())
-        if viewer is not None:
-            request.session.cycle_key()
-            request.session[SESSION_KEY_OF_PRODUCER] = int(viewer.identity.removeprefix("key:"))
-            request.session.set_expiry(SIGNED_IN_SECONDS)
-            return HttpResponseRedirect(reverse("me"))
-        status = 403
-        if wait_seconds := bad_keys.take(client_address(request)):
-            status = 429
-            form.add_error("key", f"Too many keys that are not valid. Try again in {wait_seconds:.0f} s.")
+        key = form.cleaned_data["key"].strip()
+        try:
+            viewer = guarded(Purpose.KEY, lambda: viewer_of_key(key), address=client_address(request))
+        except SignInLocked as locked:
+            status, headers = locked.status, {"Retry-After": str(locked.retry_after)}
+            form.add_error("key", locked.message)
         else:
+            if viewer is not None:
+                request.session.cycle_key()
+                request.session[SESSION_KEY_OF_PRODUCER] = int(viewer.identity.removeprefix("key:"))
+                request.session.set_expiry(SIGNED_IN_SECONDS)
+                return HttpResponseRedirect(reverse("me"))
+            status = 403
             form.add_error("key", "This key is unknown, expired or revoked, or it may not read.")
-    return render(request, "dashboards/sign_in.html", {"form": form}, status=status)
+    response = render(request, "dashboards/sign_in.html", {"form": form}, status=status)
+    for name, value in headers.items():
+        response.headers[name] = value
+    return response
 
 
 @require_POST

@@ -15,6 +15,8 @@ from queueops.access.models import SignInCount
 from queueops.access.services import guard
 from queueops.access.services.guard import Purpose, SignInLocked, guarded
 from queueops.core.client_address import client_address
+from queueops.tenancy.models import ProducerKey
+from tests.factories import make_project
 from tests.security.people import PASSWORD, is_signed_in, person, try_password
 from tests.support.people import signed_in
 from tests.support.racing import run_together
@@ -192,3 +194,15 @@ def test_the_list_of_failures_is_for_administrators():
     for role in (None, "viewer", "operator", "limits manager"):
         assert signed_in(role).get("/admin/access/signincount/").status_code == 403
     assert signed_in("administrator").get("/admin/access/signincount/").status_code == 200
+
+
+def test_the_form_of_producers_is_guarded(configure):
+    configure(lockout_failures=2)
+    _, key = ProducerKey.issue(make_project("acme"), name="nightly")
+    wrong = [Client().post("/me/sign-in", {"key": "qo_wrong"}) for _ in range(2)]
+    assert [answer.status_code for answer in wrong] == [403, 403]
+    locked = Client().post("/me/sign-in", {"key": key})
+    assert locked.status_code == 429
+    assert int(locked.headers["Retry-After"]) > 0
+    assert "Too many failed attempts" in locked.content.decode()
+    assert Client().post("/me/sign-in", {"key": key}, REMOTE_ADDR="10.0.0.2").status_code == 302

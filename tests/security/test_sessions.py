@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.test import Client
 
+from dashboards.live.viewer import still_allowed, viewer_of_session
 from jobs.models import AuditEntry
 from queueops.access.services import sessions
 from tests.factories import make_project
@@ -153,3 +154,22 @@ def test_the_sessions_cookie_is_kept_from_scripts_and_other_sites():
     cookie = signed_in_by_form().cookies[settings.SESSION_COOKIE_NAME]
     assert cookie["httponly"]
     assert cookie["samesite"] == "Lax"
+
+
+def test_who_looks_by_a_session_that_is_over_looks_no_more(configure, clock):
+    configure(session_idle_minutes=30)
+    person(role="viewer")
+    viewer = viewer_of_session(signed_in_by_form().session)
+    assert viewer is not None
+    clock(29)
+    assert still_allowed(viewer)
+    clock(31)
+    assert not still_allowed(viewer)
+
+
+def test_a_live_page_of_somebody_who_comes_to_owe_a_second_factor_ends(configure):
+    person(role="viewer")
+    viewer = viewer_of_session(signed_in_by_form().session)
+    assert viewer is not None
+    configure(second_factor="required")
+    assert not still_allowed(viewer)
