@@ -223,5 +223,7 @@ def test_a_batch_is_not_closed_while_a_requeue_is_adding_to_it():
 
 def somebody_waits_for_a_lock() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
         return bool(cursor.fetchone()[0])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from queueops.core.sql import load_sql
@@ -294,8 +295,8 @@ def test_alerts_of_a_limit_that_is_switched_off_or_of_a_counter_that_is_gone_are
 @pytest.mark.parametrize(
     "slowed",
     [
-        {"blocked_until": timezone.now() + timedelta(minutes=5)},
-        {"pressure": 0.7, "pressure_changed_at": timezone.now()},
+        {"blocked_until": Now() + timedelta(minutes=5)},
+        {"pressure": 0.7, "pressure_changed_at": Now()},
     ],
     ids=["cooling down", "under pressure"],
 )
