@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import urlsafe_b64encode
 from dataclasses import replace
 from io import StringIO
 from typing import Any
@@ -38,7 +39,7 @@ from queueops.tenancy.models import Credential
 from tests.factories import make_project
 from tests.support.people import signed_in
 
-OLD, NEW, FOREIGN = (Fernet.generate_key().decode() for _ in range(3))
+OLD, NEW, FOREIGN = (urlsafe_b64encode(bytes([number]) * 32).decode() for number in range(3))
 SECRET = {"api_key": "hunter2-hunter2", "nested": {"scope": "ß"}}
 
 
