@@ -1,7 +1,7 @@
 from typing import Any
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 
 class JobsConfig(AppConfig):
@@ -16,7 +16,14 @@ class JobsConfig(AppConfig):
 
         load_handlers()
         recorded.connect(keep_trail, dispatch_uid="audit")
+        pre_migrate.connect(_remember_permissions, sender=self)
         post_migrate.connect(_prepare_database, sender=self)
+
+
+def _remember_permissions(**kwargs: Any) -> None:
+    from jobs import roles
+
+    roles.remember_permissions()
 
 
 def _prepare_database(**kwargs: Any) -> None:

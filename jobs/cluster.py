@@ -29,7 +29,7 @@ from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
 from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
-from jobs.services import bulk_run, executors, pauses, upkeep
+from jobs.services import bulk_run, executors, pauses, upkeep, uploads
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +193,8 @@ def keep_partitions() -> list[str]:
 
 def apply_retention() -> dict[str, int]:
     """Delete what is older than the retention, a bounded part at a time."""
-    return upkeep.apply_retention(days=settings.QUEUEOPS.retention_days)
+    deleted = upkeep.apply_retention(days=settings.QUEUEOPS.retention_days)
+    return {**deleted, "uploads": uploads.forget_uploads()}
 
 
 def settle_holds() -> None:

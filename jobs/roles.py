@@ -1,9 +1,12 @@
-"""The roles shipped: groups made once, which administrators may change afterwards."""
+"""The roles shipped: groups made once, which administrators may change afterwards; docs/reference/roles.md."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from django.contrib.auth.models import Group, Permission
-from django.db import transaction
+from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
 
 SEEN = (
     "job",
@@ -84,10 +87,24 @@ ROLES = {
 }
 
 
+_before: frozenset[str] | None = None
+
+
+def remember_permissions() -> None:
+    """Before a migration: what there is already, so that `make_groups` knows what the migration adds."""
+    global _before  # noqa: PLW0603 - one migration a process
+    try:
+        with transaction.atomic():
+            _before = frozenset(_names(Permission.objects.all()))
+    except DatabaseError:  # no tables yet: the groups are made whole
+        _before = None
+
+
 @transaction.atomic
 def make_groups() -> list[str]:
     """
-    Create the groups that are missing. One that exists stays as its installation has made it.
+    Create the groups that are missing. One that exists stays as its installation has made it, but gets of its role
+    what the migration that has just run added: else nobody could use what is new.
 
     Returns:
         The names of those created.
@@ -98,7 +115,14 @@ def make_groups() -> list[str]:
         if created:
             group.permissions.set(_permissions(wanted))
             made.append(name)
+        elif _before is not None and (new := wanted - _before):
+            group.permissions.add(*_permissions(new))
     return made
+
+
+def _names(permissions: QuerySet[Permission]) -> Iterator[str]:
+    for app, codename in permissions.values_list("content_type__app_label", "codename"):
+        yield f"{app}.{codename}"
 
 
 def _permissions(wanted: frozenset[str]) -> list[Permission]:

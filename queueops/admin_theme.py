@@ -69,6 +69,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _item("Jobs", "list_alt", "jobs_job", "jobs.view_job"),
                     _item("Batches", "stacks", "jobs_batch", "jobs.view_batch"),
+                    _item("Uploads", "upload_file", "jobs_upload", "jobs.view_upload"),
                     _item("Dead letters", "report", "jobs_deadletter", "jobs.view_deadletter"),
                     _item("Bulk operations", "checklist", "jobs_bulkoperation", "jobs.view_bulkoperation"),
                     _item("Alerts", "notifications", "ratelimits_quotaalert", "ratelimits.view_quotaalert"),

@@ -12,6 +12,7 @@ from . import (
     pauses,
     projects,
     rules,
+    uploads,
     webhooks,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "pauses",
     "projects",
     "rules",
+    "uploads",
     "webhooks",
 ]

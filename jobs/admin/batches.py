@@ -21,6 +21,7 @@ from . import showing
 from .batch_verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 from .filters import ProjectFilter
 from .paging import BoundedListMixin, CreatedFilter, as_uuid
+from .saved_filters import SavedFiltersMixin
 from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
 
@@ -41,11 +42,12 @@ class BatchStateFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no t
 
 
 @admin.register(Batch)
-class BatchAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class BatchAdmin(ReadOnlyMixin, VerbsMixin, SavedFiltersMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
     list_display = ("batch", "of_project", "state", "progress", "failed", "rate", "eta", "age")
     list_filter = (BatchStateFilter, ProjectFilter, ("created_at", CreatedFilter))
     list_filter_submit = True
     list_fullwidth = True
+    list_before_template = "admin/jobs/batch/tools.html"
     search_fields = ("pk",)
     search_help_text = "Batch id, in full"
     empty_title = "No batches yet."
@@ -104,6 +106,11 @@ class BatchAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # ty
             return queryset, False
         identifier = as_uuid(search_term)
         return (queryset.filter(pk=identifier) if identifier else queryset.none()), False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        shown = {"may_upload": request.user.has_perm("jobs.add_upload"), **self.saved_context(request)}
+        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
+        return response
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

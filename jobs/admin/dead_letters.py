@@ -24,6 +24,7 @@ from .filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter
 from .masking import masked_text, pretty
 from .matching import Matching, MatchingMixin, filters_of
 from .paging import BoundedListMixin, CreatedFilter, as_uuid
+from .saved_filters import SavedFiltersMixin
 from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
 
@@ -45,7 +46,14 @@ class ResolutionFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no t
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, MatchingMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class DeadLetterAdmin(
+    ReadOnlyMixin,
+    VerbsMixin,
+    SavedFiltersMixin,
+    MatchingMixin,
+    BoundedListMixin,
+    ModelAdmin,  # type: ignore[misc]  # unfold has no types
+):
     list_display = ("letter", "of_project", "kind", "service", "error", "tries", "resolved", "age")
     list_filter = (
         ResolutionFilter, ProjectFilter, KindFilter, ServiceFilter, ErrorCodeFilter, FingerprintFilter, BatchFilter,
@@ -133,6 +141,7 @@ class DeadLetterAdmin(ReadOnlyMixin, VerbsMixin, MatchingMixin, BoundedListMixin
             "tools": self.tools_for(request) if shows_open else [],
             "may_export": shows_open and request.user.has_perm("jobs.export_deadletter"),
             "query": filters_of(request),
+            **self.saved_context(request),
         }
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response

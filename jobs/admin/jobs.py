@@ -28,6 +28,7 @@ from .job_page import page_of
 from .job_verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 from .matching import Matching, MatchingMixin, parameters_of
 from .paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
+from .saved_filters import SavedFiltersMixin
 from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
 MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
@@ -42,7 +43,14 @@ INDEXED_STATES: dict[str, dict[str, Any]] = {
 
 
 @admin.register(Job)
-class JobAdmin(ReadOnlyMixin, VerbsMixin, MatchingMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class JobAdmin(
+    ReadOnlyMixin,
+    VerbsMixin,
+    SavedFiltersMixin,
+    MatchingMixin,
+    BoundedListMixin,
+    ModelAdmin,  # type: ignore[misc]  # unfold has no types
+):
     list_display = (
         "name",
         "kind",
@@ -169,6 +177,7 @@ class JobAdmin(ReadOnlyMixin, VerbsMixin, MatchingMixin, BoundedListMixin, Model
         shown = {
             "state_chips": _state_chips(request) if self.has_view_permission(request) else [],
             "tools": [] if request.GET.get("q") else self.tools_for(request),
+            **self.saved_context(request),
         }
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response

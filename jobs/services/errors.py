@@ -49,3 +49,11 @@ class UnknownBulkOperation(QueueOpsError):
     code = "unknown_bulk_operation"
     status = 404
     detail_fields = ("operation_id",)
+
+
+class UnknownUpload(QueueOpsError):
+    """There is no such upload."""
+
+    code = "unknown_upload"
+    status = 404
+    detail_fields = ("upload_id",)

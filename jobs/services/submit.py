@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any, TypeVar
 from uuid import UUID
 
 import pydantic_core
-from django.conf import settings
 from django.db import transaction
 
 from jobs.models import Batch, Job
@@ -18,22 +16,11 @@ from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
 
+from .intake import Intake, Line, LineError
 from .place import place_jobs
-from .prepare import JobSpec, PayloadTooLarge, PreparedJob, Rules, parse_spec, prepare_job
+from .prepare import JobSpec, PreparedJob, Rules, prepare_job
 
 T = TypeVar("T")
-
-CHUNK = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
-CHUNK_BYTES = 8_000_000  # of payloads, likewise; PostgreSQL takes no parameter of 1 GB
-MAX_LISTED_ERRORS = 1000
-
-
-class TooManyJobs(QueueOpsError):
-    """Too many jobs at once."""
-
-    code = "too_many_jobs"
-    status = 413
-    detail_fields = ("given", "limit")
 
 
 class QueueFull(QueueOpsError):
@@ -55,16 +42,6 @@ class EmptyBatch(QueueOpsError):
 class SubmittedJob:
     id: UUID
     created: bool  # False: a job with this idempotency key and the same work exists already
-
-
-@dataclass(frozen=True, slots=True)
-class LineError:
-    """Why one job of a batch was not accepted. `line` counts from 1."""
-
-    line: int
-    code: str
-    message: str
-    fields: Mapping[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,30 +70,32 @@ def submit_job(spec: JobSpec, *, project_id: str, actor: str) -> SubmittedJob:
     """
     prepared = prepare_job(spec, rules=Rules(project_id))
     with transaction.atomic():
-        _refuse_when_full(project_id, 1)
+        refuse_when_full(project_id, 1)
         if insert_prepared([prepared], project_id=project_id, actor=actor):
             notify(Channel.READY)
             return SubmittedJob(prepared.id, created=True)
-        twins, reused = _twins([prepared], project_id)
+        twins, reused = find_twins([prepared], project_id)
         if reused:
-            raise _reused(prepared)
+            raise reused_key(prepared)
         return SubmittedJob(twins[prepared.id], created=False)
 
 
 def submit_batch(
-    lines: Iterable[bytes | str | Mapping[str, Any]],
+    lines: Iterable[Line],
     *,
     project_id: str,
     actor: str,
     name: str = "",
     partial: bool = False,
     start_interval_seconds: float = 0.0,
+    first_line: int = 1,
 ) -> SubmittedBatch:
     """
     Store many jobs in one transaction and wake the executors.
 
     Args:
         lines: One JobSpec each: JSON text or already parsed. Read once, chunk by chunk; blank text is skipped.
+        first_line: The number of the first, where it is not 1.
         partial: Accept the valid lines and report the others; otherwise one bad line rejects all.
         start_interval_seconds: Start the jobs this far apart; 0: as soon as limits allow.
 
@@ -124,26 +103,26 @@ def submit_batch(
         BatchRejected: A line is bad (partial: every line is). Nothing was stored.
         TooManyJobs, QueueFull, EmptyBatch: Nothing was stored.
     """
-    intake = _Intake(start_interval_seconds, project_id)
+    intake = Intake(project_id, start_interval_seconds=start_interval_seconds, first_line=first_line)
     with transaction.atomic():
-        room = _refuse_when_full(project_id, 0)
+        room = refuse_when_full(project_id, 0)
         batch = Batch.objects.create(project_id=project_id, name=name, submitted_by=actor)
         accepted = duplicates = 0
         for prepared in _one_ahead(intake.chunks(lines)):
             if intake.error_count and not partial:
                 continue  # only counts the errors from here on
             if accepted + len(prepared) > room:
-                _refuse_when_full(project_id, accepted + len(prepared))
+                refuse_when_full(project_id, accepted + len(prepared))
             numbers = {job.id: line for line, job in prepared}
             jobs = [job for _, job in prepared]
             added = insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch)
             accepted += len(added)
             missing = [job for job in jobs if job.id not in added]
             if missing:
-                twins, reused = _twins(missing, project_id)
+                twins, reused = find_twins(missing, project_id)
                 duplicates += len(twins)
                 for job in reused:
-                    intake.refuse(numbers[job.id], _reused(job))
+                    intake.refuse(numbers[job.id], reused_key(job))
         if not intake.seen:
             raise EmptyBatch
         if intake.error_count and (not partial or not accepted + duplicates):
@@ -210,77 +189,16 @@ def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
             yield chunk
 
 
-class _Intake:
-    """Validates the lines of a batch and keeps their errors. `chunks` and `refuse` may run in different threads."""
-
-    def __init__(self, start_interval_seconds: float, project_id: str) -> None:
-        self.start_interval_seconds = start_interval_seconds
-        self.rules = Rules(project_id)
-        self.rules.read_all()  # here, or the thread that makes the chunks would open a connection for it
-        self._lock = Lock()
-        self.seen = 0
-        self.error_count = 0
-        self.errors: list[LineError] = []
-
-    def chunks(self, lines: Iterable[bytes | str | Mapping[str, Any]]) -> Iterator[list[tuple[int, PreparedJob]]]:
-        limit = settings.QUEUEOPS.max_batch_jobs
-        chunk: list[tuple[int, PreparedJob]] = []
-        size = 0
-        for number, line in enumerate(lines, 1):
-            if _is_blank(line):
-                continue
-            self.seen += 1
-            if self.seen > limit:
-                raise TooManyJobs(f"A batch takes at most {limit:,} jobs; split it.", given=self.seen, limit=limit)
-            if job := self._prepare(number, line):
-                chunk.append((number, job))
-                size += len(job.payload)
-            if len(chunk) == CHUNK or size >= CHUNK_BYTES:
-                yield chunk
-                chunk, size = [], 0
-        if chunk:
-            yield chunk
-
-    def _prepare(self, number: int, line: bytes | str | Mapping[str, Any]) -> PreparedJob | None:
-        try:
-            self._refuse_long(line)
-            spec = parse_spec(line)
-            delay = None
-            if self.start_interval_seconds and spec.scheduled_at is None:
-                delay = (spec.delay_seconds or 0.0) + (number - 1) * self.start_interval_seconds
-            return prepare_job(spec, rules=self.rules, delay_seconds=delay)
-        except QueueOpsError as error:
-            self.refuse(number, error)
-            return None
-
-    def _refuse_long(self, line: bytes | str | Mapping[str, Any]) -> None:
-        limit = self.rules.max_line_bytes
-        if isinstance(line, (bytes, str)) and len(line) > limit:
-            # How much longer is not known: of such a line only the beginning is read.
-            raise PayloadTooLarge(f"The line has more than {limit:,} bytes.", limit_bytes=limit)
-
-    def refuse(self, number: int, error: QueueOpsError) -> None:
-        with self._lock:
-            self.error_count += 1
-            if len(self.errors) < MAX_LISTED_ERRORS:
-                self.errors.append(LineError(number, error.code, error.message, error.fields))
-                self.errors.sort(key=lambda listed: listed.line)
-
-
-def _is_blank(line: bytes | str | Mapping[str, Any]) -> bool:
-    return isinstance(line, (bytes, str)) and not line.strip()
-
-
 def _as_dict(error: LineError) -> dict[str, Any]:
     return {"line": error.line, "code": error.code, "message": error.message, "fields": dict(error.fields)}
 
 
-def _reused(job: PreparedJob) -> IdempotencyKeyReused:
+def reused_key(job: PreparedJob) -> IdempotencyKeyReused:
     key = job.spec.idempotency_key
     return IdempotencyKeyReused(f"{key!r} was used for another kind or payload.", idempotency_key=key)
 
 
-def _twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUID], list[PreparedJob]]:
+def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUID], list[PreparedJob]]:
     """The existing job of each given one's idempotency key; and those whose key stands for other work."""
     keys = [job.spec.idempotency_key for job in jobs]
     existing = {
@@ -300,7 +218,7 @@ def _twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUID], 
     return twins, reused
 
 
-def _refuse_when_full(project_id: str, coming: int) -> int:
+def refuse_when_full(project_id: str, coming: int) -> int:
     """Return the room left in the project's queue; raise QueueFull when `coming` jobs do not fit."""
     limit, unfinished = map(int, run_sql("jobs", "read_room", {"project": project_id})[0])
     if unfinished + coming > limit:

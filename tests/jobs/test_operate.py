@@ -14,9 +14,9 @@ from django.db import connection, connections, transaction
 from jobs.models import AuditEntry, Job, JobEvent, new_id
 from jobs.services import operate
 from jobs.services.errors import InvalidDelay
+from jobs.services.intake import TooManyJobs
 from jobs.services.results import MAX_BULK_JOBS
 from jobs.services.snapshots import project_counts
-from jobs.services.submit import TooManyJobs
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.reasons import ReasonRequired

@@ -6,6 +6,8 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from jobs import demo, demo_sheets
@@ -30,6 +32,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, again: bool, watch: bool, **options: Any) -> None:
         if not settings.QUEUEOPS.allow_loopback_targets:
             raise CommandError("The demo calls 127.0.0.1: set QUEUEOPS_ALLOW_LOOPBACK_TARGETS=on.")
+        self._refuse_old_tables()
         try:
             project = self._project()
             parts: dict[str, Callable[[Project], UUID]] = {
@@ -58,6 +61,11 @@ class Command(BaseCommand):
                 call_command("watch_batch", str(batch_id), stdout=self.stdout, stderr=self.stderr)
             self._say_calls()
             self._say_where_to_look(watched[0])
+
+    def _refuse_old_tables(self) -> None:
+        executor = MigrationExecutor(connection)
+        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+            raise CommandError("The database's tables are missing or old: run manage.py migrate first.")
 
     @property
     def sandbox(self) -> str:

@@ -1,0 +1,140 @@
+"""Saved filters above a list: one click narrows it, and what narrows it now can be kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import path, reverse
+from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanWidget
+
+from jobs.models import SavedFilter
+from jobs.services.saved_filters import forget_filter, save_filter, visible_filters
+from queueops.core.errors import QueueOpsError
+
+from .forms import ConfirmForm
+from .matching import filters_of
+from .verbs import ask, show_error
+
+SHARE = "jobs.share_savedfilter"
+FORGET_OTHERS = "jobs.delete_savedfilter"
+
+
+class SaveForm(ConfirmForm):
+    name = forms.CharField(
+        max_length=60,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="One of yours with the same name is replaced.",
+    )
+    shared = forms.BooleanField(
+        label="Share it with everybody who sees this list", required=False, widget=UnfoldBooleanWidget
+    )
+
+
+class SavedFiltersMixin:
+    """What a list with saved filters needs: `saved_context` for its page, and the pages below its address."""
+
+    opts: Any
+    admin_site: Any
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view
+        name = f"{self.opts.app_label}_{self.opts.model_name}"
+        return [
+            path("save-filter/", view(self.save_filter), name=f"{name}_save_filter"),
+            path("forget-filter/<int:filter_id>/", view(self.forget_filter), name=f"{name}_forget_filter"),
+            *super().get_urls(),  # type: ignore[misc]
+        ]
+
+    def saved_context(self, request: HttpRequest) -> dict[str, Any]:
+        name = f"{self.opts.app_label}_{self.opts.model_name}"
+        query = filters_of(request)
+        person = self._person(request)
+        others_too = request.user.has_perm(FORGET_OTHERS)
+        filters = [
+            {
+                "name": one.name,
+                "href": f"?{one.query}",
+                "chosen": one.query == query,
+                "whose": "" if one.owner_id == person else f"shared by {one.owner.get_username()}",
+                "shared": one.shared,
+                "forget_href": reverse(f"admin:{name}_forget_filter", args=[one.pk])
+                if one.owner_id == person or (others_too and one.shared)
+                else "",
+            }
+            for one in visible_filters(person, self.opts.model_name)
+        ]
+        is_new = bool(query) and not request.GET.get("q") and not any(one["chosen"] for one in filters)
+        return {
+            "saved_filters": filters,
+            "save_filter_href": f"{reverse(f'admin:{name}_save_filter')}?{query}" if is_new else "",
+        }
+
+    def save_filter(self, request: HttpRequest) -> HttpResponse:
+        self._refuse_strangers(request)
+        query = filters_of(request)
+        back = f"{self._list()}?{query}"
+        form = SaveForm(request.POST if request.method == "POST" else None)
+        if not request.user.has_perm(SHARE):
+            del form.fields["shared"]
+        if request.method == "POST" and form.is_valid():
+            try:
+                save_filter(
+                    user_id=self._person(request),
+                    screen=SavedFilter.Screen(self.opts.model_name),
+                    name=form.cleaned_data["name"],
+                    query=query,
+                    shared=form.cleaned_data.get("shared", False),
+                )
+            except QueueOpsError as error:
+                show_error(form, error)
+            else:
+                return HttpResponseRedirect(back)
+        return ask(
+            self,
+            request,
+            title="Save these filters",
+            form=form,
+            button="Save",
+            named=[f"{key.replace('_', ' ')}: {value}" for key, value in request.GET.items() if value],
+            goes_back_to=back,
+        )
+
+    def forget_filter(self, request: HttpRequest, filter_id: int) -> HttpResponse:
+        self._refuse_strangers(request)
+        found = visible_filters(self._person(request), self.opts.model_name).filter(pk=filter_id).first()
+        if found is None:
+            raise Http404
+        if request.method == "POST":
+            others_too = request.user.has_perm(FORGET_OTHERS)
+            if not forget_filter(filter_id, user_id=self._person(request), others_too=others_too):
+                raise PermissionDenied
+            messages.success(request, f"“{found.name}” is forgotten.")
+            return HttpResponseRedirect(self._list())
+        return ask(
+            self,
+            request,
+            title="Forget a saved filter",
+            form=ConfirmForm(),
+            button="Yes, forget it",
+            overrides=True,
+            explains="Nobody it is shared with has it afterwards." if found.shared else "",
+            named=[found.name],
+            goes_back_to=self._list(),
+        )
+
+    def _list(self) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+
+    def _refuse_strangers(self, request: HttpRequest) -> None:
+        if not self.has_view_permission(request):  # type: ignore[attr-defined]
+            raise PermissionDenied
+
+    @staticmethod
+    def _person(request: HttpRequest) -> int:
+        if request.user.pk is None:
+            raise PermissionDenied
+        return int(request.user.pk)

@@ -1,0 +1,193 @@
+"""Uploading a file of jobs: it is checked as a whole and shown, and nothing is submitted before somebody says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+from jobs.handlers.registry import all_handlers
+from jobs.models import Upload
+from jobs.services import uploads
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.models import Project
+
+from . import showing
+from .filters import MOST_PROJECTS
+from .forms import ConfirmForm
+from .masking import masked_text, pretty
+from .paging import BoundedListMixin, as_uuid
+from .people import name_of
+from .verbs import ReadOnlyMixin, VerbsMixin, actor_of, ask, show_error
+
+PERMISSION = "jobs.add_upload"
+MOST_FILE_MB = uploads.MAX_UPLOAD_BYTES // 1_000_000
+COLUMNS = (
+    "Of a CSV file the first row names the columns: kind, priority, idempotency_key, user_id, scheduled_at, cost and so"
+    " on; payload for all of it as JSON, payload.url for text at that place, payload.values:json for JSON there. Any"
+    " other file has one JSON object a line, as the API takes them."
+)
+
+
+class UploadForm(ConfirmForm):
+    file = forms.FileField(
+        label="File",
+        help_text=f"CSV (.csv, .tsv) or one JSON object a line (.ndjson, .jsonl); at most {MOST_FILE_MB} MB.",
+        widget=forms.ClearableFileInput(attrs={"accept": ".csv,.tsv,.ndjson,.jsonl,.json,.txt", "class": "qo-file"}),
+    )
+    project = forms.ChoiceField(widget=UnfoldAdminSelectWidget)
+    kind = forms.ChoiceField(
+        label="Kind of jobs that name none", required=False, widget=UnfoldAdminSelectWidget, initial=""
+    )
+    name = forms.CharField(
+        label="Name of the batch",
+        required=False,
+        max_length=200,
+        help_text="Empty: the file's name.",
+        widget=UnfoldAdminTextInputWidget,
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS]
+        kinds = [handler.kind for handler in all_handlers() if not handler.internal]
+        self.fields["project"].choices = [(key, key) for key in projects]  # type: ignore[attr-defined]
+        self.fields["kind"].choices = [("", "none: each names its own"), *((kind, kind) for kind in kinds)]  # type: ignore[attr-defined]
+
+
+@admin.register(Upload)
+class UploadAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    list_display = ("file_name", "of_project", "lines", "faulty", "became", "who", "age")
+    list_fullwidth = True
+    list_defer = ("content", "errors", "sample")
+    empty_title = "No files yet."
+    empty_hint = "A file of jobs is checked first; you see what is wrong with which line before anything is submitted."
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.has_perm(PERMISSION))
+
+    def get_urls(self) -> list[Any]:
+        submit = self.admin_site.admin_view(self.submit)
+        return [path("<path:object_id>/submit/", submit, name="jobs_upload_submit"), *super().get_urls()]
+
+    @admin.display(description="project")
+    def of_project(self, upload: Upload) -> str:
+        return upload.project_id
+
+    @admin.display(description="not valid")
+    def faulty(self, upload: Upload) -> int:
+        return upload.error_count
+
+    @admin.display(description="batch")
+    def became(self, upload: Upload) -> SafeString | str:
+        return showing.link("jobs_batch", upload.batch_id) if upload.batch_id else "not submitted"
+
+    @admin.display(description="by")
+    def who(self, upload: Upload) -> str:
+        return name_of(upload.uploaded_by)
+
+    @admin.display(description="age")
+    def age(self, upload: Upload) -> SafeString:
+        return showing.age(upload.created_at)
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """The form, and the whole check of what it sends."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        sent = request.method == "POST"
+        form = UploadForm(request.POST if sent else None, request.FILES if sent else None)
+        if sent and form.is_valid():
+            given = form.cleaned_data
+            try:
+                self._refuse_large(given["file"].size)
+                upload = uploads.store_upload(
+                    given["file"].read(),
+                    project_id=given["project"],
+                    actor=actor_of(request),
+                    file_name=given["file"].name,
+                    name=given["name"],
+                    default_kind=given["kind"],
+                )
+            except QueueOpsError as error:
+                show_error(form, error)
+            else:
+                return HttpResponseRedirect(reverse("admin:jobs_upload_change", args=[upload.pk]))
+        return ask(
+            self,
+            request,
+            title="Upload jobs",
+            form=form,
+            button="Check the file",
+            explains=f"Every line is checked and you see the result; nothing is submitted yet. {COLUMNS}",
+            goes_back_to=reverse("admin:jobs_batch_changelist"),
+        )
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        upload = self.get_object(request, object_id) if as_uuid(object_id) else None
+        shown = _page_of(upload) if upload is not None and self.has_view_permission(request, upload) else {}
+        shown["may_submit"] = self.has_add_permission(request)
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+    def submit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Make the batch; a GET or a POST without the button does nothing."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        identifier = as_uuid(object_id)
+        if identifier is None:
+            raise Http404
+        page = reverse("admin:jobs_upload_change", args=[identifier])
+        if request.method != "POST":
+            return HttpResponseRedirect(page)
+        try:
+            upload = uploads.submit_upload(identifier, actor=actor_of(request), partial="partial" in request.POST)
+        except QueueOpsError as error:
+            messages.error(request, error.message)
+            return HttpResponseRedirect(page)
+        messages.success(request, "Submitted. Its jobs start as limits allow.")
+        return HttpResponseRedirect(reverse("admin:jobs_batch_change", args=[upload.batch_id]))
+
+    @staticmethod
+    def _refuse_large(size: int) -> None:
+        """Before the file is read into memory."""
+        if size > uploads.MAX_UPLOAD_BYTES:
+            raise uploads.UploadTooLarge(
+                f"The file has {size:,} bytes; at most {uploads.MAX_UPLOAD_BYTES:,} are taken here. Larger ones go"
+                " through the API.",
+                given_bytes=size,
+                limit_bytes=uploads.MAX_UPLOAD_BYTES,
+            )
+
+
+def _page_of(upload: Upload) -> dict[str, Any]:
+    good = upload.lines - upload.error_count
+    return {
+        "title": upload.file_name,
+        "subtitle": upload.project_id,
+        "upload": upload,
+        "good": good,
+        "bar": showing.bar(100 * good / upload.lines, f"{good:,} of {upload.lines:,} are valid"),
+        "batch": showing.link("jobs_batch", upload.batch_id) if upload.batch_id else None,
+        "who": name_of(upload.uploaded_by),
+        "uploaded": showing.ago(upload.created_at),
+        "unlisted": upload.error_count - len(upload.errors),
+        "rows_are": "row" if upload.format == Upload.Format.CSV else "line",
+        "faults": [
+            {
+                "line": one["line"],
+                "message": masked_text(one["message"]),
+                "fields": [(name, masked_text("; ".join(said))) for name, said in one["fields"].items()],
+            }
+            for one in upload.errors
+        ],
+        "sample": [{**one, "payload": pretty(one["payload"], most=2_000)[0]} for one in upload.sample],
+    }

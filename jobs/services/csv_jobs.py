@@ -1,0 +1,131 @@
+"""
+Jobs out of a CSV file: one a row, named by the columns.
+
+A column is a field of JobSpec (`kind`, `priority`, `idempotency_key`, ...) or a place in the payload: `payload` holds
+all of it as JSON, `payload.url` text at that place, `payload.values:json` JSON there. An empty cell leaves its field
+out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pydantic_core
+
+from queueops.core.errors import QueueOpsError
+
+from .intake import Line
+from .prepare import InvalidJob, JobSpec
+
+DELIMITERS = ",;\t"
+JSON_MARK = ":json"
+FIRST_ROW = 2  # as spreadsheets number them: the header is 1
+MAX_CELL = 20_000_000  # characters; the module's own limit is below what a payload may have
+
+PLAIN_COLUMNS = frozenset(JobSpec.model_fields) - {"payload"}
+
+
+class UnreadableFile(QueueOpsError):
+    """The file cannot be read as jobs."""
+
+    code = "unreadable_file"
+    status = 422
+
+
+def jobs_of_csv(text: str, *, default_kind: str = "") -> Iterator[Line]:
+    """
+    One entry a row after the header, an error where a row is none; the first is row FIRST_ROW.
+
+    Raises:
+        UnreadableFile: At once for the header, while reading for the rest.
+    """
+    csv.field_size_limit(MAX_CELL)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    header = [name.strip() for name in _next_row(rows) or []]
+    _check_header(header, default_kind)
+    return _jobs(rows, header, default_kind)
+
+
+def _jobs(rows: Any, header: Sequence[str], default_kind: str) -> Iterator[Line]:
+    while (row := _next_row(rows)) is not None:
+        try:
+            yield _job(header, row, default_kind) if any(cell.strip() for cell in row) else b""
+        except InvalidJob as error:
+            yield error
+
+
+def _job(header: Sequence[str], row: Sequence[str], default_kind: str) -> Mapping[str, Any]:
+    if len(row) > len(header):
+        raise InvalidJob(f"The row has {len(row)} cells, the header {len(header)}.")
+    job: dict[str, Any] = {}
+    payload: dict[str, Any] = {}
+    for name, cell in zip(header, row, strict=False):
+        if not cell.strip():
+            continue
+        if name in PLAIN_COLUMNS:
+            job[name] = cell.strip()
+        elif name == "payload":
+            payload |= _object(cell)
+        else:
+            _put(payload, name, cell)
+    return {"kind": default_kind, **job, "payload": payload}
+
+
+def _put(payload: dict[str, Any], name: str, cell: str) -> None:
+    path = name.removesuffix(JSON_MARK).split(".")[1:]
+    place = payload
+    for part in path[:-1]:
+        place = place.setdefault(part, {})
+        if not isinstance(place, dict):
+            raise InvalidJob("The row is not valid.", fields={name: ["another column puts a value in its way"]})
+    place[path[-1]] = _parsed(name, cell) if name.endswith(JSON_MARK) else cell
+
+
+def _object(cell: str) -> dict[str, Any]:
+    found = _parsed("payload", cell)
+    if not isinstance(found, dict):
+        raise InvalidJob("The row is not valid.", fields={"payload": ["a JSON object is needed"]})
+    return found
+
+
+def _parsed(name: str, cell: str) -> Any:
+    try:
+        return pydantic_core.from_json(cell, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidJob("The row is not valid.", fields={name: [f"not JSON: {error}"]}) from None
+
+
+def _check_header(header: Sequence[str], default_kind: str) -> None:
+    if not header:
+        raise UnreadableFile("The file is empty: its first row names the columns.")
+    unknown = [name for name in header if name not in PLAIN_COLUMNS and not _is_payload(name)]
+    if unknown:
+        known = ", ".join([*sorted(PLAIN_COLUMNS), "payload", "payload.<place>", f"payload.<place>{JSON_MARK}"])
+        raise UnreadableFile(f"Unknown columns: {', '.join(map(repr, unknown))}. The columns are {known}.")
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise UnreadableFile(f"Columns that occur twice: {', '.join(map(repr, twice))}.")
+    if "kind" not in header and not default_kind:
+        raise UnreadableFile("The file has no column “kind”: add one, or choose the kind for all its jobs.")
+
+
+def _is_payload(name: str) -> bool:
+    place = name.removesuffix(JSON_MARK)
+    return place == name == "payload" or (place.startswith("payload.") and all(place.split(".")))
+
+
+def _delimiter(text: str) -> str:
+    """The one that the header has most of."""
+    first = text.partition("\n")[0]
+    return max(DELIMITERS, key=first.count)
+
+
+def _next_row(rows: Any) -> list[str] | None:
+    try:
+        row: list[str] | None = next(rows, None)
+    except csv.Error as error:
+        raise UnreadableFile(f"Line {rows.line_num:,} is not CSV: {error}.") from None
+    return row

@@ -1,0 +1,103 @@
+"""Reading and checking the lines of a batch, whether it is to be stored or only looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from django.conf import settings
+
+from queueops.core.errors import QueueOpsError
+
+from .prepare import PayloadTooLarge, PreparedJob, Rules, parse_spec, prepare_job
+
+CHUNK = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
+CHUNK_BYTES = 8_000_000  # of payloads, likewise; PostgreSQL takes no parameter of 1 GB
+MAX_LISTED_ERRORS = 1000
+
+# A job as JSON text or parsed; or why its reader could not make one of it.
+Line = bytes | str | Mapping[str, Any] | QueueOpsError
+
+
+class TooManyJobs(QueueOpsError):
+    """Too many jobs at once."""
+
+    code = "too_many_jobs"
+    status = 413
+    detail_fields = ("given", "limit")
+
+
+@dataclass(frozen=True, slots=True)
+class LineError:
+    """Why one job of a batch was not accepted. `line` counts from 1."""
+
+    line: int
+    code: str
+    message: str
+    fields: Mapping[str, list[str]]
+
+
+class Intake:
+    """Validates the lines of a batch and keeps their errors. `chunks` and `refuse` may run in different threads."""
+
+    def __init__(self, project_id: str, *, start_interval_seconds: float = 0.0, first_line: int = 1) -> None:
+        self.start_interval_seconds = start_interval_seconds
+        self.first_line = first_line
+        self.rules = Rules(project_id)
+        self.rules.read_all()  # here, or the thread that makes the chunks would open a connection for it
+        self._lock = Lock()
+        self.seen = 0
+        self.error_count = 0
+        self.errors: list[LineError] = []
+
+    def chunks(self, lines: Iterable[Line]) -> Iterator[list[tuple[int, PreparedJob]]]:
+        limit = settings.QUEUEOPS.max_batch_jobs
+        chunk: list[tuple[int, PreparedJob]] = []
+        size = 0
+        for number, line in enumerate(lines, self.first_line):
+            if _is_blank(line):
+                continue
+            self.seen += 1
+            if self.seen > limit:
+                raise TooManyJobs(f"A batch takes at most {limit:,} jobs; split it.", given=self.seen, limit=limit)
+            if job := self._prepare(number, line):
+                chunk.append((number, job))
+                size += len(job.payload)
+            if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+        if chunk:
+            yield chunk
+
+    def _prepare(self, number: int, line: Line) -> PreparedJob | None:
+        try:
+            if isinstance(line, QueueOpsError):
+                raise line
+            self._refuse_long(line)
+            spec = parse_spec(line)
+            delay = None
+            if self.start_interval_seconds and spec.scheduled_at is None:
+                delay = (spec.delay_seconds or 0.0) + (number - self.first_line) * self.start_interval_seconds
+            return prepare_job(spec, rules=self.rules, delay_seconds=delay)
+        except QueueOpsError as error:
+            self.refuse(number, error)
+            return None
+
+    def _refuse_long(self, line: bytes | str | Mapping[str, Any]) -> None:
+        limit = self.rules.max_line_bytes
+        if isinstance(line, (bytes, str)) and len(line) > limit:
+            # How much longer is not known: of such a line only the beginning is read.
+            raise PayloadTooLarge(f"The line has more than {limit:,} bytes.", limit_bytes=limit)
+
+    def refuse(self, number: int, error: QueueOpsError) -> None:
+        with self._lock:
+            self.error_count += 1
+            if len(self.errors) < MAX_LISTED_ERRORS:
+                self.errors.append(LineError(number, error.code, error.message, error.fields))
+                self.errors.sort(key=lambda listed: listed.line)
+
+
+def _is_blank(line: Line) -> bool:
+    return isinstance(line, (bytes, str)) and not line.strip()

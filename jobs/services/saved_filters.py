@@ -1,0 +1,86 @@
+"""Lists' filters under a name, a person's own or shared with all who see the list."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, urlencode
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from jobs.models import SavedFilter
+from queueops.core.errors import QueueOpsError
+
+from . import audit
+
+MAX_QUERY_LENGTH = 2000  # of SavedFilter.query
+MOST_OF_ONE = 50  # of a person and a screen: a row of buttons, not a table
+
+
+class InvalidSavedFilter(QueueOpsError):
+    """The filter cannot be saved."""
+
+    code = "invalid_saved_filter"
+    status = 422
+
+
+def visible_filters(user_id: int, screen: str) -> QuerySet[SavedFilter]:
+    """The person's own and the shared ones, by name."""
+    mine_or_shared = Q(owner_id=user_id) | Q(shared=True)
+    return SavedFilter.objects.filter(mine_or_shared, screen=screen).select_related("owner").order_by("name", "pk")
+
+
+@transaction.atomic
+def save_filter(*, user_id: int, screen: str, name: str, query: str, shared: bool) -> SavedFilter:
+    """
+    Save a list's parameters; a filter of that name that the person has on the screen is replaced.
+
+    Raises:
+        InvalidSavedFilter: Nothing narrows the list, it is too long, or there are too many.
+    """
+    kept = urlencode([(key, value) for key, value in parse_qsl(query) if value])
+    if not kept or len(kept) > MAX_QUERY_LENGTH:
+        raise InvalidSavedFilter(
+            "Narrow the list first: there is no filter to save." if not kept else "It is too long."
+        )
+    own = SavedFilter.objects.filter(owner_id=user_id, screen=screen)
+    before = own.filter(name=name).first()
+    if before is None and own.count() >= MOST_OF_ONE:
+        raise InvalidSavedFilter(f"You have {MOST_OF_ONE} saved filters here; forget one first.")
+    saved, _ = SavedFilter.objects.update_or_create(
+        owner_id=user_id, screen=screen, name=name, defaults={"query": kept, "shared": shared}
+    )
+    if shared or (before is not None and before.shared):
+        audit.record(
+            actor=f"user:{user_id}",
+            action="share_filter" if shared else "unshare_filter",
+            target=f"saved filter {saved.pk}",
+            before=before and {"name": before.name, "query": before.query, "shared": before.shared},
+            after={"screen": screen, "name": name, "query": kept, "shared": shared},
+        )
+    return saved
+
+
+@transaction.atomic
+def forget_filter(filter_id: int, *, user_id: int, others_too: bool = False) -> bool:
+    """
+    Delete a saved filter.
+
+    Args:
+        others_too: The person may delete shared ones that are not theirs.
+
+    Returns:
+        Whether there was one that they may delete.
+    """
+    found = SavedFilter.objects.select_for_update().filter(pk=filter_id)
+    mine = found.filter(Q(owner_id=user_id) | Q(shared=True) if others_too else Q(owner_id=user_id)).first()
+    if mine is None:
+        return False
+    if mine.shared:
+        audit.record(
+            actor=f"user:{user_id}",
+            action="forget_filter",
+            target=f"saved filter {mine.pk}",
+            before={"screen": mine.screen, "name": mine.name, "query": mine.query, "owner": f"user:{mine.owner_id}"},
+        )
+    mine.delete()
+    return True

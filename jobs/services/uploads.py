@@ -1,0 +1,262 @@
+"""
+Files of jobs that a person uploads: checked as a whole first, submitted only when they say so.
+
+The checks are those of a batch through the API. What they said is kept with the file, and everything is checked again
+when it is submitted, as handlers, credentials and the queue's room may have changed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pydantic_core
+from django.db import transaction
+from django.db.models.functions import Now
+
+from jobs.models import Job, Upload
+from queueops.core.errors import QueueOpsError
+
+from . import audit
+from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
+from .errors import UnknownUpload
+from .intake import MAX_LISTED_ERRORS, Intake, Line, LineError
+from .prepare import PreparedJob
+from .submit import EmptyBatch, find_twins, refuse_when_full, reused_key, submit_batch
+
+MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
+KEPT = timedelta(days=1)
+MOST_SAMPLED = 5
+
+Format = Upload.Format
+
+
+class UploadTooLarge(QueueOpsError):
+    """The file is too large."""
+
+    code = "upload_too_large"
+    status = 413
+    detail_fields = ("given_bytes", "limit_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedLines:
+    """
+    Attributes:
+        seen: Jobs, good and bad.
+        duplicates: Of the good ones, those whose idempotency key stands for the same work already.
+        errors: The first MAX_LISTED_ERRORS of `error_count`.
+        sample: What the first good ones would be.
+    """
+
+    seen: int
+    duplicates: int
+    error_count: int
+    errors: list[LineError] = field(default_factory=list)
+    sample: list[dict[str, Any]] = field(default_factory=list)
+
+
+def store_upload(
+    content: bytes, *, project_id: str, actor: str, file_name: str, name: str = "", default_kind: str = ""
+) -> Upload:
+    """
+    Check every line of a file and keep it with what was found; nothing is submitted.
+
+    Args:
+        file_name: CSV where it ends in `.csv` or `.tsv`, else one JSON object a line.
+        name: Of the batch.
+        default_kind: Of the lines that name none.
+
+    Raises:
+        UploadTooLarge, UnreadableFile, TooManyJobs, QueueFull, EmptyBatch: Nothing was kept.
+    """
+    if len(content) > MAX_UPLOAD_BYTES:
+        raise UploadTooLarge(
+            f"The file has {len(content):,} bytes; at most {MAX_UPLOAD_BYTES:,} are taken here. Larger ones go through"
+            " the API.",
+            given_bytes=len(content),
+            limit_bytes=MAX_UPLOAD_BYTES,
+        )
+    form = Format.CSV if file_name.lower().endswith((".csv", ".tsv")) else Format.NDJSON
+    checked = check_lines(
+        read_lines(content, form=form, default_kind=default_kind),
+        project_id=project_id,
+        first_line=first_line_of(form),
+    )
+    with transaction.atomic():
+        upload = Upload.objects.create(
+            project_id=project_id,
+            name=name,
+            file_name=file_name[:200],
+            format=form,
+            default_kind=default_kind,
+            content=zlib.compress(content),
+            size_bytes=len(content),
+            lines=checked.seen,
+            error_count=checked.error_count,
+            errors=[_as_dict(error) for error in checked.errors],
+            sample=checked.sample,
+            uploaded_by=actor,
+        )
+        audit.record(
+            actor=actor,
+            action="upload_jobs",
+            target=f"upload {upload.pk}",
+            after={"file": upload.file_name, "lines": checked.seen, "errors": checked.error_count},
+            moved=0,
+            project_id=project_id,
+        )
+    return upload
+
+
+def submit_upload(upload_id: UUID, *, actor: str, partial: bool = False) -> Upload:
+    """
+    Make a batch of an upload's jobs, once: of one that was submitted before, nothing more is made.
+
+    Args:
+        partial: Without the lines that are not valid; otherwise one such line rejects all.
+
+    Raises:
+        UnknownUpload, BatchRejected, QueueFull: Nothing was submitted.
+    """
+    with transaction.atomic():
+        upload = Upload.objects.select_for_update().filter(pk=upload_id).first()
+        if upload is None:
+            raise UnknownUpload(f"There is no upload {upload_id}.", upload_id=str(upload_id))
+        if upload.batch_id is not None:
+            return upload
+        content = zlib.decompress(upload.content or b"")
+        submitted = submit_batch(
+            read_lines(content, form=Format(upload.format), default_kind=upload.default_kind),
+            project_id=upload.project_id,
+            actor=actor,
+            name=upload.name or upload.file_name,
+            partial=partial,
+            first_line=first_line_of(Format(upload.format)),
+        )
+        upload.batch_id, upload.content = submitted.id, None
+        upload.save(update_fields=["batch_id", "content"])
+        audit.record(
+            actor=actor,
+            action="submit_upload",
+            target=f"upload {upload.pk}",
+            after={
+                "batch": submitted.id,
+                "duplicates": submitted.duplicates,
+                "left_out": submitted.error_count,
+                "file": upload.file_name,
+            },
+            moved=submitted.accepted,
+            project_id=upload.project_id,
+        )
+    return upload
+
+
+def forget_uploads() -> int:
+    """Delete uploads older than KEPT, submitted or not; for house-keeping. Returns how many."""
+    deleted, _ = Upload.objects.filter(created_at__lt=Now() - KEPT).delete()
+    return deleted
+
+
+def check_lines(lines: Iterable[Line], *, project_id: str, first_line: int = 1) -> CheckedLines:
+    """
+    Check a batch's lines as its submission would, without storing anything.
+
+    Raises:
+        TooManyJobs, QueueFull, EmptyBatch, UnreadableFile
+    """
+    intake = Intake(project_id, first_line=first_line)
+    keys: dict[str, tuple[str, str]] = {}
+    good = duplicates = 0
+    sample: list[dict[str, Any]] = []
+    for chunk in intake.chunks(lines):
+        numbers = {job.id: line for line, job in chunk}
+        jobs = [job for _, job in chunk]
+        known = _known_before(jobs, project_id)
+        for job in jobs:
+            key, work = job.spec.idempotency_key, (job.handler.kind, job.payload)
+            if job.id in known.reused or (key and keys.get(key, work) != work):
+                intake.refuse(numbers[job.id], reused_key(job))
+                continue
+            duplicates += job.id in known.twins or bool(key and key in keys)
+            good += 1
+            if key:
+                keys[key] = work
+            if len(sample) < MOST_SAMPLED:
+                sample.append(_shown(numbers[job.id], job))
+    if not intake.seen:
+        raise EmptyBatch("The file holds no jobs.")
+    refuse_when_full(project_id, good - duplicates)
+    return CheckedLines(intake.seen, duplicates, intake.error_count, intake.errors[:MAX_LISTED_ERRORS], sample)
+
+
+def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Iterator[Line]:
+    """
+    The jobs of a file, as `submit_batch` takes them.
+
+    Raises:
+        UnreadableFile
+    """
+    if form == Format.NDJSON:
+        return _with_kind(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), default_kind)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(
+            f"The file is not UTF-8 (byte {error.start:,}). Export it as “CSV UTF-8” from the spreadsheet."
+        ) from None
+    return jobs_of_csv(text, default_kind=default_kind)
+
+
+def first_line_of(form: Upload.Format) -> int:
+    return FIRST_ROW if form == Format.CSV else 1
+
+
+def _with_kind(lines: Iterable[bytes], default_kind: str) -> Iterator[Line]:
+    for line in lines:
+        if default_kind and line.strip():
+            try:
+                parsed = pydantic_core.from_json(line, allow_inf_nan=False)
+            except ValueError:
+                parsed = None  # the line itself says what is wrong with it
+            if isinstance(parsed, dict) and "kind" not in parsed:
+                yield {"kind": default_kind, **parsed}
+                continue
+        yield line
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Of jobs whose idempotency key the project has used: for the same work, and for other."""
+
+    twins: frozenset[UUID]
+    reused: frozenset[UUID]
+
+
+def _known_before(jobs: list[PreparedJob], project_id: str) -> _Known:
+    keys = {job.spec.idempotency_key for job in jobs} - {None}
+    if not keys:
+        return _Known(frozenset(), frozenset())
+    used = set(
+        Job.objects.of_project(project_id).filter(idempotency_key__in=keys).values_list("idempotency_key", flat=True)
+    )
+    twins, reused = find_twins([job for job in jobs if job.spec.idempotency_key in used], project_id)
+    return _Known(frozenset(twins), frozenset(job.id for job in reused))
+
+
+def _shown(line: int, job: PreparedJob) -> dict[str, Any]:
+    return {
+        "line": line,
+        "kind": job.handler.kind,
+        "service": job.service,
+        "priority": job.spec.priority.value,
+        "payload": pydantic_core.from_json(job.payload) if len(job.payload) <= 10_000 else {},  # noqa: PLR2004 - a page's
+    }
+
+
+def _as_dict(error: LineError) -> dict[str, Any]:
+    return {"line": error.line, "code": error.code, "message": error.message, "fields": dict(error.fields)}

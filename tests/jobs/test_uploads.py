@@ -1,0 +1,168 @@
+"""Files of jobs: checked as a whole, submitted once and only on request."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db.models.functions import Now
+
+from jobs.models import AuditEntry, Batch, Job, Upload
+from jobs.services import uploads
+from jobs.services.csv_jobs import UnreadableFile
+from jobs.services.errors import UnknownUpload
+from jobs.services.submit import BatchRejected, EmptyBatch, QueueFull, submit_batch
+from jobs.services.uploads import UploadTooLarge, forget_uploads, store_upload, submit_upload
+from tests.factories import make_project
+
+pytestmark = pytest.mark.django_db
+
+ACTOR = "user:7"
+GOOD = "kind,priority,payload.method,payload.url,payload.json:json\n"
+
+
+def stored(text: str, *, file_name: str = "jobs.csv", **options: str) -> Upload:
+    make_project()
+    return store_upload(text.encode(), project_id="acme", actor=ACTOR, file_name=file_name, **options)
+
+
+def row(number: int, *, kind: str = "http.request", extra: str = "") -> str:
+    return f'{kind},low,PUT,http://127.0.0.1:9/{number},"{{""n"": {number}}}"{extra}\n'
+
+
+def test_a_csv_file_becomes_a_batch_of_its_rows():
+    upload = stored(GOOD + row(1) + "\n" + row(2), name="two rows")
+    assert (upload.lines, upload.error_count, upload.batch_id) == (2, 0, None)
+    assert not Job.objects.exists()
+    done = submit_upload(upload.pk, actor=ACTOR)
+    batch = Batch.objects.get()
+    assert (done.batch_id, done.content, batch.name, batch.total, batch.submitted_by) == (
+        batch.pk, None, "two rows", 2, ACTOR,
+    )  # fmt: skip
+    first = Job.objects.order_by("pk").first()
+    assert first is not None
+    assert (first.kind, first.priority) == ("http.request", "low")
+    assert first.payload == {"method": "PUT", "url": "http://127.0.0.1:9/1", "json": {"n": 1}}
+
+
+def test_every_bad_row_is_named_by_the_number_a_spreadsheet_shows():
+    text = GOOD + row(1) + row(2, kind="no.such") + row(3) + "http.request,low,FETCH,nowhere,\n" + row(5, extra=",6")
+    upload = stored(text + "http.request,low,GET,http://127.0.0.1:9/,{broken\n")
+    assert (upload.lines, upload.error_count) == (6, 4)
+    assert [error["line"] for error in upload.errors] == [3, 5, 6, 7]
+    assert [error["code"] for error in upload.errors] == ["unknown_kind", "invalid_job", "invalid_job", "invalid_job"]
+    assert {"payload.method"} <= set(upload.errors[1]["fields"])
+    assert list(upload.errors[3]["fields"]) == ["payload.json:json"]
+    assert [one["line"] for one in upload.sample] == [2, 4]
+
+
+def test_bad_rows_reject_all_unless_they_are_to_be_left_out():
+    upload = stored(GOOD + row(1) + row(2, kind="no.such") + row(3))
+    with pytest.raises(BatchRejected) as caught:
+        submit_upload(upload.pk, actor=ACTOR)
+    assert [error["line"] for error in caught.value.details["errors"]] == [3]
+    assert not Batch.objects.exists()
+    submit_upload(upload.pk, actor=ACTOR, partial=True)
+    assert Job.objects.count() == 2
+    entry = AuditEntry.objects.get(action="submit_upload")
+    assert (entry.moved, entry.after["left_out"]) == (2, 1)
+
+
+def test_submitting_twice_makes_one_batch():
+    upload = stored(GOOD + row(1))
+    first = submit_upload(upload.pk, actor=ACTOR)
+    assert submit_upload(upload.pk, actor=ACTOR).batch_id == first.batch_id
+    assert (Batch.objects.count(), Job.objects.count()) == (1, 1)
+    with pytest.raises(UnknownUpload):
+        submit_upload(uuid4(), actor=ACTOR)
+
+
+def test_lines_of_json_are_checked_as_the_api_checks_them():
+    good = {"kind": "http.request", "payload": {"method": "GET", "url": "http://127.0.0.1:9/"}}
+    lines = [json.dumps(good), "", "{", json.dumps({**good, "priority": "highest"}), json.dumps({"payload": {}})]
+    text = "\n".join(lines)
+    upload = stored(text, file_name="jobs.ndjson")
+    with pytest.raises(BatchRejected) as caught:
+        submit_batch(text.split("\n"), project_id="acme", actor=ACTOR)
+    assert upload.errors == caught.value.details["errors"]
+    assert [error["line"] for error in upload.errors] == [3, 4, 5]
+
+
+def test_the_kind_may_be_given_for_lines_that_name_none():
+    url = "http://127.0.0.1:9/"
+    by_csv = stored(f"payload.method,payload.url\nGET,{url}\n", default_kind="http.request")
+    by_line = stored(
+        json.dumps({"payload": {"method": "GET", "url": url}}), file_name="a.jsonl", default_kind="http.request"
+    )
+    assert (by_csv.error_count, by_line.error_count) == (0, 0)
+    assert by_csv.sample[0]["payload"] == by_line.sample[0]["payload"]
+
+
+def test_idempotency_keys_are_held_against_the_file_and_the_queue():
+    header = "kind,idempotency_key,payload.method,payload.url\n"
+
+    def line(key: str, end: str) -> str:
+        return f"http.request,{key},GET,http://127.0.0.1:9/{end}\n"
+
+    submit_upload(stored(header + line("a", "1") + line("b", "1")).pk, actor=ACTOR)
+    upload = stored(header + line("a", "1") + line("b", "2") + line("c", "1") + line("c", "1") + line("c", "2"))
+    assert [(error["line"], error["code"]) for error in upload.errors] == [
+        (3, "idempotency_key_reused"),
+        (6, "idempotency_key_reused"),
+    ]
+    submit_upload(upload.pk, actor=ACTOR, partial=True)
+    assert Job.objects.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (b"kind,colour\nhttp.request,red\n", "'colour'"),
+        (b"payload.url\nhttp://127.0.0.1/\n", "no column"),
+        (b"kind,kind\na,b\n", "twice"),
+        (b"kind,payload\nhttp.request,\xe9\n", "not UTF-8"),
+        (b'kind,payload\nhttp.request,"open\n', "Line"),
+        (b"kind,payload.\nhttp.request,x\n", "'payload.'"),
+    ],
+)
+def test_a_file_that_is_no_table_of_jobs_is_refused_with_the_reason(content, said):
+    make_project()
+    with pytest.raises(UnreadableFile, match=said):
+        store_upload(content, project_id="acme", actor=ACTOR, file_name="x.csv")
+    assert not Upload.objects.exists()
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "Infinity"])
+def test_numbers_that_cannot_be_stored_are_a_fault_of_their_row(number):
+    upload = stored(GOOD + f"http.request,low,PUT,http://127.0.0.1:9/,{number}\n" + row(1))
+    assert [error["line"] for error in upload.errors] == [2]
+
+
+def test_semicolons_tabs_and_a_byte_order_mark_are_understood():
+    for delimiter in ";\t":
+        head = delimiter.join(("kind", "payload.method", "payload.url"))
+        line = delimiter.join(("http.request", "GET", "http://127.0.0.1:9/"))
+        assert stored(f"\ufeff{head}\r\n{line}\r\n").error_count == 0
+
+
+def test_a_file_is_bounded_in_bytes_and_by_the_room_in_the_queue(monkeypatch):
+    monkeypatch.setattr(uploads, "MAX_UPLOAD_BYTES", 1000)
+    with pytest.raises(UploadTooLarge):
+        stored("x" * 1001)
+    with pytest.raises(EmptyBatch):
+        stored(GOOD)
+    make_project(max_waiting_jobs=1)
+    make_project().__class__.objects.update(max_waiting_jobs=1)
+    with pytest.raises(QueueFull):
+        stored(GOOD + row(1) + row(2))
+    assert not Upload.objects.exists()
+
+
+def test_uploads_are_forgotten_after_a_day():
+    old, new = stored(GOOD + row(1)), stored(GOOD + row(1))
+    Upload.objects.filter(pk=old.pk).update(created_at=Now() - timedelta(days=2))
+    assert forget_uploads() == 1
+    assert list(Upload.objects.all()) == [new]
