@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from queueops.core.outbound import OutboundFailed
+from queueops.core.outbound import OutboundFailed, OutboundResponse
 from queueops.core.outbound_policy import OutboundRefused
+from queueops.core.retry_after import parse_retry_after
 
 if TYPE_CHECKING:
     from ratelimits.feedback import PushBack
@@ -60,3 +61,10 @@ def unanswered(error: OutboundRefused | OutboundFailed) -> ProviderError:
     if isinstance(error, OutboundRefused):
         return ProviderError(None, error.message, code=error.code, outcome="refused")
     return ProviderError(None, error.message, code=error.details["reason"], outcome=error.details["outcome"])
+
+
+def retry_after_of(response: OutboundResponse, push_back: PushBack | None = None) -> float | None:
+    """Return the seconds for which a provider asked us to wait: of a refused quota, wherever it says so."""
+    if push_back is not None:
+        return push_back.retry_after
+    return parse_retry_after(response.headers.get("Retry-After"), date=response.headers.get("Date"))

@@ -17,12 +17,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from jobs.handlers.errors import ProviderError, unanswered
+from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
 from jobs.handlers.http import shared_client
 from jobs.handlers.http_payload import outbound_policy
 from queueops.core.outbound import OutboundFailed, OutboundResponse
 from queueops.core.outbound_policy import OutboundRefused
-from queueops.core.retry_after import parse_retry_after
 from queueops.tenancy.credentials import OpenCredential
 
 TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
@@ -151,7 +150,7 @@ def _answer(credential: OpenCredential, response: OutboundResponse) -> tuple[str
             None,
             f"no access token: the token endpoint answered {response.status}",
             code="token_endpoint_failed",
-            retry_after=parse_retry_after(response.headers.get("Retry-After"), date=response.headers.get("Date")),
+            retry_after=retry_after_of(response),
             outcome="not_sent",
         )
     words = answer.get("error_description") or answer.get("error")

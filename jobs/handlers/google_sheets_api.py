@@ -14,13 +14,12 @@ import pydantic_core
 
 from jobs.handlers import google_auth
 from jobs.handlers.answers import json_of, storable, text_of
-from jobs.handlers.errors import ProviderError, unanswered
+from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
 from jobs.handlers.google_sheets_payloads import SERVICE
 from jobs.handlers.http import shared_client
 from jobs.handlers.http_payload import outbound_policy
 from queueops.core.outbound import OutboundFailed, OutboundResponse
 from queueops.core.outbound_policy import MAX_URL_CHARACTERS, OutboundRefused
-from queueops.core.retry_after import parse_retry_after
 from queueops.tenancy.credentials import OpenCredential
 from ratelimits.feedback import parse_google
 
@@ -152,10 +151,6 @@ async def _send(credential: OpenCredential, request: Request, url: str) -> tuple
 
 def _refusal(response: OutboundResponse, secrets: tuple[str, ...]) -> ProviderError:
     push_back = parse_google(response.status, response.headers, response.body)
-    if push_back is not None:
-        retry_after = push_back.retry_after
-    else:
-        retry_after = parse_retry_after(response.headers.get("Retry-After"), date=response.headers.get("Date"))
     error = _error_of(response, secrets)
     message, word = error.get("message"), error.get("status")
     if not isinstance(message, str) or not message.strip():
@@ -167,7 +162,7 @@ def _refusal(response: OutboundResponse, secrets: tuple[str, ...]) -> ProviderEr
         response.status,
         f"Google Sheets answered {response.status}{said}",
         code=word.lower() if isinstance(word, str) and _STATUS_WORD.fullmatch(word) else f"http_{response.status}",
-        retry_after=retry_after,
+        retry_after=retry_after_of(response, push_back),
         outcome="answered",
         details={name: value for name, value in details.items() if isinstance(value, str) and value},
         push_back=push_back,

@@ -9,13 +9,12 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from jobs.handlers.answers import json_of, secrets_in, storable, text_of
-from jobs.handlers.errors import ProviderError, unanswered
+from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
 from jobs.handlers.http_payload import HttpRequest, outbound_policy
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
 from jobs.states import CallType
 from queueops.core.outbound import OutboundClient, OutboundFailed, OutboundResponse
 from queueops.core.outbound_policy import OutboundRefused
-from queueops.core.retry_after import parse_retry_after
 
 EXCERPT_CHARACTERS = 500
 
@@ -125,7 +124,7 @@ def _unexpected(request: HttpRequest, response: OutboundResponse, secrets: tuple
         response.status,
         f"{request.method} was answered with {response.status}" + (f": {excerpt}" if excerpt else "."),
         code=f"http_{response.status}",
-        retry_after=parse_retry_after(response.headers.get("Retry-After"), date=response.headers.get("Date")),
+        retry_after=retry_after_of(response),
         outcome="answered",
         details={"headers": _kept_headers(response.headers, secrets), "excerpt": excerpt},
     )

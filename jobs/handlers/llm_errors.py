@@ -8,10 +8,9 @@ from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.answers import storable, text_of
-from jobs.handlers.errors import ProviderError
+from jobs.handlers.errors import ProviderError, retry_after_of
 from jobs.handlers.llm_dialect import Dialect
 from queueops.core.outbound import OutboundResponse
-from queueops.core.retry_after import parse_retry_after
 
 EXCERPT_CHARACTERS = 500
 CREDIT_GONE = "credit_gone"
@@ -29,10 +28,7 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         parsed = None
     error = error_in(parsed)
     text = text_of(response.body, response.charset, secrets, is_truncated=response.is_truncated)
-    header = parse_retry_after(response.headers.get("Retry-After"), date=response.headers.get("Date"))
     push_back = dialect.push_back(response.status, response.headers, response.body)
-    if push_back is not None and push_back.retry_after is not None:
-        header = push_back.retry_after
     said = _said(error, secrets) or _excerpt(text)
     if response.status == HTTPStatus.PAYMENT_REQUIRED or _codes(error) & _NO_CREDIT:
         # OpenAI says this with a 429, but no wait brings the credit back.
@@ -47,7 +43,7 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         response.status,
         f"{service} answered {response.status}: {said}" if said else f"{service} answered {response.status}.",
         code=_code(error) or f"http_{response.status}",
-        retry_after=header,
+        retry_after=retry_after_of(response, push_back),
         outcome="answered",
         details={} if error else {"excerpt": _excerpt(text)},
         push_back=push_back,
