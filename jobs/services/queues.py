@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from jobs.lanes import read_lane
 from queueops.core.sql import run_sql
@@ -17,6 +18,39 @@ MOST_COUNTED = 20_000  # jobs, shared out among the lanes
 MOST_SAMPLED = 2000  # of which costs are looked at
 FEWEST = 10  # of each lane
 MOST_NAMED = 10
+
+
+class LaneCount(NamedTuple):
+    """
+    What waits in one lane.
+
+    Attributes:
+        cost: Of a job, the mean of a sample.
+        calls: A job; below 1 where jobs leave together.
+        since: When the oldest began to wait that no limit has put back, seconds since 1970.
+        more: There are more jobs than `waiting`.
+    """
+
+    name: str
+    waiting: int
+    cost: float
+    calls: float
+    since: float | None
+    more: bool
+
+    def units_of(self, rule: Rule) -> float:
+        """What its jobs need of a limit, about."""
+        return self.waiting * (self.cost if rule.unit == Unit.TOKENS else self.calls)
+
+
+def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_SAMPLED) -> list[LaneCount]:
+    """Count what waits in lanes: of all together at most MOST_COUNTED jobs, FEWEST of each at the least."""
+    most = max(FEWEST, MOST_COUNTED // len(lanes))
+    parameters = {"lanes": list(lanes), "most": most, "sampled": max(FEWEST, sampled // len(lanes))}
+    rows = run_sql("jobs", "count_lanes", parameters)
+    return [
+        LaneCount(name, waiting, cost, calls, since, more=waiting >= most) for name, waiting, cost, calls, since in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +97,15 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
     found: dict[int, dict[str, Queue]] = {rule.id: {} for rule in rules}
     if not lanes:
         return found
-    counted = max(FEWEST, MOST_COUNTED // len(lanes))
-    sampled = max(FEWEST, MOST_SAMPLED // len(lanes))
-    for name, waiting, cost, calls, _ in run_sql(
-        "jobs", "count_lanes", {"lanes": lanes, "most": counted, "sampled": sampled}
-    ):
-        lane = read_lane(str(name))
+    for count in count_lanes(lanes):
+        lane = read_lane(count.name)
         for rule in rules:
-            if waiting and rule.applies_to(lane.subject):
+            if count.waiting and rule.applies_to(lane.subject):
                 queue = found[rule.id].setdefault(rule.key(lane.subject), Queue())
-                queue.waiting += waiting
-                queue.units += waiting * (cost if rule.unit == Unit.TOKENS else calls)
-                queue.more |= waiting >= counted or len(rows) == MOST_LANES
-                queue.lanes.append(WaitingLane(lane.project, lane.user, waiting, more=waiting >= counted))
+                queue.waiting += count.waiting
+                queue.units += count.units_of(rule)
+                queue.more |= count.more or len(rows) == MOST_LANES
+                queue.lanes.append(WaitingLane(lane.project, lane.user, count.waiting, more=count.more))
     for by_key in found.values():
         for queue in by_key.values():
             queue.lanes = sorted(queue.lanes, key=lambda one: (-one.waiting, one.project, one.user))[:MOST_NAMED]

@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 
 from jobs.lanes import read_lane
 from queueops.core.sql import run_sql
-from ratelimits.models import QuotaAlert, Unit
+from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts import Opening, reconcile, saturation
 from ratelimits.services.catalogue import Rule, rules
 from ratelimits.services.decide import Binding
 from ratelimits.services.rooms import Room, rooms
 from ratelimits.subjects import counter_id
 
+from .queues import count_lanes
+
 MOST_LANES = 1000
-MOST_COUNTED = 20_000  # waiting jobs, shared out among the lanes
-MOST_SAMPLED = 5000
-FEWEST = 10  # of each lane
+MOST_SAMPLED = 5000  # jobs of which costs are looked at
 SATURATED_SECONDS = 10  # a queue that clears sooner is no news
 
 
@@ -56,28 +56,25 @@ def watch_lanes() -> list[StaleLane]:
     if not lanes:
         reconcile(QuotaAlert.Kind.SATURATED, [])
         return []
-    counted = max(FEWEST, MOST_COUNTED // len(lanes))
-    sampled = max(FEWEST, MOST_SAMPLED // len(lanes))
-    rows = run_sql("jobs", "count_lanes", {"lanes": lanes, "most": counted, "sampled": sampled})
     read = {lane: read_lane(lane) for lane in lanes}
     open_rooms = rooms(lane.subject for lane in read.values())
     by_id = {rule.id: rule for rule in rules()}
     behind: dict[str, _Behind] = {}
     held_up: set[str] = set()
     stale = []
-    for name, waiting, cost, calls, since in rows:
-        lane = read[name]
+    for count in count_lanes(lanes, sampled=MOST_SAMPLED):
+        lane = read[count.name]
         room = open_rooms[lane.subject]
-        if waiting * calls > room.calls:
+        if count.waiting * count.calls > room.calls:
             held_up.update(room.counters)
-        elif since is not None and not room.blocking:
-            stale.append(StaleLane(lane.project, datetime.fromtimestamp(since, UTC)))
-        if waiting and (binding := _binding(room, by_id)):
+        elif count.since is not None and not room.blocking:
+            stale.append(StaleLane(lane.project, datetime.fromtimestamp(count.since, UTC)))
+        if count.waiting and (binding := _binding(room, by_id)):
             rule = by_id[binding.limit_id]
             one = behind.setdefault(counter_id(rule.id, binding.key), _Behind(rule, binding.key))
-            one.waiting += waiting
-            one.units += waiting * (cost if rule.unit == Unit.TOKENS else calls)
-            one.more |= waiting >= counted
+            one.waiting += count.waiting
+            one.units += count.units_of(rule)
+            one.more |= count.more
             one.retry_at = max(one.retry_at or 0.0, binding.retry_at or 0.0) or None
             one.capacity = binding.capacity
     now = next(iter(open_rooms.values())).now
