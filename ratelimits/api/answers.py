@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
+from ratelimits.services.simulate import Outcome
+
 
 class BindingShown(BaseModel):
     """The limit that takes longest to have room, in its own unit."""
@@ -52,17 +54,6 @@ class Removed(BaseModel):
     removed: bool
 
 
-class OutcomeShown(BaseModel):
-    delayed: int
-    total_wait_seconds: float
-    p95_wait_seconds: float
-    longest_wait_seconds: float
-    rejected: int
-    utilisation_percent: float | None
-    busiest_key: str
-    unfinished: int
-
-
 class Simulated(BaseModel):
     """The same calls under today's figures and under the proposed ones."""
 
@@ -70,8 +61,8 @@ class Simulated(BaseModel):
     calls: int
     keys: int
     waited_seconds: float
-    today: OutcomeShown
-    proposed: OutcomeShown
+    today: Outcome
+    proposed: Outcome
     played_in_groups_of: int
     cut: bool
     warnings: list[str]

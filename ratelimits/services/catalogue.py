@@ -217,7 +217,3 @@ def _read() -> tuple[Rule, ...]:
     for row in LimitOverride.objects.filter(limit__enabled=True):
         overrides.setdefault(row.limit_id, {})[row.key] = Override(row.capacity, row.refill_per_second)
     return tuple(rule_of(limit, overrides.get(limit.pk)) for limit in Limit.objects.filter(enabled=True).order_by("pk"))
-
-
-UNITS_OF_A_CALL = frozenset({Unit.REQUESTS.value, Unit.IN_FLIGHT.value})
-"""Units of which every call takes exactly one."""
