@@ -18,15 +18,15 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
-from unfold.views import ChangeList
 
 from dashboards.runbooks import read_runbook
 from jobs.admin import showing
 from jobs.admin.forms import ConfirmForm
-from jobs.admin.paging import BEFORE, OlderPages
 from jobs.admin.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
 from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.alerts import acknowledge_alerts
+
+from .one_page import NewestPage
 
 STATES: dict[str, dict[str, Any]] = {
     "open": {"resolved_at": None, "acknowledged_at": None},
@@ -62,34 +62,6 @@ ACKNOWLEDGE = Verb(
     carry_out=_acknowledge,
     form=ConfirmForm,
 )
-
-
-class NewestFirst(ChangeList):  # type: ignore[misc]  # unfold has no types
-    """One page by id, newest first, without counting the others."""
-
-    searched_back_to = None
-    about = None
-
-    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
-        wanted: dict[str, Any] = super().get_filters_params(params)
-        wanted.pop(BEFORE, None)
-        return wanted
-
-    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str]:
-        return ["-pk"]
-
-    def get_results(self, request: HttpRequest) -> None:
-        before = str(self.params.get(BEFORE, ""))
-        rows = self.queryset.filter(pk__lt=int(before)) if before.isdecimal() and len(before) < 19 else self.queryset  # noqa: PLR2004 - a bigint's digits
-        found = list(rows[: self.list_per_page + 1])
-        self.result_list = found[: self.list_per_page]
-        self.result_count = self.full_result_count = len(self.result_list)
-        self.show_all = self.can_show_all = self.multi_page = False
-        self.paginator = OlderPages(self.result_list, self.list_per_page)
-        self.is_first_page = not before
-        self.newest_link = self.get_query_string(remove=[BEFORE])
-        more = len(found) > self.list_per_page
-        self.older_link = self.get_query_string({BEFORE: self.result_list[-1].pk}) if more else None
 
 
 class StateFilter(DropdownFilter):  # type: ignore[misc]
@@ -156,8 +128,8 @@ class QuotaAlertAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[mi
 
     acknowledge_selected, acknowledge = on_selected(ACKNOWLEDGE), on_one(ACKNOWLEDGE)
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestFirst]:
-        return NewestFirst
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestPage]:
+        return NewestPage
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[QuotaAlert]:
         person = User.objects.annotate(actor=Concat(Value("user:"), Cast("pk", CharField())))

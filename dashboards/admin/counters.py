@@ -11,10 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
-from unfold.views import ChangeList
 
 from jobs.admin import showing
-from jobs.admin.paging import OlderPages
 from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 from jobs.services.queues import clears_at, queues_behind
 from queueops.core.clock import database_now
@@ -27,39 +25,14 @@ from ratelimits.validation import figure
 from .gauge_parts import NO_QUEUE, cap_in_words, gauge_bar, list_of, marks
 from .limit_page import users_of
 from .limit_verbs import CLEAR, COOL_DOWN
+from .one_page import OnePage
 
-AFTER = "after"
 
-
-class ByKey(ChangeList):  # type: ignore[misc]  # unfold has no types
-    """One page in the order of the keys, without counting the others."""
-
-    searched_back_to = None
-    about = None
-
-    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
-        wanted: dict[str, Any] = super().get_filters_params(params)
-        wanted.pop(AFTER, None)
-        return wanted
-
-    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str]:
-        return ["pk"]
-
-    def get_results(self, request: HttpRequest) -> None:
-        after = str(self.params.get(AFTER, "")).replace("\0", "")
-        rows = self.queryset.filter(pk__gt=after) if after else self.queryset
-        found = list(rows[: self.list_per_page + 1])
-        self.result_list = found[: self.list_per_page]
-        read = {gauge.counter_id: gauge for gauge in gauges(counter_ids=[one.pk for one in self.result_list])}
-        for counter in self.result_list:
-            counter.gauge = read[counter.pk]
-        self.result_count = self.full_result_count = len(self.result_list)
-        self.show_all = self.can_show_all = self.multi_page = False
-        self.paginator = OlderPages(self.result_list, self.list_per_page)
-        self.is_first_page = not after
-        self.newest_link = self.get_query_string(remove=[AFTER])
-        more = len(found) > self.list_per_page
-        self.older_link = self.get_query_string({AFTER: self.result_list[-1].pk}) if more else None
+class WithGauges(OnePage):
+    def prepare_rows(self, rows: list[Counter]) -> None:
+        read = {gauge.counter_id: gauge for gauge in gauges(counter_ids=[one.pk for one in rows])}
+        for counter in rows:
+            counter.gauge = read[counter.pk]  # type: ignore[attr-defined]
 
 
 class LimitFilter(DropdownFilter):  # type: ignore[misc]
@@ -98,8 +71,8 @@ class CounterAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
     clear_selected, clear = on_selected(CLEAR), on_one(CLEAR)
     cool_down_selected, cool_down = on_selected(COOL_DOWN), on_one(COOL_DOWN)
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ByKey]:
-        return ByKey
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithGauges]:
+        return WithGauges
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Counter]:
         # The join leaves out what a deleted limit's last decisions have left behind.

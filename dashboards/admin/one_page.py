@@ -1,0 +1,63 @@
+"""Lists of rows that nobody counts: one page by the primary key."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.views import ChangeList
+
+from jobs.admin.paging import BEFORE, OlderPages
+
+AFTER = "after"
+
+
+class OnePage(ChangeList):  # type: ignore[misc]  # unfold has no types
+    """In the order of the keys, from the one in the parameter `after`."""
+
+    parameter: ClassVar = AFTER
+    order: ClassVar = "pk"
+    beyond: ClassVar = "pk__gt"
+    searched_back_to = None
+    about = None
+
+    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
+        wanted: dict[str, Any] = super().get_filters_params(params)
+        wanted.pop(self.parameter, None)
+        return wanted
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str]:
+        return [self.order]
+
+    def get_results(self, request: HttpRequest) -> None:
+        start = self.start_of(str(self.params.get(self.parameter, "")))
+        rows = self.queryset.filter(**{self.beyond: start}) if start else self.queryset
+        found = list(rows[: self.list_per_page + 1])
+        self.result_list = found[: self.list_per_page]
+        self.prepare_rows(self.result_list)
+        self.result_count = self.full_result_count = len(self.result_list)
+        self.show_all = self.can_show_all = self.multi_page = False
+        self.paginator = OlderPages(self.result_list, self.list_per_page)
+        self.is_first_page = not start
+        self.newest_link = self.get_query_string(remove=[self.parameter])
+        more = len(found) > self.list_per_page
+        self.older_link = self.get_query_string({self.parameter: self.result_list[-1].pk}) if more else None
+
+    def start_of(self, text: str) -> Any:
+        """The key after which the page begins; empty: it is the first."""
+        return text.replace("\0", "")
+
+    def prepare_rows(self, rows: list[Any]) -> None:
+        """Fetch what the columns need, for all rows of the page at once."""
+
+
+class NewestPage(OnePage):
+    """By number, newest first, from before the one in the parameter `before`."""
+
+    parameter = BEFORE
+    order = "-pk"
+    beyond = "pk__lt"
+
+    def start_of(self, text: str) -> Any:
+        return int(text) if text.isdecimal() and len(text) < 19 else 0  # noqa: PLR2004 - a bigint's digits
