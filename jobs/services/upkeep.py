@@ -34,6 +34,8 @@ RESCUE_AT_ONCE = 500
 MAX_CRASHES = 3
 CLOSE_AT_ONCE = 20
 RATE_MEMORY_SECONDS = 10.0
+# One sample never replaces more: after a window's silent part it has little but the silence, and the next burst none.
+MOST_OF_RATE = 0.5
 RETENTION_CHUNK = 2000
 RETENTION_AT_ONCE = 100_000
 KEEP_ANSWERS = timedelta(days=7)
@@ -251,6 +253,6 @@ def _sample_rate(batch: Batch, finished: int) -> None:
     if batch.sampled_at is not None:
         seconds = max(0.001, (now - batch.sampled_at).total_seconds())
         latest = max(0, finished - batch.sampled_finished) / seconds
-        share = min(1.0, seconds / RATE_MEMORY_SECONDS)
+        share = min(MOST_OF_RATE, seconds / RATE_MEMORY_SECONDS)
         rate = latest if rate is None else rate + share * (latest - rate)
     batch.rate_per_second, batch.sampled_at, batch.sampled_finished = rate, now, finished

@@ -254,6 +254,17 @@ def test_the_rate_of_a_batch_is_sampled_while_it_runs():
     assert batch.sampled_finished == 10
 
 
+def test_the_first_jobs_after_a_window_s_silence_do_not_pass_for_the_pace():
+    batch = make_batch()
+    jobs = make_jobs(20, batch=batch, state=JobState.IN_PROGRESS)
+    move_along("complete", [job.pk for job in jobs[:1]])
+    silent_since = Now() - timedelta(seconds=50)
+    Batch.objects.filter(pk=batch.pk).update(rate_per_second=6.0, sampled_at=silent_since, sampled_finished=0)
+    upkeep.finish_batches()
+    batch.refresh_from_db()
+    assert batch.rate_per_second == pytest.approx(3, rel=0.1)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_webhook_gets_a_message_signed_as_standard_webhooks_say():
     batch = make_batch(name="prices")
