@@ -1,6 +1,7 @@
 """The admin's screens, one module each; importing them registers them."""
 
 from . import (
+    accounts,
     audit_trail,
     batches,
     credentials,
@@ -17,6 +18,7 @@ from . import (
 )
 
 __all__ = [
+    "accounts",
     "audit_trail",
     "batches",
     "credentials",

@@ -54,7 +54,7 @@ PAUSE = Verb(
     icon="pause",
     applies=lambda rows: rows.filter(paused=False),
     carry_out=_pause,
-    form=OptionalReasonForm,
+    form=ReasonForm,
 )
 RESUME = Verb(
     name="resume",

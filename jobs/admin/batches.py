@@ -14,6 +14,7 @@ from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 
 from jobs.models import Batch, Job
+from jobs.services.batch_pace import batch_pace
 from jobs.services.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.states import JobState
 
@@ -21,6 +22,7 @@ from . import showing
 from .batch_verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 from .filters import ProjectFilter
 from .paging import BoundedListMixin, CreatedFilter, as_uuid
+from .people import name_of
 from .saved_filters import SavedFiltersMixin
 from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
@@ -172,6 +174,8 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "rate": rate_of(batch),
         "ends": showing.ago(batch.finished_at or snapshot.eta),
         "created": showing.ago(batch.created_at),
+        "who": name_of(batch.submitted_by),
+        "picture": _picture(batch),
         "jobs_href": jobs,
         "letters_href": f"{reverse('admin:jobs_deadletter_changelist')}?batch_id={batch.pk}",
         "states": [
@@ -184,4 +188,30 @@ def _page_of(batch: Batch) -> dict[str, Any]:
             }
             for state in JobState
         ],
+    }
+
+
+def _picture(batch: Batch) -> dict[str, Any] | None:
+    """Bars of the jobs that ended, from the first to the last; None while there is nothing to draw."""
+    pace = batch_pace(batch.pk)
+    if pace is None:
+        return None
+    highest = max(sum(bucket.values()) for bucket in pace.ended)
+    bars: list[dict[str, Any]] = []
+    for place, bucket in enumerate(pace.ended):
+        base = 0.0
+        for state in (JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED):
+            if count := bucket.get(state.value, 0):
+                height = round(100 * count / highest, 2)
+                bars.append({"x": place, "y": round(100 - base - height, 2), "height": height, "state": state.value})
+                base += height
+    per_minute = highest / max(pace.bucket.total_seconds(), 0.001) * 60
+    return {
+        "bars": bars,
+        "width": len(pace.ended),
+        "since": showing.ago(pace.since),
+        "until": showing.ago(pace.until),
+        "bucket": showing.duration(pace.bucket),
+        "highest": f"{highest:,}",
+        "peak": f"{per_minute:,.0f}",
     }

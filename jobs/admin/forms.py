@@ -197,7 +197,7 @@ class BulkRequeueForm(RequeueForm, PaceForm):
     field_order = ("spread_seconds", "stop_at_failed_percent", "priority", "note", "rows_per_minute")
 
 
-class PauseForm(OptionalReasonForm):
+class PauseForm(ReasonForm):
     scope = forms.ChoiceField(
         choices=PauseSwitch.Scope.choices,
         widget=UnfoldAdminSelectWidget,
@@ -206,7 +206,10 @@ class PauseForm(OptionalReasonForm):
     key = forms.CharField(
         required=False,
         max_length=100,
-        widget=UnfoldAdminTextInputWidget,
+        widget=UnfoldAdminTextInputWidget(attrs={"list": "known-keys", "autocomplete": "off"}),
         help_text="The project's id, the service, the kind or the batch's id. Empty for global.",
     )
     field_order = ("scope", "key", "reason")
+
+    def clean_key(self) -> str:
+        return str(self.cleaned_data["key"]).strip()

@@ -18,6 +18,7 @@ PARAMETERS = {
     "project": "project_id",
     "batch_id": "batch_id",
     "user_id": "user_id",
+    "service": "service",
     "kind": "kind",
     "state": "state",
     "priority": "priority",

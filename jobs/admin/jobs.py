@@ -22,7 +22,7 @@ from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.tenancy.models import Project
 
 from . import showing
-from .filters import BatchFilter, KindFilter, PriorityFilter, ProjectFilter, StateFilter, UserFilter
+from .filters import BatchFilter, KindFilter, PriorityFilter, ProjectFilter, ServiceFilter, StateFilter, UserFilter
 from .job_bulk import ALL_JOBS, PARAMETERS, states_of
 from .job_page import page_of
 from .job_verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
@@ -64,7 +64,8 @@ class JobAdmin(
     )
     list_display_links = ("name",)
     list_filter = (
-        StateFilter, KindFilter, PriorityFilter, ProjectFilter, UserFilter, BatchFilter, ("created_at", CreatedFilter),
+        StateFilter, KindFilter, ServiceFilter, PriorityFilter, ProjectFilter, UserFilter, BatchFilter,
+        ("created_at", CreatedFilter),
     )  # fmt: skip
     list_filter_submit = True
     list_fullwidth = True

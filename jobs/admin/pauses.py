@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -13,15 +12,21 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import action
 
+from jobs.handlers.registry import all_handlers
 from jobs.models import PauseSwitch
 from jobs.services import pauses
+from jobs.services.job_filter import Counted
 from queueops.core.errors import QueueOpsError
+from queueops.tenancy.models import Project
 
 from . import showing
+from .filters import MOST_PROJECTS
 from .forms import OptionalReasonForm, PauseForm
+from .people import name_of
 from .verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, actor_of, ask, on_one, on_selected, show_error
 
 PERMISSION = "jobs.pause_work"
+ASKED = ("scope", "key", "reason")
 
 
 def _resume(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
@@ -45,7 +50,7 @@ RESUME = Verb(
 
 @admin.register(PauseSwitch)
 class PauseSwitchAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = ("switch", "reason", "paused_by", "since")
+    list_display = ("switch", "reason", "who", "since")
     actions = ("resume_selected",)
     actions_list = ("pause_work",)
     actions_detail = ("resume",)
@@ -59,6 +64,10 @@ class PauseSwitchAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[m
     def switch(self, switch: PauseSwitch) -> str:
         return str(switch)
 
+    @admin.display(description="by")
+    def who(self, switch: PauseSwitch) -> str:
+        return name_of(switch.paused_by)
+
     @admin.display(description="since")
     def since(self, switch: PauseSwitch) -> SafeString | str:
         return showing.ago(switch.created_at)
@@ -68,29 +77,55 @@ class PauseSwitchAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[m
         if not request.user.has_perm(PERMISSION):
             raise PermissionDenied
         back = reverse("admin:jobs_pauseswitch_changelist")
-        form = PauseForm(request.POST if request.method == "POST" else None)
-        if request.method == "POST" and form.is_valid():
-            wanted: dict[str, Any] = form.cleaned_data
+        sent = request.method == "POST"
+        form = PauseForm(request.POST if sent else None, initial={name: request.GET.get(name, "") for name in ASKED})
+        covered: Counted | None = None
+        if sent and form.is_valid():
+            wanted = form.cleaned_data
             try:
-                held = pauses.pause_scope(
-                    wanted["scope"], wanted["key"].strip(), actor=actor_of(request), reason=wanted["reason"]
-                )
+                covered = pauses.count_covered(wanted["scope"], wanted["key"])
+                # The count is of what was typed: with something else typed meanwhile, the page shows that first.
+                if request.POST.get("counted") == f"{wanted['scope']} {wanted['key']}":
+                    held = pauses.pause_scope(
+                        wanted["scope"], wanted["key"], actor=actor_of(request), reason=wanted["reason"]
+                    )
+                    messages.success(request, _report(wanted["scope"], held, covered))
+                    return HttpResponseRedirect(back)
             except QueueOpsError as error:
                 show_error(form, error)
-            else:
-                if not held and wanted["scope"] in pauses.HOLDING:
-                    # A service may be paused before its first job, so a misspelt one cannot be refused.
-                    messages.warning(request, "Paused, but no job of that name waits. Is it spelt right?")
-                else:
-                    messages.success(request, f"Paused; {held:,} jobs held. Running jobs go on.")
-                return HttpResponseRedirect(back)
+        counted = "" if covered is None else f"{form.cleaned_data['scope']} {form.cleaned_data['key']}"
         return ask(
             self,
             request,
             title="Pause work",
             form=form,
-            explains="Nothing new of the scope starts until it is resumed.",
+            explains=_explain(covered),
+            overrides=covered is not None,
+            button="Yes, pause" if covered is not None else "See what it covers",
+            hidden={"counted": counted},
+            suggestions=_known_keys(),
             goes_back_to=back,
         )
 
     pause_work.needs = PERMISSION
+
+
+def _explain(covered: Counted | None) -> str:
+    if covered is None:
+        return "Nothing new of the scope starts until it is resumed. You see first how many jobs that is."
+    least = "At least " if covered.is_least else ""
+    # A service may be paused before its first job, so a misspelt one cannot be refused.
+    unsure = "" if covered.count or covered.is_least else " Is it spelt right?"
+    return f"{least}{covered.count:,} waiting jobs will not start until it is resumed.{unsure} Running jobs go on."
+
+
+def _report(scope: str, held: int, covered: Counted) -> str:
+    count = held if scope in pauses.HOLDING else covered.count
+    return f"Paused; {count:,} jobs wait. Running jobs go on."
+
+
+def _known_keys() -> list[str]:
+    projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS]
+    handlers = all_handlers()
+    services = {handler.service for handler in handlers if isinstance(handler.service, str)}
+    return sorted({*projects, *services, *(handler.kind for handler in handlers)})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
 from django.db import transaction
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -18,6 +20,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
+from jobs.models import PauseSwitch
 from jobs.services import audit
 from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 
@@ -31,7 +34,7 @@ from .webhooks import shown_once
 
 @admin.register(Project)
 class ProjectAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = ("id", "name", "weight", "max_waiting_jobs", "work", "keys")
+    list_display = ("id", "name", "weight", "max_waiting_jobs", "work", "keys", "paused")
     fields = ("id", "name", "weight", "max_waiting_jobs")
     search_fields = ("id", "name")
 
@@ -40,6 +43,11 @@ class ProjectAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc] 
 
     def has_delete_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
         return False  # its jobs name it, and looking for them would read the whole table
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
+        switches = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=OuterRef("pk"))
+        rows: QuerySet[Project] = super().get_queryset(request)
+        return rows.annotate(switch=Subquery(switches.values("pk")[:1]))
 
     @admin.display(description="work")
     def work(self, project: Project) -> SafeString:
@@ -51,6 +59,16 @@ class ProjectAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc] 
             reverse("admin:jobs_deadletter_changelist"),
             project.pk,
         )
+
+    @admin.display(description="paused")
+    def paused(self, project: Project) -> SafeString | str:
+        switch = project.switch  # type: ignore[attr-defined]
+        if switch is None:
+            address = (
+                f"{reverse('admin:jobs_pauseswitch_pause_work')}?{urlencode({'scope': 'project', 'key': project.pk})}"
+            )
+            return format_html('<a class="qo-link" href="{}">pause…</a>', address)
+        return showing.link("jobs_pauseswitch", switch, "paused")
 
     @admin.display(description="keys")
     def keys(self, project: Project) -> SafeString:

@@ -38,6 +38,7 @@ class JobFilter(BaseModel):
     project_id: str | None = None
     batch_id: UUID | None = None
     user_id: UUID | None = None
+    service: str | None = None
     kind: str | None = None
     state: JobState | None = None
     priority: Priority | None = None

@@ -16,6 +16,7 @@ from django.db import transaction
 
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, PauseSwitch
+from jobs.states import WAITING
 from queueops.core.notify import Channel, notify
 from queueops.core.reasons import clean_reason
 from queueops.core.sql import run_sql
@@ -23,6 +24,7 @@ from queueops.tenancy.models import Project
 
 from . import audit
 from .errors import UnknownPauseTarget
+from .job_filter import Counted, JobFilter, count_jobs
 
 HOLD_CHUNK = 5000  # rows of one statement: its locks last some tens of milliseconds
 NO_ID = UUID(int=0)
@@ -46,6 +48,19 @@ def pause_batch(batch_id: UUID, *, actor: str, reason: str = "") -> int:
 def resume_batch(batch_id: UUID, *, actor: str, reason: str = "") -> int:
     """Resume a batch; see `resume_scope`."""
     return resume_scope(Scope.BATCH, str(batch_id), actor=actor, reason=reason)
+
+
+def count_covered(scope: str, key: str) -> Counted:
+    """
+    How many waiting jobs a pause would keep from starting; bounded, see `count_jobs`.
+
+    Raises:
+        UnknownPauseTarget
+    """
+    wanted, key, _ = _target(scope, key)
+    field = {Scope.PROJECT: "project_id", Scope.SERVICE: "service", Scope.KIND: "kind", Scope.BATCH: "batch_id"}
+    given = {} if wanted is Scope.GLOBAL else {field[wanted]: key}
+    return count_jobs(JobFilter.model_validate(given), WAITING)
 
 
 def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:

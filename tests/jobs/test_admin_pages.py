@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
 from django.apps import apps
+from django.contrib.auth.models import Group, Permission, User
 from django.urls import reverse
 
 from jobs.admin.masking import MASK, masked, masked_text, pretty, unmasked
@@ -24,6 +26,7 @@ from jobs.models import (
     Webhook,
 )
 from jobs.services import bulk_run
+from jobs.services.batch_pace import batch_pace
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey, digest_of
 from ratelimits.models import QuotaAlert
@@ -385,12 +388,16 @@ def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     job = make_job()
     client = signed_in("operator")
     address = reverse("admin:jobs_pauseswitch_changelist") + "pause/"
-    assert "There is no project" in client.post(address, {"scope": "project", "key": "nowhere"}).content.decode()
-    response = client.post(address, {"scope": "kind", "key": job.kind, "reason": "storm"}, follow=True)
-    assert "1 jobs held" in response.content.decode()
-    misspelt = client.post(address, {"scope": "service", "key": "htpp"}, follow=True)
-    assert "Is it spelt right?" in misspelt.content.decode()
-    PauseSwitch.objects.filter(key="htpp").delete()
+    unknown = client.post(address, {"scope": "project", "key": "nowhere", "reason": "x"})
+    assert "There is no project" in unknown.content.decode()
+    asked = {"scope": "kind", "key": job.kind, "reason": "storm"}
+    assert "This field is required" in client.post(address, {**asked, "reason": " "}).content.decode()
+    assert "1 waiting jobs will not start" in client.post(address, asked).content.decode()
+    changed = client.post(address, {**asked, "scope": "service", "key": "htpp", "counted": f"kind {job.kind}"})
+    assert "Is it spelt right?" in changed.content.decode()
+    assert not PauseSwitch.objects.exists()
+    response = client.post(address, {**asked, "counted": f"kind {job.kind}"}, follow=True)
+    assert "Paused; 1 jobs wait." in response.content.decode()
     switch = PauseSwitch.objects.get()
     resume = reverse("admin:jobs_pauseswitch_change", args=[switch.pk]).replace("/change/", "/resume/")
     assert client.post(resume, {"confirmed": "yes"}).status_code == 302
@@ -427,3 +434,68 @@ def test_a_page_of_nothing_leads_back_and_its_verbs_are_not_found(screen, identi
         client.get(address.replace("/change/", "/requeue/" if screen != "jobs_batch" else "/cancel/")).status_code
         == 404
     )
+
+
+def test_a_project_is_paused_from_the_list_of_projects():
+    make_job()
+    client = signed_in("administrator")
+    listed = client.get(reverse("admin:tenancy_project_changelist")).content.decode()
+    address = f"{reverse('admin:jobs_pauseswitch_pause_work')}?scope=project&amp;key=acme"
+    assert address in listed
+    assert 'value="acme"' in client.get(address.replace("&amp;", "&")).content.decode()
+
+
+@pytest.mark.parametrize("scope", ["global", "project", "service", "kind", "batch"])
+def test_a_pause_says_how_many_jobs_it_keeps_from_starting(scope):
+    batch = make_batch()
+    job = make_jobs(3, batch=batch)[0]
+    make_jobs(2, project="globex", kind="other.kind", service="other")
+    make_jobs(4, state=JobState.COMPLETED, batch=batch)
+    key = {"project": "acme", "service": job.service, "kind": job.kind, "batch": str(batch.pk)}.get(scope, "")
+    address = reverse("admin:jobs_pauseswitch_pause_work")
+    page = signed_in("operator").post(address, {"scope": scope, "key": key, "reason": "storm"}).content.decode()
+    assert f"{5 if scope == 'global' else 3} waiting jobs will not start" in page
+
+
+def test_a_batch_draws_when_its_jobs_ended():
+    batch = make_batch()
+    address = reverse("admin:jobs_batch_change", args=[batch.pk])
+    client = signed_in("viewer")
+    assert "Nothing to draw" in client.get(address).content.decode()
+    first, second = make_jobs(2, batch=batch, state=JobState.COMPLETED)
+    make_jobs(1, batch=batch, state=JobState.FAILED)
+    Job.objects.filter(pk=first.pk).update(finished_at=second.finished_at - timedelta(minutes=10))
+    pace = batch_pace(batch.pk)
+    assert pace is not None
+    assert (pace.ended[0], pace.ended[-1]) == ({"completed": 1}, {"completed": 1, "failed": 1})
+    assert sum(sum(bucket.values()) for bucket in pace.ended) == 3
+    assert client.get(address).content.decode().count("<rect") == 3
+
+
+def test_changes_of_people_and_roles_are_audited_with_what_they_may_do():
+    client = signed_in("superuser")
+    viewer = Group.objects.get(name="viewer")
+    person = User.objects.create_user("anna", password="a long enough password", is_staff=True)
+    form = {"username": "anna", "is_active": "on", "is_staff": "on", "groups": [viewer.pk], "email": "",
+            "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}  # fmt: skip
+    assert client.post(reverse("admin:auth_user_change", args=[person.pk]), form).status_code == 302
+    entry = AuditEntry.objects.latest("id")
+    assert (entry.action, entry.target) == ("change_user", f"user {person.pk}")
+    assert (entry.before["groups"], entry.after["groups"]) == ([], ["viewer"])
+    assert "password" not in entry.after
+    seen = Permission.objects.get(codename="view_job")
+    group = {"name": "viewer", "permissions": [seen.pk]}
+    assert client.post(reverse("admin:auth_group_change", args=[viewer.pk]), group).status_code == 302
+    entry = AuditEntry.objects.latest("id")
+    assert (entry.action, entry.after["permissions"]) == ("change_group", ["jobs.view_job"])
+    assert len(entry.before["permissions"]) > 10
+    deleted = client.post(reverse("admin:auth_user_delete", args=[person.pk]), {"post": "yes"})
+    assert deleted.status_code == 302
+    assert AuditEntry.objects.latest("id").action == "delete_user"
+
+
+def test_an_export_is_audited():
+    make_dead_letter()
+    list(signed_in("operator").get(f"{reverse('admin:jobs_deadletter_csv')}?kind=http.request"))
+    entry = AuditEntry.objects.latest("id")
+    assert (entry.action, entry.after) == ("export_dead_letters", {"filter": {"kind": "http.request"}})

@@ -1,0 +1,52 @@
+"""When the jobs of a batch ended, for a picture."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Count, F, FloatField, Func, IntegerField, Max, Min, Value
+from django.db.models.functions import Extract
+
+from jobs.models import Job
+from jobs.states import TERMINAL
+
+BUCKETS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """
+    Attributes:
+        bucket: How long each of `ended` lasts, from `since` on.
+        ended: Jobs by the state that they ended in, one mapping a bucket.
+    """
+
+    since: datetime
+    until: datetime
+    bucket: timedelta
+    ended: tuple[dict[str, int], ...]
+
+
+def batch_pace(batch_id: UUID) -> Pace | None:
+    """Read the batch's ended jobs by the index on (batch, status); None while fewer than two have ended."""
+    ended = Job.objects.filter(batch_id=batch_id, status__in=sorted(TERMINAL)).order_by()
+    span = ended.aggregate(since=Min("finished_at"), until=Max("finished_at"))
+    if span["since"] is None or span["since"] == span["until"]:
+        return None
+    bounds = [Value(moment.timestamp(), FloatField()) for moment in (span["since"], span["until"])]
+    epoch = Extract(F("finished_at"), "epoch", output_field=FloatField())
+    bucket = Func(epoch, *bounds, Value(BUCKETS), function="width_bucket", output_field=IntegerField())
+    counted: dict[int, dict[str, int]] = defaultdict(dict)
+    for place, status, count in ended.annotate(place=bucket).values_list("place", "status").annotate(n=Count("pk")):
+        # The last moment itself falls beyond the last bucket, as width_bucket's upper bound is outside.
+        kept = counted[min(max(place, 1), BUCKETS)]
+        kept[status] = kept.get(status, 0) + count
+    return Pace(
+        since=span["since"],
+        until=span["until"],
+        bucket=(span["until"] - span["since"]) / BUCKETS,
+        ended=tuple(counted.get(place, {}) for place in range(1, BUCKETS + 1)),
+    )
