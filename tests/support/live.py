@@ -18,7 +18,7 @@ Message = dict[str, Any]
 
 class Watcher:
     """
-    One socket. It acknowledges all it gets, unless told otherwise, and answers pings.
+    One socket. It acknowledges all it gets and answers pings, unless told otherwise.
 
     Attributes:
         messages: What it got, in order, pings left out.
@@ -43,7 +43,7 @@ class Watcher:
     @property
     def cursor(self) -> int:
         """Of the newest message."""
-        return max(message.get("cursor", 0) for message in list(self.messages))
+        return max((int(message.get("cursor", 0)) for message in list(self.messages)), default=0)
 
     def of_type(self, name: str) -> list[Message]:
         return [message for message in list(self.messages) if message["type"] == name]
@@ -58,6 +58,11 @@ class Watcher:
             return ids <= {event["id"] for event in self.events}
 
         wait_for(has_all, seconds=seconds, what=f"{len(ids)} events")
+
+    def wait_for_more(self, count: int, *, seconds: float = 60.0) -> None:
+        """Wait until so many more events came."""
+        enough = len(self.events) + count
+        wait_for(lambda: len(self.events) >= enough, seconds=seconds, what=f"{count} more events")
 
     def closed(self, *, seconds: float = 15.0) -> int:
         """The close code, waited for."""
@@ -89,7 +94,8 @@ class Watcher:
         async for frame in self._socket:
             message = json.loads(frame.data)
             if message["type"] == "ping":
-                await self._socket.send_str('{"pong":true}')
+                if self._acknowledges:
+                    await self._socket.send_str('{"pong":true}')
                 continue
             self.messages.append(message)
             if self._acknowledges and "cursor" in message:

@@ -20,3 +20,8 @@ def signed_in(role: str | None) -> Client:
     client = Client()
     client.force_login(User.objects.get(pk=person.pk))
     return client
+
+
+def session_of(role: str | None) -> str:
+    """The session's key of somebody signed in."""
+    return signed_in(role).session.session_key or ""

@@ -19,7 +19,7 @@ from tests.support.processes import RunningProcess, free_port, manage, wait_for
 @contextmanager
 def web_process(**environ: str) -> Iterator[tuple[str, RunningProcess]]:
     """Its address, once it answers, and the process."""
-    port = free_port()
+    port = int(environ.get("QUEUEOPS_PORT") or free_port())
     address = f"http://127.0.0.1:{port}"
     with manage("web", environ={"QUEUEOPS_PORT": str(port), **environ}) as process:
 

@@ -1,0 +1,1 @@
+"""An app for web processes of tests: what takes a minute for people takes seconds."""

@@ -1,0 +1,130 @@
+"""Nothing is lost between a commit and a socket."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connection
+
+from jobs.models import Job
+from tests.dashboards.live.conftest import web_process
+from tests.factories import make_batch, make_job
+from tests.support.event_log import log_event, terminate_relays, writer
+from tests.support.live import LiveClient, Watcher, live_client
+from tests.support.processes import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def watched(client: LiveClient, key: str) -> tuple[Job, Watcher]:
+    job = make_job()
+    watcher = client.watch(f"jobs/{job.pk}", key=key)
+    watcher.first("snapshot")
+    return job, watcher
+
+
+def log_and_see(job: Job, watcher: Watcher, count: int) -> set[int]:
+    """Commit so many events, one after the other, each seen before the next is written."""
+    ids = set()
+    for _ in range(count):
+        with writer() as one:
+            ids.add(log_event(one, job))
+        watcher.wait_for_events(ids)
+    return ids
+
+
+def test_an_event_that_commits_after_younger_ones_is_not_missed(client: LiveClient, key: str):
+    job, watcher = watched(client, key)
+    with writer() as slow:
+        late = log_event(slow, job)
+        early = log_and_see(job, watcher, 20)
+        assert late < min(early)
+        assert late not in {event["id"] for event in watcher.events}
+        assert watcher.cursor < late, "who comes back with this cursor would never get the late event"
+        cursor = watcher.cursor
+        slow.commit()
+    watcher.wait_for_events({late})
+    back = client.watch(f"jobs/{job.pk}", key=key)
+    back.first("snapshot")
+    back.send({"resume": cursor})
+    back.wait_for_events({late} | early)
+    log_and_see(job, watcher, 1)
+    wait_for(lambda: log_and_see(job, watcher, 1) and watcher.cursor > late, what="a cursor beyond the late event")
+    ids = [event["id"] for event in watcher.events]
+    assert len(ids) == len(set(ids)), "an event came twice"
+
+
+def test_a_transaction_that_rolls_back_holds_up_nothing(client: LiveClient, key: str):
+    job, watcher = watched(client, key)
+    with writer() as one:
+        lost = log_event(one, job)
+        one.rollback()
+    log_and_see(job, watcher, 3)
+    wait_for(lambda: log_and_see(job, watcher, 1) and watcher.cursor > lost, what="a cursor beyond the lost id")
+
+
+def test_a_transaction_has_its_id_before_it_takes_an_events():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT column_default FROM information_schema.columns"
+            " WHERE table_name = 'jobs_jobevent' AND column_name = 'id'"
+        )
+        [default] = cursor.fetchone() or ("",)
+    assert 0 < default.index("pg_current_xact_id") < default.index("nextval")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kills", [pytest.param(4, id="short"), pytest.param(20, id="long", marks=pytest.mark.soak)])
+def test_no_event_is_lost_while_the_listener_is_killed_again_and_again(kills: int, client: LiveClient, key: str):
+    job, watcher = watched(client, key)
+    over = threading.Event()
+    ids: set[int] = set()
+    url_of_writer = writer()
+
+    def write() -> None:
+        with url_of_writer as one:
+            while not over.wait(0.005):
+                ids.add(log_event(one, job))
+                one.commit()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(kills):
+            watcher.wait_for_more(20)
+            wait_for(terminate_relays, what="a relay to kill")
+    finally:
+        over.set()
+        thread.join()
+    watcher.wait_for_events(set(ids))
+
+
+def test_every_process_on_one_database_follows_the_log_by_itself(client: LiveClient, key: str):
+    with web_process() as (other, _):
+        job, here = watched(client, key)
+        there = client.watch(f"jobs/{job.pk}", key=key, address=other)
+        there.first("snapshot")
+        ids = log_and_see(job, here, 5)
+        there.wait_for_events(ids)
+        moved = client.watch(f"jobs/{job.pk}", key=key, address=other)
+        moved.first("snapshot")
+        moved.send({"resume": 0})
+        moved.wait_for_events(ids)
+
+
+def test_without_listen_polling_is_enough(key: str, transactional_db: None):
+    with web_process(QUEUEOPS_LISTEN="off") as (address, _), live_client(address) as client:
+        job, watcher = watched(client, key)
+        log_and_see(job, watcher, 3)
+
+
+def test_more_events_than_one_read_takes_come_all(client: LiveClient, key: str):
+    batch = make_batch()
+    job = make_job(batch=batch)
+    other = make_job()
+    watcher = client.watch(f"jobs/{job.pk}", key=key)
+    watcher.first("snapshot")
+    with writer() as one:
+        ids = {log_event(one, job if number % 50 == 0 else other) for number in range(5_000)}
+    watcher.wait_for_events(set(sorted(ids)[::50]))
