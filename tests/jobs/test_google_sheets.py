@@ -72,6 +72,12 @@ def test_a_thousand_cells_are_two_units_of_quota(sandbox, sheets):
     assert values == [[number] for number in range(1000)]
 
 
+def test_writes_of_the_same_range_are_applied_in_order(sandbox, sheets):
+    run(UPDATE, *(cell("A1", value) for value in ("first", "second", "last")), url=sandbox.url)
+    assert len(sandbox.calls(quota_kind="write")) == 1
+    assert sheets.get("A1").json()["values"] == [["last"]]
+
+
 def test_columns_and_typed_values_are_written_as_asked(sandbox, sheets):
     run(UPDATE, {"range": "A1:A2", "values": [["1", "2"]], "major_dimension": "COLUMNS"}, url=sandbox.url)
     run(UPDATE, cell("B1", "12", value_input_option="USER_ENTERED"), url=sandbox.url)
@@ -496,6 +502,18 @@ def test_sizes_are_kept_for_the_credential_that_read_them(sandbox, sheets):
     for number in range(google_sheets_grids.MAX_SPREADSHEETS):
         google_sheets_grids.keep_grids(credential_of(sandbox.url), f"other-{number}", {})
     assert google_sheets_grids.find_grids(credential_of(sandbox.url), "s1") is None
+
+
+def test_sizes_are_asked_for_again_when_they_are_old(sandbox, sheets, monkeypatch):
+    def calls() -> int:
+        sandbox.clear_ledger()
+        run_to_the_end(GET, {"range": "A:A", "page_rows": 1000}, url=sandbox.url)
+        return len(sandbox.calls(quota_kind="read"))
+
+    assert (calls(), calls()) == (2, 1)
+    monkeypatch.setattr(google_sheets_grids, "KEPT_SECONDS", -1.0)
+    google_sheets_grids._kept.clear()
+    assert (calls(), calls()) == (2, 2)
 
 
 def test_a_bad_range_among_reads_is_cut_out_by_its_name(sandbox, sheets):

@@ -3,9 +3,10 @@
 import pytest
 
 from jobs.models import AuditEntry, DeadLetter, Job
-from jobs.services.submit import submit_batch
+from jobs.services.submit import BatchRejected, submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
+from queueops.tenancy.models import Credential
 from ratelimits.models import Counter, Limit
 from tests.sandbox.providers import SheetsClient
 from tests.support.saturation import SUBMITTER, Account, cell_write, limits_changed, open_accounts
@@ -64,6 +65,34 @@ def test_a_thousand_writes_to_a_tab_that_is_not_there_are_a_handful_of_calls(san
     assert unsuccessful().count() == DeadLetter.objects.count() == 1000
     assert list(sandbox.effects()) == ["book/Sheet1!A1"]
     assert len(sandbox.calls(quota_kind="write")) <= 5
+
+
+def test_waiting_writes_of_one_cell_leave_in_the_order_in_which_they_came(sandbox, sheets):
+    values = [f"{number}" for number in range(30)]
+    submit(*(job("values_update", range="A1", values=[[value]]) for value in values))
+    drain()
+    assert len(sandbox.calls(quota_kind="write")) == 1
+    assert sheets.get("A1").json()["values"] == [[values[-1]]]
+
+
+def test_what_was_submitted_with_a_credential_still_runs_when_the_project_is_taken_off_it(sandbox, sheets):
+    submit(*writes("A1"))
+    Credential.objects.get(name=ACCOUNT.credential).projects.clear()
+    drain()
+    assert list(sandbox.effects()) == ["book/Sheet1!A1"]
+    with pytest.raises(BatchRejected) as refused:
+        submit(*writes("A2"))
+    assert [error["code"] for error in refused.value.details["errors"]] == ["credential_not_allowed"]
+
+
+def test_jobs_of_a_deleted_credential_fail_and_others_go_on(sandbox, sheets):
+    other = Account("p1", "u2")
+    open_accounts([other], url=sandbox.url)
+    submit(*writes("A1"), cell_write(other, spreadsheet="book", cell="A2", value="x"))
+    Credential.objects.get(name=ACCOUNT.credential).delete()
+    drain()
+    assert list(DeadLetter.objects.values_list("error_code", flat=True)) == ["unknown_credential"]
+    assert list(sandbox.effects()) == ["book/Sheet1!A2"]
 
 
 def test_what_is_refused_without_an_index_is_found_by_halving(sandbox, sheets):
