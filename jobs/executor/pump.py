@@ -29,7 +29,7 @@ from jobs.services import claim, executors, finish, push_back
 from jobs.services.claimed import ClaimedJob
 from jobs.services.lanes import LaneGate
 from jobs.services.learn import Learning
-from jobs.services.park import AT_ONCE, FEW_AT_ONCE, Parking
+from jobs.services.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
 from jobs.turns import ClassTurns
 from queueops.core.logs import tell_of
 from queueops.core.notify import Channel
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 PROMOTE_SECONDS = 0.25
 LINGER_SECONDS = 0.02  # outcomes wait at most this long for company
 PARK_SECONDS = 0.5
-PARK_AGAIN_SECONDS = 0.05  # between two chunks: parking must not take the database from claims
+ADOPT_AGAIN_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 RECONNECT_SECONDS = 1.0
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
@@ -213,18 +213,23 @@ class Executor:
                 self._park(now)
 
     def _park(self, now: float) -> None:
-        """A bounded number of jobs in lanes that have no room; more of them in the next cycles."""
-        most = FEW_AT_ONCE
+        """A few jobs in lanes that have no room; more of them in later cycles."""
+        begun = time.monotonic()
+        most = FEW_ADOPTED_AT_ONCE
         if self._role == ExecutorRow.Role.QUARANTINE:
-            most = AT_ONCE
+            most = ADOPTED_AT_ONCE
             with transaction.atomic():
                 self._gate.look(wanted=0)  # it claims nothing from lanes, so nobody else looks
         adopted = self._parking.adopt(most=most)
-        self._parking.park(self._gate.waiting, most=most)
-        if adopted == most or not self._parking.is_through:
-            self._next["park"] = now + PARK_AGAIN_SECONDS
         if adopted:
             self._gate.hint()
+        if adopted == most:
+            self._next["park"] = now + ADOPT_AGAIN_SECONDS
+            return
+        self._parking.park(self._gate.waiting)
+        if not self._parking.is_through:
+            ended = time.monotonic()
+            self._next["park"] = ended + rest_seconds(ended - begun)
 
     def _flush_and_claim(self, now: float) -> None:
         free = self._free_slots()

@@ -18,7 +18,7 @@ from django.db import transaction
 from jobs.lanes import lane_name, subject_of
 from jobs.states import Priority
 from jobs.transitions import Move, move_jobs
-from queueops.core.sql import nullable, plain_array, run_sql
+from queueops.core.sql import hot_cursor, nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.services.catalogue import limited_services
 from ratelimits.services.decide import Call, unfit
@@ -26,12 +26,25 @@ from ratelimits.services.decide import Call, unfit
 from .admit import reject
 from .lanes import WaitingLane
 
-AT_ONCE = 100
-FEW_AT_ONCE = 50  # where a claim may have to wait for it
+AT_ONCE = 25
+ADOPTED_AT_ONCE = 100
+FEW_ADOPTED_AT_ONCE = 50  # where a claim may have to wait for it
+SHARE = 0.05  # of an executor's time; see docs/adr/0023
+LONGEST_REST_SECONDS = 5.0
 LANES_AT_ONCE = 10
 MOST_TAILS = 10_000
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 SOON_SECONDS = 1.0  # what is expected to go within it is not parked
+
+
+def rest_seconds(took_seconds: float) -> float:
+    """
+    How long to rest from parking after a part that took so long.
+
+    Nobody waits for parking, and everybody waits for the database: the busier that is, the longer a part takes, and
+    the longer the rest.
+    """
+    return min(took_seconds * (1 / SHARE - 1), LONGEST_REST_SECONDS)
 
 
 class Unparked(NamedTuple):
@@ -71,7 +84,9 @@ class Parking:
         if not self._round:
             return 0
         lanes = [narrow[name] for name in self._round[:LANES_AT_ONCE]]
-        with transaction.atomic():
+        with transaction.atomic(durable=True), hot_cursor() as cursor:
+            # What a crash of the server takes back is parked again, and claims' commits need not queue for the disk.
+            cursor.execute("SET LOCAL synchronous_commit = off")
             rows = run_sql(
                 "jobs",
                 "choose_unparked",
@@ -108,7 +123,7 @@ class Parking:
         """Whether every lane has been looked at since the round began."""
         return not self._round
 
-    def adopt(self, *, most: int = AT_ONCE) -> int:
+    def adopt(self, *, most: int = ADOPTED_AT_ONCE) -> int:
         """
         Put ready jobs of services that have got a limit since into their lanes, a bounded number.
 

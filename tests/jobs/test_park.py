@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from django.contrib.postgres.functions import TransactionNow as DbNow
+from django.db import connection
 
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services import operate, pauses, upkeep
 from jobs.services.claim import promote_due
 from jobs.services.lanes import LaneGate
-from jobs.services.park import Parking
+from jobs.services.park import Parking, rest_seconds
 from jobs.states import JobState, Priority
 from ratelimits.models import Counter, Limit
 from ratelimits.services import catalogue
@@ -217,3 +218,27 @@ def test_parked_jobs_stay_while_paused_and_go_when_resumed(scope, key):
     assert claim() == []
     pauses.resume_scope(scope, key, actor="user:1")
     assert claimed_ids() == [job.pk for job in parked]
+
+
+def test_parking_rests_many_times_as_long_as_a_part_takes_and_the_longer_the_slower_it_gets():
+    assert rest_seconds(0.01) == pytest.approx(0.19)
+    assert rest_seconds(0.05) == pytest.approx(0.95)
+    assert rest_seconds(60) == 5
+
+
+def test_parking_does_not_make_commits_of_claims_wait_for_its_log():
+    full_and_parked()
+    assert commits_wait() == "off"  # to the end of the transaction, which is the test's
+
+
+@pytest.mark.django_db(transaction=True)
+def test_only_the_transaction_that_parks_is_answered_before_it_is_durable():
+    full_and_parked()
+    assert commits_wait() == "on"
+
+
+def commits_wait() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW synchronous_commit")
+        [found] = cursor.fetchone()
+    return str(found)
