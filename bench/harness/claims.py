@@ -9,6 +9,7 @@ from django.db import connection
 
 from jobs.services.claim import claim_jobs
 from jobs.services.finish import Succeeded, record_outcomes
+from jobs.services.lanes import LaneGate
 from jobs.turns import ClassTurns
 
 WARM_UP = 5  # until the statements are prepared
@@ -20,10 +21,10 @@ def claim_milliseconds(*, claims: int, wanted: int) -> list[float]:
         cursor.execute("SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
     connection.connection.prepare_threshold = 2
     taken: list[float] = []
-    executor, turns = uuid4(), ClassTurns()
+    executor, turns, gate = uuid4(), ClassTurns(), LaneGate()
     for _ in range(WARM_UP + claims):
         begun = time.monotonic()
-        jobs = claim_jobs(executor, wanted=wanted, lease_seconds=30, turns=turns)
+        jobs = claim_jobs(executor, wanted=wanted, lease_seconds=30, turns=turns, gate=gate)
         taken.append((time.monotonic() - begun) * 1000)
         if len(jobs) < wanted:
             raise SystemExit(f"a claim of {wanted} jobs got {len(jobs)}")

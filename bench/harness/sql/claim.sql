@@ -6,13 +6,14 @@
 -- returns id and payload, as text
 WITH RECURSIVE active AS (
     (SELECT project_id FROM jobs_job
-      WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2
-      ORDER BY project_id LIMIT 1)
+      WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+      ORDER BY project_id, priority, eligible_since, id LIMIT 1)
     UNION ALL
     SELECT (SELECT job.project_id FROM jobs_job AS job
              WHERE job.project_id > active.project_id
                AND job.status = 'queued' AND job.scheduled_at IS NULL AND NOT job.held AND job.crash_count < 2
-             ORDER BY job.project_id LIMIT 1)
+               AND job.lane IS NULL
+             ORDER BY job.project_id, job.priority, job.eligible_since, job.id LIMIT 1)
       FROM active WHERE active.project_id IS NOT NULL
 ), head AS MATERIALIZED (
     SELECT job.id
@@ -21,7 +22,7 @@ WITH RECURSIVE active AS (
      CROSS JOIN LATERAL (
            SELECT id, eligible_since, extract(epoch FROM now() - eligible_since) AS age FROM jobs_job
             WHERE project_id = active.project_id AND priority = tier.name
-              AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2
+              AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
             ORDER BY eligible_since, id
             LIMIT 2 * %(wanted)s::int) AS job
      ORDER BY CASE tier.name
