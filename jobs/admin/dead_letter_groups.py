@@ -57,7 +57,7 @@ def _groups() -> list[dict[str, Any]]:
         query = urlencode({"fingerprint": fingerprint})
         found.append(
             {
-                "count": count,
+                "count": f"{count:,}",
                 "sample": sample,
                 "message": masked_text(sample.error_message)[:300],
                 "first": showing.ago(time_of(oldest[fingerprint])) if fingerprint in oldest else "",
