@@ -28,14 +28,12 @@ from jobs.lanes import escaped
 from jobs.models import RetryPolicy, new_id
 from jobs.states import Priority
 from queueops.core.errors import QueueOpsError
-from queueops.core.nul import NUL_ESCAPE
+from queueops.core.nul import NO_NUL, NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed
 from queueops.tenancy.models import Credential
 from ratelimits.subjects import LONGEST_NAME
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
-
-NO_NUL = r"^[^\x00]*$"
 
 
 class InvalidJob(QueueOpsError):

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints
 
+from queueops.core.nul import NO_NUL
 from queueops.rest.inputs import Input
 from ratelimits.models import CallType, Limit, Unit
 from ratelimits.services.answers import MAX_CALLS
 from ratelimits.services.simulate import MOST_HOURS
-from ratelimits.subjects import LONGEST_NAME
+from ratelimits.subjects import LONGEST_KEY, LONGEST_NAME
 
 LARGEST_COST = 1e12
 LONGEST_HOLD_SECONDS = 86_400
-NO_NUL = r"^[^\x00]*$"
 
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Reason = Annotated[str, StringConstraints(max_length=500)]
@@ -139,6 +139,6 @@ class Reasoned(Input):
 class OfOverride(Input):
     """Query parameters that name one key of a limit."""
 
-    key: Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=NO_NUL)]
+    key: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_KEY, pattern=NO_NUL)]
     reason: Annotated[Reason, StringConstraints(pattern=NO_NUL)] = ""
     project: str = ""

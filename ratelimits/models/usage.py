@@ -14,8 +14,7 @@ class Charge(models.Model):
     """
     What one running call holds and still has to settle: estimated tokens, places in flight.
 
-    Deleting the row is what makes settling happen once. `entries`: [counter id, units charged, of which known,
-    booked_at] each, where units are the limit's and `booked_at` is seconds since 1970.
+    Deleting the row is what makes settling happen once. `entries`: see `ratelimits.services.charges.Entry`.
     """
 
     holder = models.CharField(
