@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 
 import pytest
 
+from dashboards.live.hub import MAX_OF_ONE, MAX_SOCKETS
+from dashboards.live.messages import MAX_CLIENT_BYTES, MAX_DATA_BYTES, Refusal
+from dashboards.live.socket import WINDOW
+from dashboards.live.subjects import MAX_MISSED, MAX_MISSED_IDS
 from jobs.models import JobEvent
 from jobs.states import JobState
 from tests.factories import make_batch, make_job, make_jobs, move_along
 from tests.support.live import LiveClient
 from tests.support.people import session_of
-from tests.support.processes import wait_for
+from tests.support.processes import ROOT, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -154,3 +159,11 @@ def test_a_message_beyond_the_bound_ends_the_connection(client: LiveClient, key:
 def test_addresses_where_nothing_is_become_no_socket(client: LiveClient):
     assert client.watch("jobs/not-an-id").status == 403
     assert client.watch("nothing").status == 403
+
+
+def test_the_documentation_names_every_close_code():
+    page = (ROOT / "docs/reference/live-protocol.md").read_text()
+    documented = set(re.findall(r"^\| (4\d\d\d) \| `(\w+)` \|", page, re.MULTILINE))
+    assert documented == {(str(int(refusal)), refusal.code) for refusal in Refusal}
+    for bound in (WINDOW, MAX_MISSED, MAX_MISSED_IDS, MAX_CLIENT_BYTES, MAX_SOCKETS, MAX_OF_ONE, MAX_DATA_BYTES):
+        assert f"{bound:,}" in page
