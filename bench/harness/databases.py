@@ -24,6 +24,7 @@ SOURCES = (
     "bench/harness/seeding.py",
     "bench/harness/floods.py",
     "bench/harness/limits.py",
+    "bench/harness/operations.py",
 )
 
 

@@ -23,6 +23,7 @@ class Report:
     bench: str
     facts: dict[str, str | int]
     metrics: dict[str, float] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # metrics that are words
     rows: list[tuple[str, str, str]] = field(default_factory=list)
 
     def figure(self, what: str, value: str, note: str = "") -> None:
@@ -47,7 +48,7 @@ class Report:
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"bench": self.bench, **self.facts, "metrics": self.metrics}
+        content = {"bench": self.bench, **self.facts, "metrics": self.metrics | self.names}
         path.write_text(json.dumps(content, indent=2) + "\n")
 
 

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
-from .samples import Sample
+from django.utils import timezone
+
+from dashboards.live.hub import the_hub
+from jobs.models import JobEvent
+
+from .samples import Sample, Value
 
 
 def read_process() -> list[Sample]:
-    return []
+    if not the_hub.cache_info().currsize:
+        return [Value("websocket_clients", (), 0)]  # nobody has connected yet
+    hub = the_hub()
+    samples: list[Sample] = [Value("websocket_clients", (), hub.clients)]
+    if hub.relay.cursor:
+        samples.append(Value("relay_lag_seconds", (), _age_of_what_lies_above(hub.relay.cursor)))
+    return samples
+
+
+def _age_of_what_lies_above(cursor: int) -> float:
+    """Of the oldest event that was not handed over, or waits for an open transaction with a lower id."""
+    oldest = JobEvent.objects.filter(pk__gt=cursor).order_by("pk").values_list("created_at", flat=True).first()
+    return max(0.0, (timezone.now() - oldest).total_seconds()) if oldest else 0.0

@@ -1,0 +1,31 @@
+"""Generated pages of the dashboards."""
+
+from dashboards.metrics.catalogue import METRICS, SERVICES_NOTE
+from dashboards.metrics.exposition import KEPT_SECONDS
+from queueops.core.generated_docs import generated_page
+
+_HEAD = f"""\
+# Metrics
+
+Written by `manage.py write_docs` from `dashboards/metrics/catalogue.py`; change it there.
+
+`GET /metrics`, in Prometheus' text format. All but the last two are read from the database, at most every
+{KEPT_SECONDS:g} seconds: each web process tells the same, so scrape one of them, or all and take the maximum. Counters
+are summed up from the job log within seconds, each event once, and survive restarts.
+
+{SERVICES_NOTE} A histogram `name` is exported as `name_bucket`, `name_sum` and `name_count`.
+
+How to scrape, and what to watch: [monitor](../how-to/monitor.md).
+
+| metric | kind | labels | what it tells |
+| --- | --- | --- | --- |
+"""
+
+
+@generated_page("reference/metrics.md")
+def metrics_page() -> str:
+    rows = (
+        f"| `{metric.exported}` | {metric.kind} | {', '.join(metric.labels) or 'none'} | {metric.text} |"
+        for metric in METRICS.values()
+    )
+    return _HEAD + "\n".join(rows) + "\n"
