@@ -17,8 +17,8 @@ from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 from jobs.services.queues import clears_at, queues_behind
 from queueops.core.clock import database_now
 from ratelimits.models import Counter, Limit
-from ratelimits.services.catalogue import rule_of
-from ratelimits.services.gauges import CounterGauge, gauges, overrides_of
+from ratelimits.services.catalogue import rules_of
+from ratelimits.services.gauges import CounterGauge, gauges
 from ratelimits.subjects import counter_id
 from ratelimits.validation import figure
 
@@ -124,7 +124,7 @@ def _gauge(counter: Counter) -> CounterGauge:
 
 def _page_of(counter: Counter) -> dict[str, Any]:
     limit = counter.limit
-    rule = rule_of(limit, overrides_of(limit))
+    rule = rules_of([limit])[0]
     [gauge] = gauges(counter_ids=[counter.pk])
     queue = queues_behind([rule])[rule.id].get(counter.key, NO_QUEUE)
     return {

@@ -12,8 +12,8 @@ from jobs.admin import showing
 from jobs.services.queues import Queue, clears_at, queues_behind
 from queueops.core.clock import database_now
 from ratelimits.models import Limit, Unit
-from ratelimits.services.catalogue import Rule, rule_of
-from ratelimits.services.gauges import CounterGauge, gauges, overrides_of
+from ratelimits.services.catalogue import rules_of
+from ratelimits.services.gauges import CounterGauge, gauges
 from ratelimits.validation import NOUNS, Algorithm, figure
 
 NO_QUEUE = Queue()
@@ -38,13 +38,12 @@ def standings(limits: Sequence[Limit]) -> dict[int, Standing]:
     """Read how each of these limits stands, with a bounded number of statements for all of them."""
     if not limits:
         return {}
-    rules = {limit.pk: rule_of(limit) for limit in limits}
-    behind = queues_behind(list(rules.values()))
-    read: dict[int, list[CounterGauge]] = {pk: [] for pk in rules}
-    for gauge in gauges(list(rules), most=COUNTERS_OF_A_LIST):
+    behind = queues_behind(rules_of(limits))
+    read: dict[int, list[CounterGauge]] = {limit_id: [] for limit_id in behind}
+    for gauge in gauges(list(behind), most=COUNTERS_OF_A_LIST):
         read[gauge.limit_id].append(gauge)
     now = database_now()
-    return {pk: _standing(read[pk], behind[pk], now) for pk in rules}
+    return {limit_id: _standing(read[limit_id], behind[limit_id], now) for limit_id in behind}
 
 
 def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], now: float) -> Standing:
@@ -62,7 +61,7 @@ def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], now: f
 
 def counter_rows(limit: Limit, *, most: int) -> list[dict[str, object]]:
     """The counters of a limit as its page lists them, the fullest first."""
-    queues = queues_behind([_rule(limit)])[limit.pk]
+    queues = queues_behind(rules_of([limit]))[limit.pk]
     now = database_now()
     return [
         {
@@ -75,10 +74,6 @@ def counter_rows(limit: Limit, *, most: int) -> list[dict[str, object]]:
         }
         for gauge in gauges([limit.pk], most=most)[:most]
     ]
-
-
-def _rule(limit: Limit) -> Rule:
-    return rule_of(limit, overrides_of(limit))
 
 
 def gauge_bar(gauge: CounterGauge) -> SafeString:

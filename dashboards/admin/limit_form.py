@@ -9,11 +9,12 @@ from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
 
 from queueops.core.errors import QueueOpsError
 from ratelimits.models import Limit, LimitOverride
+from ratelimits.services.catalogue import rule_of
 from ratelimits.services.errors import InvalidLimit
 from ratelimits.services.look_over import propose_limit
 from ratelimits.services.saving import EDITABLE
 from ratelimits.services.simulate import Simulation, simulate
-from ratelimits.validation import Algorithm, check_override
+from ratelimits.validation import check_override
 
 SIMULATE = "_simulate"
 SEEN_AT = "seen_at"
@@ -141,12 +142,8 @@ def _strong_changes(before: Limit | None, after: Limit) -> list[str]:
     return found
 
 
-def _pace(limit: Limit) -> float | None:
-    if limit.algorithm in (Algorithm.TOKEN_BUCKET, Algorithm.LEAKY_BUCKET):
-        return limit.refill_per_second
-    if limit.algorithm == Algorithm.CONCURRENCY:
-        return limit.capacity
-    return limit.capacity / (86_400 if limit.reset_zone else limit.window_seconds or 60)
+def _pace(limit: Limit) -> float:
+    return rule_of(limit).rate_per_second("") or limit.capacity
 
 
 class OverrideForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from django.forms.models import model_to_dict
@@ -148,6 +148,20 @@ def rule_of(limit: Limit, overrides: Mapping[str, Override] | None = None) -> Ru
     )
 
 
+def rules_of(limits: Sequence[Limit]) -> list[Rule]:
+    """Return the rules of stored limits with their overrides, in order; one statement for all of them."""
+    overrides = overrides_of([limit.pk for limit in limits])
+    return [rule_of(limit, overrides.get(limit.pk)) for limit in limits]
+
+
+def overrides_of(limit_ids: Collection[int]) -> dict[int, dict[str, Override]]:
+    """Return what single keys have instead of their limit's figures, by limit."""
+    found: dict[int, dict[str, Override]] = {}
+    for row in LimitOverride.objects.filter(limit_id__in=limit_ids):
+        found.setdefault(row.limit_id, {})[row.key] = Override(row.capacity, row.refill_per_second)
+    return found
+
+
 class _Kept:
     """What this process last read."""
 
@@ -213,7 +227,4 @@ def forget() -> None:
 
 
 def _read() -> tuple[Rule, ...]:
-    overrides: dict[int, dict[str, Override]] = {}
-    for row in LimitOverride.objects.filter(limit__enabled=True):
-        overrides.setdefault(row.limit_id, {})[row.key] = Override(row.capacity, row.refill_per_second)
-    return tuple(rule_of(limit, overrides.get(limit.pk)) for limit in Limit.objects.filter(enabled=True).order_by("pk"))
+    return tuple(rules_of(list(Limit.objects.filter(enabled=True).order_by("pk"))))

@@ -12,11 +12,11 @@ from django.db.models.functions import Now, RowNumber
 
 from queueops.core.clock import database_now
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
-from ratelimits.models import CallTally, CallType, Counter, Limit, LimitOverride
+from ratelimits.models import CallTally, CallType, Counter, Limit
 from ratelimits.subjects import NOBODY
 
 from .alerts import WHOLE_CAP
-from .catalogue import Override, Rule, rule_of
+from .catalogue import Rule, rules_of
 from .counters import usage
 from .standing import standing_of
 
@@ -110,7 +110,7 @@ def gauges(
         limits = limits.filter(pk__in=limit_ids)
     if service is not None:
         limits = limits.filter(service=service)
-    rules = {one.pk: rule_of(one, overrides_of(one)) for one in ([limit] if limit else limits)}
+    rules = {rule.id: rule for rule in rules_of([limit] if limit else list(limits))}
     rows = Counter.objects.filter(limit_id__in=rules)
     if counter_ids is not None:
         rows = rows.filter(pk__in=counter_ids)
@@ -192,11 +192,6 @@ def tallies_of(limit: Limit, *, since: timedelta) -> QuerySet[CallTally]:
     if limit.call_type != CallType.ANY:
         rows = rows.filter(call_type=limit.call_type)
     return rows.filter(model=limit.model) if limit.model else rows
-
-
-def overrides_of(limit: Limit) -> dict[str, Override]:
-    rows = LimitOverride.objects.filter(limit_id=limit.pk)
-    return {row.key: Override(row.capacity, row.refill_per_second) for row in rows}
 
 
 def _ids(rows: QuerySet[Counter]) -> list[str]:

@@ -16,9 +16,9 @@ from ratelimits.models import CallType, Limit, Unit
 from ratelimits.replay import Ask, Replay, replay
 from ratelimits.subjects import Subject
 
-from .catalogue import Override, rule_of
+from .catalogue import Override, overrides_of, rule_of
 from .errors import InvalidLimit, NotSimulable
-from .gauges import overrides_of, tallies_of
+from .gauges import tallies_of
 from .look_over import propose_limit
 
 MOST_HOURS = 24  # tallies are kept so long
@@ -127,7 +127,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     group = _group_size(rows, (today, proposed))
     kept = _newest(rows[:MOST_ROWS], calls=MOST_GROUPS * group)
     cut, rows = len(kept) < len(rows), kept
-    overrides = overrides_of(today)
+    overrides = overrides_of([today.pk]).get(today.pk, {})
     end = database_now()
     return Simulation(
         hours=since.total_seconds() / 3600,

@@ -13,9 +13,9 @@ from ratelimits import trail
 from ratelimits.models import Counter, Limit
 
 from . import alerts
-from .catalogue import rule_of
+from .catalogue import rules_of
 from .errors import InvalidCoolDown, UnknownCounter
-from .gauges import gauge_of, overrides_of
+from .gauges import gauge_of
 from .saving import announce_change, project_of
 
 LONGEST_COOL_DOWN_SECONDS = 31 * 86_400
@@ -79,7 +79,7 @@ def _locked(counter_id: str) -> tuple[Counter, Limit]:
 
 
 def _kept(counter: Counter, limit: Limit) -> dict[str, object]:
-    gauge = gauge_of(counter, rule_of(limit, overrides_of(limit)), database_now())
+    gauge = gauge_of(counter, rules_of([limit])[0], database_now())
     return {
         "used": round(gauge.used, 3),
         "capacity": gauge.capacity,

@@ -145,7 +145,7 @@ def test_the_list_reads_as_often_for_many_limits_as_for_one(manager: Api):
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
             assert manager.get("/limits/").status_code == 200
-        return len([query for query in captured if 'FROM "ratelimits_limit"' in query["sql"]])
+        return len([query for query in captured if 'FROM "ratelimits_limit' in query["sql"]])
 
     make_limit()
     use()
