@@ -224,6 +224,10 @@ def test_a_batch_is_not_closed_while_a_requeue_is_adding_to_it():
 def somebody_waits_for_a_lock() -> bool:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            """
+            SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pid IN (
+                           SELECT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database
+                            WHERE datname = current_database()))
+            """
         )
         return bool(cursor.fetchone()[0])
