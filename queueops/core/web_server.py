@@ -11,6 +11,7 @@ from typing import Any
 
 import daphne.server
 from daphne.http_protocol import HTTPFactory, WebRequest
+from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as twisted_reactor
 from twisted.web.http import RESPONSES
 
@@ -39,6 +40,7 @@ def serve(application: Application, *, host: str, port: int, limits: BodyLimits)
 
     # Server.run names its factory by this module global and takes no other.
     daphne.server.HTTPFactory = Factory
+    daphne.server.WebSocketFactory = SocketFactory
     interface = host.strip("[]").replace(":", "\\:")
     daphne.server.Server(
         application,
@@ -46,6 +48,22 @@ def serve(application: Application, *, host: str, port: int, limits: BodyLimits)
         websocket_max_message_size=WEBSOCKET_BYTES,
         websocket_max_frame_size=WEBSOCKET_BYTES,
     ).run()
+
+
+class Socket(WebSocketProtocol):  # type: ignore[misc]
+    maxMessagePayloadSize: int  # noqa: N815
+
+    def sendMessage(self, *arguments: Any, **options: Any) -> None:  # noqa: N802 (autobahn's name)
+        """Send without the cap, which autobahn applies in both directions: a dashboard is larger than that."""
+        capped, self.maxMessagePayloadSize = self.maxMessagePayloadSize, 0
+        try:
+            super().sendMessage(*arguments, **options)
+        finally:
+            self.maxMessagePayloadSize = capped
+
+
+class SocketFactory(WebSocketFactory):  # type: ignore[misc]
+    protocol = Socket
 
 
 class CappedRequest(WebRequest):  # type: ignore[misc]
