@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
@@ -17,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from dashboards.services import kept
 from jobs import roles
 from jobs.lanes import lane_name
-from jobs.models import AuditEntry, Batch, Executor, FlowSample
+from jobs.models import Executor, FlowSample
 from jobs.services.flow_bins import ANSWERS, BACKLOG, DURATION_MS, SIZE_BYTES
 from jobs.states import JobState
 from ratelimits.models import Counter, QuotaAlert

@@ -14,7 +14,8 @@ const FORBIDDEN = 4403;
  * `refused` (signed out, or not allowed any more).
  */
 export class Link {
-    constructor({ socket, pull, onData, onEvent = () => {}, onState }) {
+    constructor({ socket, pull, staleSeconds, onData, onEvent = () => {}, onState }) {
+        this.staleSeconds = staleSeconds; // a socket that sends no figures for so long may be open for nothing
         this.socketAddress = socket;
         this.pullAddress = pull;
         this.onData = onData;
@@ -64,8 +65,9 @@ export class Link {
         }
         this.socket = socket;
         this.heardAt = Date.now();
+        this.unacked = 0; // a new socket knows nothing of what the old one sent
         socket.addEventListener("open", () => {
-            if (this.cursor !== null && this.wasLive) this.send({ resume: this.cursor });
+            if (this.cursor !== null) this.send({ resume: this.cursor });
             if (this.filter) this.send({ filter: this.filter });
         });
         socket.addEventListener("message", ({ data }) => socket === this.socket && this.hear(JSON.parse(data)));
@@ -75,7 +77,7 @@ export class Link {
     hear(message) {
         this.heardAt = Date.now();
         if (typeof message.cursor === "number") {
-            this.cursor = Math.max(this.cursor ?? 0, message.cursor);
+            this.cursor = message.cursor;
             this.unacked += 1;
             if (this.unacked >= ACK_MESSAGES) this.acknowledge();
         }
@@ -84,7 +86,6 @@ export class Link {
             case "stats":
             case "state":
                 this.fails = 0;
-                this.wasLive = true;
                 this.got(message, "live");
                 break;
             case "event":
@@ -128,6 +129,7 @@ export class Link {
 
     watch() {
         if (this.socket && Date.now() - this.heardAt > SILENT_SECONDS * 1000) this.failed();
+        if (this.state === "live" && Date.now() - this.lastDataAt > this.staleSeconds * 1000) this.change("pulling");
         if (this.state !== "live") {
             this.onState(this);
             if (!this.pulling && Date.now() - (this.pulledAt ?? 0) >= PULL_SECONDS * 1000) this.pull();

@@ -57,6 +57,7 @@ if (byId("page")) {
     new Link({
         socket: root.socket,
         pull: root.pull,
+        staleSeconds: 25,
         onData(given, at) {
             setServerTime(at);
             const isFirst = data === null;

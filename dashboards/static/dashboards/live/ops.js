@@ -61,6 +61,7 @@ function drawFeed() {
 const link = new Link({
     socket: root.socket,
     pull: root.pull,
+    staleSeconds: 8,
     onData(given, at) {
         const isFirst = data === null;
         data = given;
