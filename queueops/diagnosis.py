@@ -18,6 +18,7 @@ from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_crede
 
 MAX_CLOCK_SKEW_SECONDS = 1.0
 LISTEN_WAIT_SECONDS = 2.0
+LATE_SUMS_SECONDS = 60.0
 CONNECTIONS_PER_WORKER = 3  # the executor's, its listener, and django-q2's
 
 
@@ -45,6 +46,7 @@ def examine() -> Iterator[Finding]:
     yield from examine_settings()
     database = examine_database()
     yield database
+    yield examine_metrics()
     yield examine_sandbox()
     if database.verdict is Verdict.FAIL:
         return
@@ -202,6 +204,37 @@ def examine_executors() -> Finding:
     return Finding("executors", Verdict.OK, f"{alive} alive")
 
 
+def examine_sums() -> Finding:
+    """The sums behind charts and metrics."""
+    if _scalar("SELECT to_regclass('jobs_flowcursor')") is None:
+        return Finding("sums", Verdict.WARN, "no table yet", "Run manage.py migrate.")
+    behind = _scalar(
+        "SELECT extract(epoch FROM now() - min(marked_at))::float8 FROM jobs_flowcursor WHERE counted < mark"
+    )
+    if not isinstance(behind, float) or behind <= LATE_SUMS_SECONDS:
+        return Finding("sums", Verdict.OK, "charts and metrics follow the job log")
+    return Finding(
+        "sums",
+        Verdict.WARN,
+        f"charts and metrics are {behind:.0f} s behind the job log",
+        "Start workers; if they run, look for a transaction that stays open: "
+        "SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
+    )
+
+
+def examine_metrics() -> Finding:
+    if settings.QUEUEOPS.metrics_token:
+        return Finding("metrics", Verdict.OK, "/metrics wants QUEUEOPS_METRICS_TOKEN")
+    if settings.QUEUEOPS.debug:
+        return Finding("metrics", Verdict.OK, "/metrics answers this machine only")
+    return Finding(
+        "metrics",
+        Verdict.WARN,
+        "/metrics answers this machine only",
+        "Set QUEUEOPS_METRICS_TOKEN to let Prometheus read them from elsewhere, or through a proxy.",
+    )
+
+
 def examine_sandbox() -> Finding:
     port = settings.QUEUEOPS.sandbox_port
     try:
@@ -220,6 +253,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], Finding], ...] = (
     examine_migrations,
     examine_credentials,
     examine_executors,
+    examine_sums,
 )
 
 
