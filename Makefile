@@ -23,7 +23,7 @@ run: $(READY) ## Start everything on this machine (web, workers, sandbox, Postgr
 	@exec $(BIN)/python manage.py up $(ARGS)
 
 test: $(READY) ## Run the tests (ARGS="-k name" for some of them)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts, migrations, generated documents
 	$(BIN)/ruff format --check .

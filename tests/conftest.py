@@ -3,15 +3,22 @@
 import shutil
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from django.conf import settings
 
 from queueops.core.embedded import EmbeddedServer
 from tests.support.browser import find_chromium
 
-pytest_plugins = ["tests.support.sandbox", "tests.support.figures"]
+pytest_plugins = [
+    "tests.support.sandbox",
+    "tests.support.figures",
+    "tests.support.emptying",
+    "tests.support.workers",
+]
 
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})
+DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 @pytest.fixture(scope="session")
@@ -20,12 +27,16 @@ def database_server() -> Iterator[None]:
     if settings.QUEUEOPS.database_url:
         yield
         return
-    with EmbeddedServer(settings.QUEUEOPS.data_dir).use():
+    with EmbeddedServer(settings.QUEUEOPS.data_dir).use() as server:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            for setting in DURABLE:  # nobody cuts this server's power, and each emptied table is a file to be synced
+                connection.execute(f"ALTER SYSTEM SET {setting} = off")
+            connection.execute("SELECT pg_reload_conf()")
         yield
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(database_server: None) -> None:
+def django_db_modify_db_settings(database_server: None, django_db_modify_db_settings_parallel_suffix: None) -> None:
     """Start the server before pytest-django creates the test database, and only if a test needs it."""
 
 
@@ -52,4 +63,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(settings.QUEUEOPS.data_dir, ignore_errors=True)
+    own = settings.QUEUEOPS.data_dir
+    for directory in (own, *own.glob("gw*")):
+        EmbeddedServer(directory).stop("immediate")  # of a worker that was interrupted
+    shutil.rmtree(own, ignore_errors=True)

@@ -2,14 +2,19 @@
 The project's settings with a throw-away data directory.
 
 pytest-django reads the settings before any conftest.py, so the directory is chosen here. Processes
-that a test starts inherit it, and use the project's own settings.
+that a test starts inherit it, and use the project's own settings. Each of several workers that share
+a run has a part of it.
 """
 
 import os
 import tempfile
 from pathlib import Path
 
-_data_dir = tempfile.mkdtemp(prefix="queueops-test-")
+if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    _data_dir = str(Path(os.environ["QUEUEOPS_DATA_DIR"], _worker))
+    Path(_data_dir).mkdir(exist_ok=True)
+else:
+    _data_dir = tempfile.mkdtemp(prefix="queueops-test-")
 Path(_data_dir).chmod(0o711)
 for _name in [name for name in os.environ if name.startswith("QUEUEOPS_")]:
     del os.environ[_name]

@@ -4,17 +4,26 @@ from collections.abc import Callable
 
 import pytest
 
-_figures: list[str] = []
+FIGURE = "figure"
 
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Say what was counted; it is shown after the tests."""
-    return lambda text: _figures.append(f"{request.node.name}: {text}")
+    # With the test's report it comes from whichever process ran the test.
+    return lambda text: request.node.user_properties.append((FIGURE, f"{request.node.name}: {text}"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _figures:
+    lines = [
+        str(text)
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        if report.when == "call"
+        for name, text in report.user_properties
+        if name == FIGURE
+    ]
+    if lines:
         terminalreporter.section("figures")
-        for line in _figures:
+        for line in lines:
             terminalreporter.line(line)
