@@ -40,8 +40,9 @@ PER_PROJECT = 100
 PER_USER = 20
 LATE_SECONDS = 0.5
 JOBS = 450  # a mode: more than the quota of four windows
+USERS = 20  # a mode: enough that a turn of them all takes as long as an executor may take to list its lanes
 LEAST_USE = 0.75  # of what the limits let through; a busy machine is late with the next claim
-MOST_TURNS = 6  # of each other user, until every executor has noticed a new one; JOBS / 10 would be the backlog
+MOST_TURNS = 5  # of each other user, until every executor has noticed a new one; JOBS / USERS would be the backlog
 QUOTAS = {mode: Quota(mode, WINDOW_SECONDS, PER_PROJECT, PER_USER, LATE_SECONDS) for mode in MODES}
 
 
@@ -99,7 +100,7 @@ def test_without_the_limiter_the_same_flood_is_refused_many_times(sandbox: Sandb
 
 
 def users_of(mode: str) -> list[Account]:
-    return [Account(mode, f"u{number}") for number in range(10)]
+    return [Account(mode, f"u{number}") for number in range(USERS)]
 
 
 def wait_until_saturated(providers: Iterable[Sandbox]) -> None:
