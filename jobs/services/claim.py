@@ -10,7 +10,7 @@ from django.db import transaction
 
 from jobs.transitions import Lease, Move, move_jobs
 from jobs.turns import ClassTurns
-from queueops.core.sql import run_sql
+from queueops.core.sql import plain_array, run_sql, text_array
 from ratelimits.services.decide import Settlement, settle
 
 from .admit import admit
@@ -58,9 +58,9 @@ def claim_jobs(
             "wanted": wanted,
             "starved_after": turns.starved_after(),
             "starved_every": turns.starved_every(),
-            "turn_classes": [of_class for of_class, _, _ in standing],
-            "turn_projects": [project for _, project, _ in standing],
-            "turn_passes": [at for _, _, at in standing],
+            "turn_classes": plain_array([of_class for of_class, _, _ in standing]),
+            "turn_projects": text_array([project for _, project, _ in standing]),
+            "turn_passes": plain_array([at for _, _, at in standing]),
             "turn_nows": turns.nows(),
             "lanes": lanes.names,
             "rooms": lanes.rooms,
