@@ -242,7 +242,7 @@ def _state_chips(request: HttpRequest) -> list[dict[str, Any]]:
         chips.append(
             {
                 "badge": showing.state_badge(state),
-                "count": counts[f"sum_{state}"],
+                "count": f"{counts[f'sum_{state}']:,}",
                 "chosen": chosen == state,
                 "href": f"?{query.urlencode()}",
             }

@@ -129,7 +129,9 @@ def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
         ("queued", "not ended", outcome.unfinished),
     )
     return {
-        "parts": [{"fill": fill, "words": words, "count": count} for fill, words, count in parts],
+        "parts": [
+            {"fill": fill, "words": words, "count": count, "shown": f"{count:,}"} for fill, words, count in parts
+        ],
         "cancelled": outcome.ended - outcome.completed - outcome.failed,
         "is_cut": outcome.requeued == MOST_FOLLOWED,
         "followed": outcome.requeued,

@@ -68,7 +68,7 @@ class BulkOperation(models.Model):
         ordering = ("-created_at",)
 
     def __str__(self) -> str:
-        return f"{self.action} ({self.status})"
+        return f"{self.action.replace('_', ' ')} ({self.status})"
 
 
 class Webhook(models.Model):
