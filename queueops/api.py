@@ -134,10 +134,13 @@ def answer_500(request: HttpRequest) -> HttpResponse:
     return JsonResponse(INTERNAL_ERROR, status=500)
 
 
+# Its template has no answer to OPTIONS.
+API_PAGE = SpectacularSwaggerSplitView.as_view(url_name="schema", http_method_names=["get", "head"])
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/", include("jobs.api.urls")),
     path("v1/", include("ratelimits.api.urls")),
     path("v1/schema/", cache_page(SCHEMA_CACHE_SECONDS)(SpectacularAPIView.as_view()), name="schema"),
-    path("v1/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
+    path("v1/docs/", API_PAGE, name="api-docs"),
     re_path(r"", unknown_address),
 ]

@@ -9,10 +9,12 @@ from enum import StrEnum
 
 import psycopg
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core import checks
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from queueops.access.services import guard
 from queueops.core.database import MINIMUM_POSTGRES
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
 
@@ -192,6 +194,27 @@ def examine_credentials() -> Finding:
     return Finding("credentials", Verdict.OK, "every one can be opened")
 
 
+def examine_sign_in() -> Finding:
+    if _scalar("SELECT to_regclass('access_authenticator')") is None:
+        return Finding("sign-in", Verdict.WARN, "no tables yet", "Run manage.py migrate.")
+    locked = guard.locked_names()
+    bare = list(
+        User.objects.filter(is_superuser=True, is_active=True, authenticator=None).values_list("username", flat=True)
+    )
+    required = settings.QUEUEOPS.second_factor == "required"
+    if not settings.DEBUG and bare and not required:
+        return Finding(
+            "sign-in",
+            Verdict.WARN,
+            f"superusers without a second factor: {', '.join(sorted(bare))}",
+            "Set QUEUEOPS_SECOND_FACTOR=required, or have them set one up: docs/how-to/secure-the-admin.md.",
+        )
+    if locked:
+        advice = "manage.py unlock_sign_in opens it, if it is not somebody who guesses."
+        return Finding("sign-in", Verdict.WARN, f"locked: {', '.join(locked)}", advice)
+    return Finding("sign-in", Verdict.OK, f"nobody is locked; second factor {settings.QUEUEOPS.second_factor}")
+
+
 def examine_executors() -> Finding:
     if _scalar("SELECT to_regclass('jobs_executor')") is None:
         return Finding("executors", Verdict.WARN, "no tables yet", "Run manage.py migrate.")
@@ -252,6 +275,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], Finding], ...] = (
     examine_permissions,
     examine_migrations,
     examine_credentials,
+    examine_sign_in,
     examine_executors,
     examine_sums,
 )

@@ -1,0 +1,158 @@
+"""Every address, by every method, for everybody who has no business there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from queueops.tenancy.models import ProducerKey, Scope
+from tests.factories import make_project
+from tests.security.addresses import Address, every_address
+from tests.security.people import person
+from tests.security.world import MARK, PROJECT, World, everything
+from tests.support.people import signed_in
+
+pytestmark = pytest.mark.django_db
+
+ADDRESSES = every_address()
+OWN = {
+    "admin/",
+    "admin/jsi18n/",
+    "admin/password_change/",
+    "admin/password_change/done/",
+    "admin/search/",
+    "admin/second-factor/",
+}
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
+FAR_AWAY = "203.0.113.9"
+# What somebody whom nobody knows may open. Whoever adds to it shows the world something.
+PUBLIC = {
+    "admin/login/",
+    "api/v1/docs/",
+    "api/v1/schema/",
+    "healthz",
+    "me/",
+    "readyz",
+}
+FORM = {
+    "confirmed": "yes",
+    "reason": "because",
+    "note": "because",
+    "delay": "5",
+    "priority": "urgent",
+    "spread_seconds": "0",
+    "scope": "global",
+    "payload": '{"method": "GET", "url": "http://127.0.0.1:9/"}',
+    "name": "mine",
+    "username": "mallory",
+    "post": "yes",
+    "_save": "Save",
+}
+
+
+def send(client: Client, method: str, address: Address, world: World) -> tuple[int, str]:
+    path = address.path(world)
+    ids = [world.ids["jobs_job"], world.ids["jobs_deadletter"], world.ids["jobs_batch"]]
+    where: dict[str, Any] = {"REMOTE_ADDR": FAR_AWAY}
+    if method == "POST" and not path.startswith(("/api/", "/live/")):
+        response = client.post(path, {**FORM, "_selected_action": ids}, **where)
+    elif method in UNSAFE:
+        body = json.dumps({"ids": ids, "reason": "because", "priority": "low", "delay_seconds": 5})
+        response = client.generic(method, path, body, content_type="application/json", **where)
+    else:
+        response = client.generic(method, path, **where)
+    answer: bytes = b"".join(response) if response.streaming else response.content
+    return response.status_code, answer.decode(errors="replace") + str(response.headers)
+
+
+def strange_answers(
+    client: Client, method: str, world: World, *, may_open: set[str], person_in: User | None = None
+) -> dict[str, Any]:
+    """What was shown that should not have been: the mark, a page, or an error of ours."""
+    strange = {}
+    for address in ADDRESSES:
+        if person_in is not None and settings.SESSION_COOKIE_NAME not in client.cookies:
+            client.force_login(person_in)  # the last address was to sign out
+        status, text = send(client, method, address, world)
+        shown = method in {"GET", "HEAD"} and status == 200 and address.route not in may_open
+        if MARK in text or status >= 500 or shown:
+            strange[address.route] = (status, MARK in text)
+    return strange
+
+
+@pytest.fixture
+def world() -> World:
+    return World.make()
+
+
+def test_the_addresses_are_those_there_are():
+    routes = {address.route for address in ADDRESSES}
+    assert {"", "me/", "admin/", "admin/jobs/job/", "api/v1/jobs/<uuid:pk>/", "healthz"} <= routes
+    assert len(routes) > 150
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_stranger_sees_nothing_and_changes_nothing(world, method):
+    before = everything()
+    assert strange_answers(Client(raise_request_exception=False), method, world, may_open=PUBLIC) == {}
+    assert everything() == before
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("is_staff", [True, False], ids=["staff without a role", "superuser who is not staff"])
+def test_an_account_that_may_nothing_sees_nothing_and_changes_nothing(world, method, is_staff):
+    nobody = person("nobody", is_staff=is_staff, is_superuser=not is_staff)
+    before = everything()
+    client = Client(raise_request_exception=False)
+    own = PUBLIC | (OWN if is_staff else set())
+    assert strange_answers(client, method, world, may_open=own, person_in=nobody) == {}
+    assert everything() == before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_key_of_another_project_finds_nothing_of_this_one(world, method):
+    key, secret = ProducerKey.issue(make_project("globex"), name="spy", scopes=list(Scope.values))
+    before = everything(project=PROJECT)
+    strange = {}
+    for address in ADDRESSES:
+        if address.route.startswith("admin/"):
+            continue  # asks for accounts alone: the stranger's test
+        # Both ways at once: the key in the header, and the session that the key signed in to.
+        client = Client(raise_request_exception=False, headers={"Authorization": f"Bearer {secret}"})
+        session = client.session
+        session["producer_key"] = key.pk
+        session.save()
+        status, text = send(client, method, address, world)
+        if MARK in text or status >= 500:
+            strange[address.route] = status
+    assert strange == {}
+    assert everything(project=PROJECT) == before
+
+
+def test_a_viewer_changes_nothing(world):
+    client = signed_in("viewer")
+    client.raise_request_exception = False
+    user = User.objects.get(pk=client.session["_auth_user_id"])
+    before = everything()
+    strange = strange_answers(client, "POST", world, may_open=set(), person_in=user)
+    assert {route: found for route, found in strange.items() if found[0] >= 500} == {}
+    assert everything() == before
+
+
+def test_looking_changes_nothing_even_for_a_superuser_but_tells_of_what_was_exported(world):
+    client = signed_in("superuser")
+    client.raise_request_exception = False
+    user = User.objects.get(pk=client.session["_auth_user_id"])
+    before = everything()
+    strange = strange_answers(client, "GET", world, may_open=set(), person_in=user)
+    assert {route: found for route, found in strange.items() if found[0] >= 500} == {}
+    after = everything()
+    told = {entry["action"] for entry in after["jobs.AuditEntry"] if entry not in before["jobs.AuditEntry"]}
+    assert {action for action in told if not action.startswith("export_")} == set()
+    assert {**after, "jobs.AuditEntry": []} == {**before, "jobs.AuditEntry": []}

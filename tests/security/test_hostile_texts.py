@@ -1,0 +1,56 @@
+"""Texts that producers and providers wrote, on every page and in every export."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+import pytest
+
+from tests.security.addresses import every_address
+from tests.security.world import World
+from tests.support.people import signed_in
+
+pytestmark = pytest.mark.django_db
+
+HOSTILE = "'\"><img src=x onerror=alert(1)></textarea></title><script>alert(1)</script><!--{{ 7*7 }}"
+RAW = re.compile(r"<img src=x|</textarea><|</title><script>|<script>alert|<!--\{\{|><!--49", re.IGNORECASE)
+SHOWN = "&lt;img src=x onerror=alert(1)&gt;"
+FORMULAS = ["=cmd|' /C calc'!A0", "@SUM(A1)", "\t=1+1"]
+ACTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def answers(text: str) -> dict[str, Any]:
+    world, superuser = World.make(text), signed_in("superuser")
+    superuser.raise_request_exception = False
+    return {address.route: superuser.get(address.path(world)) for address in every_address()}
+
+
+def body_of(answer: Any) -> str:
+    return (b"".join(answer) if answer.streaming else answer.content).decode(errors="replace")
+
+
+def test_no_page_gives_a_stored_text_to_the_browser_as_markup():
+    pages = {route: body_of(answer) for route, answer in answers(HOSTILE).items() if "html" in answer["Content-Type"]}
+    assert [route for route, page in pages.items() if RAW.search(page)] == []
+    shown = [route for route, page in pages.items() if SHOWN in page]
+    assert len(shown) > 40, shown  # the text did get there
+
+
+def test_what_is_not_html_is_not_taken_for_it():
+    for route, answer in answers(HOSTILE).items():
+        if answer.status_code == 200 and "html" not in answer["Content-Type"]:
+            assert answer["X-Content-Type-Options"] == "nosniff", route
+            assert "svg" not in answer["Content-Type"], route
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_no_cell_of_any_csv_can_act_as_a_formula(formula):
+    exports = {route: body_of(answer) for route, answer in answers(formula).items() if "csv" in answer["Content-Type"]}
+    assert "admin/jobs/deadletter/export.csv" in exports
+    for route, text in exports.items():
+        cells = [cell for line in csv.reader(io.StringIO(text)) for cell in line]
+        assert [cell for cell in cells if formula.strip() in cell], route
+        assert [cell for cell in cells if cell.startswith(ACTS)] == [], route

@@ -1,0 +1,161 @@
+"""One row of everything, each text of it marked, so that a leak shows in whatever answer it is."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.apps import apps
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
+from django.db.models import Model
+from django.db.models.functions import Now
+from django_q.models import Schedule
+
+from jobs import roles
+from jobs.models import (
+    AuditEntry,
+    BulkOperation,
+    Executor,
+    Job,
+    PauseSwitch,
+    SavedFilter,
+    ServiceBreaker,
+    Upload,
+    Webhook,
+    WebhookDelivery,
+)
+from queueops.access.models import SignInCount
+from queueops.tenancy import credentials
+from queueops.tenancy.models import Credential, ProducerKey
+from ratelimits.models import AlertRoute, Limit
+from ratelimits.services import catalogue, limits
+from ratelimits.services.alerts import open_alert
+from ratelimits.services.decide import Call, decide
+from ratelimits.subjects import Subject
+from tests.factories import make_batch, make_dead_letter, make_job, make_project
+from tests.security.people import person
+
+MARK = "canary-7c1f"
+PROJECT = "acme"
+# What a request may write although it changes nothing: who is signed in, and when a key was used.
+KEPT_OUT: tuple[type[Model], ...] = (Session, LogEntry)
+
+
+@dataclass(frozen=True)
+class World:
+    """`ids` has the row of each model, by `<app>_<model>`, for the addresses of its pages."""
+
+    ids: dict[str, str]
+
+    @classmethod
+    def make(cls, text: str = MARK, *, project: str = PROJECT, shared: str = "shared") -> World:
+        """
+        Args:
+            text: Goes wherever somebody outside can write something.
+            shared: The same for limits, which belong to no project: every key that may read sees them.
+        """
+        catalogue.forget()
+        roles.make_groups()
+        made_project = make_project(project)
+        type(made_project).objects.filter(pk=project).update(name=text)
+        batch = make_batch(project=project, name=text, submitted_by=text[:100])
+        made: dict[str, Model] = {"tenancy_project": made_project, "jobs_batch": batch}
+        made["jobs_job"] = job = make_job(project=project, batch=batch)
+        letter = make_dead_letter(
+            project=project,
+            batch=batch,
+            payload=json.dumps({"method": "GET", "url": "http://127.0.0.1:9/", text: [text]}),
+            error_message=text,
+            error_class=text,
+            remediation=text,
+            note=text,
+            attempts=[{"at": text, "message": text, "details": {text: text}}],
+        )
+        made["jobs_deadletter"] = letter
+        Job.objects.filter(pk__in=[job.pk, letter.job_id]).update(
+            result={text: text}, progress_message=text, last_error_message=text, last_error_code="x", effect_key=text
+        )
+        made["jobs_pauseswitch"] = PauseSwitch.objects.create(scope="kind", key=text, reason=text, paused_by=text)
+        made["jobs_bulkoperation"] = BulkOperation.objects.create(
+            action="cancel_jobs",
+            parameters={"project_id": project, "batch_id": str(batch.pk), "note": text},
+            reason=text,
+            actor=text,
+            total=1,
+            error=text,
+        )
+        made["jobs_executor"] = Executor.objects.create(
+            host=text, pid=1, process_started_at=0, cluster_pid=1, slots=5, in_flight=1, loop_lag_ms=1
+        )
+        made["jobs_servicebreaker"] = ServiceBreaker.objects.create(
+            service="a-service", failures=9, opened_at=Now(), last_error=text
+        )
+        webhook = Webhook.objects.create(project=made_project, url="https://example.org/", secret=f"whsec_{text}")
+        made["jobs_webhook"] = webhook
+        made["jobs_webhookdelivery"] = WebhookDelivery.objects.create(webhook=webhook, batch=batch, job=letter.job)
+        made["jobs_upload"] = Upload.objects.create(
+            project=made_project,
+            name=text,
+            file_name=text,
+            format="ndjson",
+            default_kind=text[:100],
+            content=zlib.compress(b"{}"),
+            size_bytes=2,
+            lines=1,
+            error_count=1,
+            errors=[{"line": 1, "code": "x", "message": text, "fields": {text: [text]}}],
+            sample=[{"line": 1, "kind": text, "payload": {text: text}}],
+            uploaded_by=text[:100],
+        )
+        made["jobs_auditentry"] = AuditEntry.objects.create(
+            project_id=project, actor=text, action="x", target=text, reason=text, before={text: text}, after={"a": text}
+        )
+        made["tenancy_producerkey"] = ProducerKey.issue(made_project, name=text)[0]
+        made["tenancy_credential"] = Credential.objects.create(
+            name=f"credential-{len(text)}", service=text[:64], secret=credentials.seal({"token": text})
+        )
+        given = {"name": shared, "service": "sheets", "call_type": "write", "capacity": 300}
+        limit = Limit.objects.get(pk=limits.create_limit(given, actor="user:1").limit_id)
+        made["ratelimits_limit"] = limit
+        decide([Call(Subject("sheets", "write", project, "u"), kind="sheets.update")])
+        made["ratelimits_counter"] = limit.counters.get()
+        alert = open_alert("oldest_ready", text, severity="warning", message=text, figures={"text": text})
+        assert alert is not None
+        made["ratelimits_quotaalert"] = alert
+        made["ratelimits_alertroute"] = AlertRoute.objects.create(
+            name=text, channel="email", target="ops@example.org", last_error=text
+        )
+        owner = person(f"owner-{User.objects.count()}", first_name=text, last_name=text)
+        made["auth_user"] = owner
+        made["auth_group"] = Group.objects.earliest("pk")
+        SavedFilter.objects.create(owner=owner, screen="job", name=text[:60], query="state=failed", shared=True)
+        made["access_signincount"] = SignInCount.objects.create(
+            purpose="password", account=text, failures=1, forget_at=Now() + timedelta(hours=1)
+        )
+        made["jobs_agingrule"] = apps.get_model("jobs.AgingRule").objects.earliest("tier")
+        made["jobs_retrypolicy"] = apps.get_model("jobs.RetryPolicy").objects.earliest("name")
+        made["django_q_schedule"] = Schedule.objects.earliest("pk")
+        return cls({name: str(row.pk) for name, row in made.items()})
+
+
+def everything(*, project: str = "") -> dict[str, list[dict[str, Any]]]:
+    """
+    All rows there are, without those that change by looking.
+
+    Args:
+        project: Only what belongs to it.
+    """
+    rows = {}
+    for model in apps.get_models():
+        names = {field.attname for field in model._meta.concrete_fields}
+        if model in KEPT_OUT or not model._meta.managed or (project and "project_id" not in names):
+            continue
+        found = model._default_manager.filter(project_id=project) if project else model._default_manager.all()
+        seen = names - {"last_used_at", "last_login"}
+        rows[model._meta.label] = sorted(found.values(*seen), key=str)
+    return rows
