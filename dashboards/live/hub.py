@@ -149,10 +149,13 @@ class Hub:
             is_fresh = watched.subject.every_seconds <= STATS_SECONDS > time.monotonic() - watched.read_at
             if watched.newest is None or not is_fresh:
                 await self._read(watched)
-        if watched.newest is None:
+            newest = watched.newest
+        if newest is None:
             socket.close(Refusal.NOT_FOUND, "It is not there any more.")
-        else:
-            socket.release(Kind.SNAPSHOT, *watched.newest)
+            return
+        # The cursor lags behind unfinished transactions: younger events may have been handed over before this one came.
+        missed = None if watched.subject.is_sampled else await in_thread(partial(watched.subject.missed, newest[0]))
+        socket.release(Kind.SNAPSHOT, *newest, missed=missed or ())
 
     async def _read(self, watched: Watched) -> None:
         """Read the data, and before it the cursor, so that no event falls between them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from . import messages
@@ -72,15 +72,23 @@ class LiveSocket:
         """Keep events back from here on: what is read now is sent before them."""
         self._held = self._held or []
 
-    def release(self, kind: Kind, cursor: int, data: str) -> None:
-        """Send the whole state that was read since `hold`, then the events that were held."""
+    def release(self, kind: Kind, cursor: int, data: str, *, missed: Sequence[Event] = ()) -> None:
+        """
+        Send the whole state that was read since `hold`, then the events that were held.
+
+        Args:
+            missed: Events after the cursor that were there before `hold`; sent before those.
+        """
         self._behind_since = None
         self._states = 0
         held, self._held = self._held or [], None
         self._push(messages.whole(kind, cursor, data), cursor)
+        self._replayed = {event.id for event in missed}
+        for event in missed:
+            self._push(messages.event(cursor, self._body(event)), cursor)
         self._offer_all(held)
 
-    def replay(self, events: Iterable[Event], *, since: int, cursor: int) -> None:
+    def replay(self, missed: Sequence[Event], *, since: int, cursor: int) -> None:
         """
         Send events that were read since `hold`, then those that were held.
 
@@ -89,7 +97,6 @@ class LiveSocket:
             cursor: Holds once all of them are sent.
         """
         held, self._held = self._held or [], None
-        missed = list(events)
         self._replayed = {event.id for event in missed}
         for event in missed:
             self._push(messages.event(cursor if event is missed[-1] else since, self._body(event)), cursor)

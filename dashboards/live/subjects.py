@@ -62,6 +62,10 @@ class Subject:
     is_indexed: bool = False
     every_seconds: float = UNCHANGED_SECONDS
 
+    @property
+    def is_sampled(self) -> bool:
+        return self.events_per_second is not None
+
     def missed(self, cursor: int) -> list[Event] | None:
         """The events after a cursor, oldest first; None when there are too many, or it is too old. For a thread."""
         newest = JobEvent.objects.order_by("-id").values_list("id", flat=True).first() or 0

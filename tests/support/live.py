@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,9 @@ import aiohttp
 from tests.support.processes import wait_for
 
 Message = dict[str, Any]
+
+ACK_MESSAGES = 50
+ACK_SECONDS = 0.2
 
 
 class Watcher:
@@ -91,6 +95,7 @@ class Watcher:
             # Without this the client would still read what fits into its own buffers.
             self._socket._conn.transport.pause_reading()  # type: ignore[union-attr]
             return
+        unacknowledged, due = 0, 0.0
         async for frame in self._socket:
             message = json.loads(frame.data)
             if message["type"] == "ping":
@@ -98,8 +103,14 @@ class Watcher:
                     await self._socket.send_str('{"pong":true}')
                 continue
             self.messages.append(message)
-            if self._acknowledges and "cursor" in message:
+            unacknowledged += 1
+            if (
+                self._acknowledges
+                and "cursor" in message
+                and (unacknowledged >= ACK_MESSAGES or time.monotonic() > due)
+            ):
                 await self._socket.send_str(json.dumps({"ack": message["cursor"]}))
+                unacknowledged, due = 0, time.monotonic() + ACK_SECONDS
         self.close_code = self._socket.close_code
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import urllib.request
 
 import pytest
 from django.db import connection
@@ -22,6 +24,13 @@ def watched(client: LiveClient, key: str) -> tuple[Job, Watcher]:
     watcher = client.watch(f"jobs/{job.pk}", key=key)
     watcher.first("snapshot")
     return job, watcher
+
+
+def pulled_cursor(client: LiveClient, job: Job, key: str) -> int:
+    headers = {"Authorization": f"Bearer {key}"}
+    request = urllib.request.Request(f"{client.address}/api/v1/jobs/{job.pk}/", headers=headers)  # noqa: S310 - our own
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        return int(json.load(answer)["cursor"])
 
 
 def log_and_see(job: Job, watcher: Watcher, count: int) -> set[int]:
@@ -53,6 +62,43 @@ def test_an_event_that_commits_after_younger_ones_is_not_missed(client: LiveClie
     wait_for(lambda: log_and_see(job, watcher, 1) and watcher.cursor > late, what="a cursor beyond the late event")
     ids = [event["id"] for event in watcher.events]
     assert len(ids) == len(set(ids)), "an event came twice"
+
+
+def test_the_cursor_of_a_pull_stays_below_what_may_still_come(client: LiveClient, key: str):
+    job = make_job()
+    settled = wait_for(lambda: pulled_cursor(client, job, key), what="a first cursor")
+    with writer() as slow:
+        late = log_event(slow, job)
+        for _ in range(20):
+            with writer() as one:
+                early = log_event(one, job)
+            assert settled <= pulled_cursor(client, job, key) < late < early
+        slow.commit()
+    wait_for(lambda: pulled_cursor(client, job, key) >= early, what="a cursor beyond the late event")
+
+
+def test_no_event_falls_between_the_snapshot_and_the_stream(client: LiveClient, key: str):
+    job = make_job()
+    over = threading.Event()
+    ids: set[int] = set()
+
+    def write() -> None:
+        with writer() as one:
+            while not over.wait(0.01):
+                number = log_event(one, job)
+                one.commit()
+                ids.add(number)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        watchers = [client.watch(f"jobs/{job.pk}", key=key) for _ in range(15)]
+        cursors = [watcher.first("snapshot")["cursor"] for watcher in watchers]
+    finally:
+        over.set()
+        thread.join()
+    for watcher, cursor in zip(watchers, cursors, strict=True):
+        watcher.wait_for_events({number for number in ids if number > cursor})
 
 
 def test_a_transaction_that_rolls_back_holds_up_nothing(client: LiveClient, key: str):

@@ -1,0 +1,180 @@
+"""What one socket is sent, and what it is spared."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dashboards.live import socket
+from dashboards.live.events import Event, EventFilter
+from dashboards.live.messages import Kind, Refusal
+from dashboards.live.socket import MAX_STATES, WINDOW, LiveSocket
+from dashboards.live.subjects import Subject
+from dashboards.live.viewer import Viewer
+from jobs.models import JobEvent
+
+OPERATOR = Viewer(True, None, None, "operator", "user:1")
+
+
+def event(number: int, **fields: Any) -> Event:
+    given = {
+        "job": "j",
+        "project": "acme",
+        "user": None,
+        "batch": None,
+        "event_type": "audit",
+        "from_status": None,
+        "to_status": None,
+        "message": "",
+        "percent": None,
+        "at": datetime(2026, 3, 2, tzinfo=UTC),
+        "service": None,
+        "data": '{"secret": 1}',
+        **fields,
+    }
+    return Event(id=number, **given)
+
+
+def a_socket(*, events_per_second: int | None = None, is_masked: bool = False) -> LiveSocket:
+    subject = Subject(
+        key=("job", "j"),
+        group=("job", "j"),
+        load=lambda _: None,
+        log=JobEvent.objects.none(),
+        events_per_second=events_per_second,
+        is_masked=is_masked,
+    )
+    return LiveSocket(OPERATOR, subject)
+
+
+def opened(**options: Any) -> LiveSocket:
+    one = a_socket(**options)
+    one.release(Kind.SNAPSHOT, 10, "{}")
+    taken(one)
+    return one
+
+
+def taken(one: LiveSocket) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in one.take()]
+
+
+def ids(messages: list[dict[str, Any]]) -> list[int]:
+    return [message["event"]["id"] for message in messages if message["type"] == "event"]
+
+
+def test_what_comes_while_the_snapshot_is_read_follows_it():
+    one = a_socket()
+    one.offer(event(11), 10)
+    one.offer(event(12), 10)
+    assert taken(one) == []
+    one.release(Kind.SNAPSHOT, 10, "{}")
+    messages = taken(one)
+    assert messages[0]["type"] == "snapshot"
+    assert ids(messages) == [11, 12]
+
+
+def test_what_was_there_before_the_socket_follows_the_snapshot_once():
+    one = a_socket()
+    one.offer(event(12), 10)
+    one.offer(event(13), 10)
+    one.release(Kind.SNAPSHOT, 10, "{}", missed=[event(11), event(12)])
+    assert ids(taken(one)) == [11, 12, 13]
+
+
+def test_a_resume_sends_nothing_twice_and_its_cursor_last():
+    one = opened()
+    one.hold()
+    one.offer(event(21), 20)
+    one.offer(event(22), 20)
+    one.replay([event(15), event(21)], since=14, cursor=20)
+    messages = taken(one)
+    assert ids(messages) == [15, 21, 22]
+    assert [message["cursor"] for message in messages] == [14, 20, 20]
+
+
+def test_beyond_its_window_a_socket_gets_few_states_and_no_event():
+    one = opened()
+    for number in range(WINDOW + 100):
+        one.offer(event(number), 20)
+    assert one.is_behind
+    for _ in range(MAX_STATES + 5):
+        one.show(30, "{}")
+    messages = taken(one)
+    assert len(ids(messages)) == WINDOW - 1  # and the snapshot
+    assert [message["type"] for message in messages[WINDOW - 1 :]] == ["state"] * MAX_STATES
+    assert not one.can_recover
+    assert one.acknowledge(20)
+    assert one.can_recover
+
+
+def test_large_messages_fill_the_window_too():
+    one = opened()
+    for number in range(WINDOW):
+        one.offer(event(number, data=json.dumps("x" * 7_000)), 20)
+    assert one.is_behind
+    assert sum(map(len, one.take())) < 1.1 * socket.WINDOW_BYTES
+
+
+def test_what_a_sampled_socket_is_spared_is_counted():
+    one = opened(events_per_second=5)
+    for number in range(20):
+        one.offer(event(number), 20)
+    assert ids(taken(one)) == [0, 1, 2, 3, 4]
+    one._rate._left = 1.0
+    one.offer(event(20), 20)
+    assert [message["skipped"] for message in taken(one)] == [15]
+
+
+def test_operators_see_no_secrets_and_no_content():
+    one = opened(is_masked=True)
+    one.offer(event(11, message="Authorization: Bearer qo_abcdefghijklmnopqrstuvwxyz0123456789"), 10)
+    [shown] = taken(one)
+    assert shown["event"]["data"] is None
+    assert "abcdefghijklmnop" not in shown["event"]["message"]
+
+
+def test_data_that_is_too_long_is_left_out_and_said_to_be():
+    one = opened()
+    one.offer(event(11, data=json.dumps("x" * 9_000), message="y" * 2_000), 10)
+    [shown] = taken(one)
+    assert (shown["event"]["data"], shown["event"]["cut"], len(shown["event"]["message"])) == (None, True, 1_000)
+
+
+def test_nobody_acknowledges_what_was_never_sent():
+    one = opened()
+    assert one.acknowledge(10)
+    assert not one.acknowledge(11)
+
+
+def test_closing_drops_what_waits_and_says_why():
+    one = opened()
+    one.offer(event(11), 10)
+    one.close(Refusal.SILENT, "why")
+    one.close(Refusal.TOO_SLOW, "later")
+    one.offer(event(12), 10)
+    assert taken(one) == [{"type": "error", "code": "silent", "detail": "why"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "passes"),
+    [
+        ({}, True),
+        ({"project": "acme"}, True),
+        ({"project": "other"}, False),
+        ({"service": "gemini", "state": "failed"}, True),
+        ({"state": "completed"}, False),
+        ({"service": None, "project": ""}, True),
+    ],
+)
+def test_a_filter_lets_through_what_it_names(given: dict[str, Any], passes: bool):
+    shown = event(1, service="gemini", to_status="failed")
+    assert EventFilter.of(given).lets_through(shown) is passes
+
+
+@pytest.mark.parametrize("given", [{"job": "x"}, {"project": 1}, {"state": "x" * 101}])
+def test_a_filter_of_anything_else_is_refused(given: dict[str, Any]):
+    with pytest.raises(ValueError, match="filter"):
+        EventFilter.of(given)
