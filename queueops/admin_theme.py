@@ -32,7 +32,10 @@ UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "QueueOps",
     "SITE_HEADER": "QueueOps",
     "SITE_SYMBOL": "conveyor_belt",
-    "SITE_URL": None,
+    "SITE_URL": reverse_lazy("dashboard"),
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("dashboards/icon.svg")},
+    ],
     "SHOW_HISTORY": False,
     "SHOW_BACK_BUTTON": True,
     "DASHBOARD_CALLBACK": "jobs.admin.front_page.front_page",
@@ -62,7 +65,15 @@ UNFOLD: dict[str, Any] = {
         "show_search": False,
         "navigation": [
             {
-                "items": [{"title": "Overview", "icon": "monitoring", "link": reverse_lazy("admin:index")}],
+                "items": [
+                    {
+                        "title": "Live dashboard",
+                        "icon": "bolt",
+                        "link": reverse_lazy("dashboard"),
+                        "permission": _allowed("jobs.view_job"),
+                    },
+                    {"title": "Overview", "icon": "monitoring", "link": reverse_lazy("admin:index")},
+                ],
             },
             {
                 "title": "Work",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from django.conf import settings
 from django.contrib import admin
-from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from jobs.models import Executor, ServiceBreaker
+from jobs.services.health import health_of
 
 from . import showing
 from .masking import masked_text
@@ -76,10 +73,3 @@ class ServiceBreakerAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignor
     @admin.display(description="last error")
     def last_error_shown(self, breaker: ServiceBreaker) -> str:
         return masked_text(breaker.last_error)[:200]
-
-
-def health_of(executor: Executor) -> str:
-    """Silent once its leases would have lapsed: others are taking its jobs over."""
-    if timezone.now() - executor.heartbeat_at > timedelta(seconds=settings.QUEUEOPS.lease_seconds):
-        return "silent"
-    return "draining" if executor.draining else "alive"

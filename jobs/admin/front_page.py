@@ -8,17 +8,15 @@ from django.db.models import Sum
 from django.http import HttpRequest
 from django.urls import reverse
 
-from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount, PauseSwitch, ServiceBreaker
+from jobs.models import WHOLE_PROJECT, Executor, JobCount, PauseSwitch, ServiceBreaker
+from jobs.services.health import Situation, findings, health_of, open_letters
 from jobs.services.ready import oldest_ready
 from jobs.states import RUNNING, TERMINAL, JobState
 from ratelimits.models import QuotaAlert
 
 from . import showing
-from .executors import health_of
 
 MOST_PROJECTS = 50
-MOST_NAMED = 3  # in the one sentence; all of them are below it
-MOST_COUNTED = 10_000  # dead letters of a tile; beyond it says "more than"
 
 
 def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -26,37 +24,42 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if not request.user.has_perm("jobs.view_job"):
         return context
     projects = _projects()
+    counted = _everybody()
     executors = [health_of(executor) for executor in Executor.objects.all()]
     pauses = list(PauseSwitch.objects.order_by("created_at")[:20])
     silent = list(ServiceBreaker.objects.filter(opened_at__isnull=False).order_by("opened_at")[:20])
-    dead = DeadLetter.objects.open().order_by()[: MOST_COUNTED + 1].count()
+    letters = open_letters()
     oldest = min((row["oldest"] for row in projects if row["oldest"]), default=None)
     unseen = QuotaAlert.objects.filter(resolved_at=None, acknowledged_at=None)
-    alerts = list(unseen.order_by().values_list("severity", flat=True))
-    critical = alerts.count(QuotaAlert.Severity.CRITICAL)
-    limited = JobCount.objects.filter(batch_id=WHOLE_PROJECT).aggregate(n=Sum(JobState.RATE_LIMITED.value))["n"] or 0
+    alerts = list(unseen)
+    critical = [alert for alert in alerts if alert.severity == QuotaAlert.Severity.CRITICAL]
+    situation = Situation(counted, executors, pauses=pauses, silent=silent, alerts=alerts, letters=letters)
+    verdict = findings(situation)[0]
     return {
         **context,
         "title": "Overview",
         "shows_work": True,
-        "verdict": _verdict(
-            projects, executors, pauses=pauses, silent=silent, dead=dead, critical=critical, limited=limited
-        ),
+        "verdict": {"tone": verdict.tone, "text": verdict.text, "cause": verdict.cause},
         "projects": [
             {**row, "oldest": showing.ago(row["oldest"]) if row["oldest"] else showing.NOTHING} for row in projects
         ],
         "states": [{"name": state.value, "badge": showing.state_badge(state)} for state in JobState],
-        "dead": f"more than {MOST_COUNTED:,}" if dead > MOST_COUNTED else f"{dead:,}",
-        "has_dead": bool(dead),
+        "dead": letters.words,
+        "has_dead": bool(letters.count),
         "oldest": showing.age(oldest) if oldest else showing.NOTHING,
-        "limited": f"{limited:,}",
+        "limited": f"{counted[JobState.RATE_LIMITED]:,}",
         "alerts": len(alerts),
-        "critical": critical,
+        "critical": len(critical),
         "alive": executors.count("alive"),
         "not_alive": len(executors) - executors.count("alive"),
         "silent": [(breaker.service, showing.ago(breaker.opened_at)) for breaker in silent],
         "pauses": [(str(switch), switch.reason, showing.ago(switch.created_at)) for switch in pauses],
     }
+
+
+def _everybody() -> dict[str, int]:
+    sums = {state.value: Sum(state.value, default=0) for state in JobState}
+    return JobCount.objects.filter(batch_id=WHOLE_PROJECT).aggregate(**sums)
 
 
 def _projects() -> list[dict[str, Any]]:
@@ -89,34 +92,3 @@ def _projects() -> list[dict[str, Any]]:
         }
         for row in shown
     ]
-
-
-def _verdict(
-    projects: list[dict[str, Any]],
-    executors: list[str],
-    *,
-    pauses: list[PauseSwitch],
-    silent: list[ServiceBreaker],
-    dead: int,
-    critical: int,
-    limited: int,
-) -> dict[str, str]:
-    """One sentence: the likeliest reason that work stands still, or that it flows."""
-    waiting = sum(row["unfinished"] - row["running"] for row in projects)
-    if "alive" not in executors:
-        return {"tone": "bad", "text": "No executor is alive: nothing is carried out. Start manage.py qcluster."}
-    if any(switch.scope == PauseSwitch.Scope.GLOBAL for switch in pauses):
-        return {"tone": "warn", "text": "Everything is paused."}
-    if silent:
-        named = ", ".join(one.service for one in silent[:MOST_NAMED])
-        return {"tone": "bad", "text": f"{named} does not answer; its work waits unharmed."}
-    if pauses:
-        named = ", ".join(str(switch) for switch in pauses[:MOST_NAMED])
-        more = " and more" if len(pauses) > MOST_NAMED else ""
-        return {"tone": "warn", "text": f"Paused: {named}{more}. Other work flows."}
-    flows = f"Work flows; {limited:,} wait for quota." if limited else "Work flows."
-    if critical or dead:
-        needy = "Critical alerts" if critical else "Dead letters"
-        return {"tone": "warn", "text": f"{flows} {needy} need a person."}
-    is_busy = waiting or any(row["running"] for row in projects)
-    return {"tone": "good", "text": flows if is_busy else "Nothing to do: the queue is empty."}
