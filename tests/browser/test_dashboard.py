@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
@@ -16,17 +20,18 @@ from playwright.sync_api import Browser, Page, expect
 from dashboards.services import kept
 from jobs import roles
 from jobs.lanes import lane_name
-from jobs.models import Executor, FlowSample
+from jobs.models import AuditEntry, Executor, FlowSample, PauseSwitch
 from jobs.services.flow_bins import ANSWERS, BACKLOG, DURATION_MS, SIZE_BYTES
 from jobs.states import JobState
+from queueops.tenancy.models import ProducerKey
 from ratelimits.models import Counter, QuotaAlert
 from ratelimits.services import catalogue, limits
 from ratelimits.services.alerts import open_alert
 from ratelimits.services.decide import Call, decide
 from ratelimits.subjects import Subject
-from tests.factories import make_batch, make_dead_letters, make_jobs
+from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 
-from .conftest import PASSWORD, WIDE
+from .conftest import PASSWORD, SCREENSHOTS, VARIANTS, WIDE
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -151,3 +156,202 @@ def viewer(chromium: Browser, live_server: Any) -> Any:
     page.wait_for_url("**/")
     yield page
     context.close()
+
+
+def test_a_viewer_is_offered_no_control(viewer: Page, busy: dict[str, Any]):
+    open_dashboard(viewer)
+    expect(viewer.locator("#batches li")).to_have_count(2)
+    expect(viewer.locator("#alerts li").first).to_be_visible()
+    for control in ("Pause", "Resume", "Cancel", "Acknowledge", "Tune"):
+        expect(viewer.locator("#live").get_by_text(control, exact=True)).to_have_count(0)
+    token = viewer.locator("#csrf input").input_value()
+    refused = viewer.request.post(
+        f"/live/batches/{busy['report'].pk}/cancel", form={"reason": "because"}, headers={"X-CSRFToken": token}
+    )
+    assert refused.status == 403
+
+
+def test_an_alert_is_acknowledged_on_the_spot(page: Page, busy: dict[str, Any]):
+    open_dashboard(page)
+    page.get_by_role("button", name="Acknowledge").click()
+    expect(page.locator("#told")).to_contain_text("1 acknowledged")
+    expect(page.locator("#alerts li").filter(has_text="refused with 429")).to_contain_text("Looked after by operator")
+    expect(page.locator("#verdict")).to_contain_text("Held by sheets-write")
+    assert QuotaAlert.objects.get(severity="critical").acknowledged_at is not None
+
+
+def test_a_batch_is_paused_and_cancelled_by_the_keyboard_alone(page: Page, busy: dict[str, Any]):
+    open_dashboard(page)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    pause = page.get_by_role("button", name="Pause Monthly report")
+    pause.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("None of its 432 open items starts")
+    page.keyboard.type("a release")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    row = page.locator("#batches li").filter(has_text="Monthly report")
+    expect(row.locator(".mark")).to_contain_text("paused")
+    page.get_by_role("button", name="Cancel Monthly report").focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("432 items have not ended and will be cancelled")
+    dialog.get_by_role("button", name="Yes, cancel").press("Enter")
+    expect(dialog).to_contain_text("This field is required.")
+    dialog.get_by_label("Reason").fill("sent twice")
+    dialog.get_by_role("button", name="Yes, cancel").press("Enter")
+    expect(page.locator("#told")).to_contain_text("Started in the background")
+    assert AuditEntry.objects.filter(action="bulk_cancel_jobs", reason="sent twice").exists()
+    page.keyboard.press("Escape")
+
+
+def test_hostile_texts_are_shown_and_never_run(page: Page):
+    batch = make_batch(name=HOSTILE)
+    make_jobs(1, batch=batch, state=JobState.IN_PROGRESS, progress=40, progress_message=HOSTILE)
+    make_dead_letters(1, error_code=HOSTILE[:60], error_message=HOSTILE, remediation=HOSTILE)
+    User.objects.create_user(HOSTILE[:140], pk=777)
+    open_alert("exceeded", "1:x", severity="critical", message=HOSTILE, figures={})
+    open_alert("usage", "1:y", severity="notice", message=HOSTILE, figures={}, threshold=60)
+    QuotaAlert.objects.filter(kind="usage").update(acknowledged_at=Now(), acknowledged_by="user:777")
+    PauseSwitch.objects.create(scope="service", key=HOSTILE[:90], paused_by="user:777", reason=HOSTILE)
+    Executor.objects.create(id=uuid4(), host=HOSTILE, pid=1, process_started_at=1.0, cluster_pid=1, slots=1)
+    subject = Subject("s", "write", HOSTILE, HOSTILE)
+    limits.create_limit({"name": "one", "service": "s", "capacity": 5, "scope": "project"}, actor="user:1")
+    decide([Call(subject, kind="k")] * 5)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO jobs_jobevent (job_id, project_id, service, event_type, message)"
+            " SELECT id, project_id, service, 'error', %s FROM jobs_job",
+            [HOSTILE],
+        )
+    kept.forget_all()
+    open_dashboard(page)
+    for block in ("#verdict", "#batches", "#alerts", "#executors", "#feed", "#limits"):
+        expect(page.locator(block)).to_contain_text("<img src=x onerror=alert(1)>")
+    assert page.locator("#live img, #live script, #live svg[onload]").count() == 0
+    page.goto("/me/?project=acme")
+    for block in ("#batches", "#jobs", "#letters"):
+        expect(page.locator(block)).to_contain_text("<img src=x onerror=alert(1)>")
+    assert page.locator("#live img, #live script").count() == 0
+
+
+def test_a_page_that_loses_its_server_says_since_when_and_recovers(
+    page: Page, busy: dict[str, Any], shoot: Callable[[str], None]
+):
+    open_dashboard(page)
+    page.route("**/live/**", lambda route: route.abort())
+    banner = page.get_by_role("alert").filter(has_text="No connection since")
+    expect(banner).to_be_visible()
+    expect(page.locator("#live")).to_have_class("is-stale")
+    expect(page.locator("#link")).to_contain_text("Not connected")
+    expect(page.locator("#limits li").filter(has_text="sheets-write")).to_be_visible()
+    if os.environ.get("WRITE_SCREENSHOTS"):
+        page.screenshot(path=SCREENSHOTS / "dashboard-disconnected.png")
+    page.unroute("**/live/**")
+    banner.get_by_role("button", name="Try now").click()
+    expect(page.locator("#banner")).to_be_hidden()
+    expect(page.locator("#live")).not_to_have_class("is-stale")
+    expect(page.locator("#told")).to_contain_text("Connected again")
+
+
+def test_a_session_that_ends_asks_to_sign_in_again(page: Page):
+    open_dashboard(page)
+    page.context.clear_cookies()
+    expect(page.locator("#banner")).to_contain_text("Your session has ended")
+    page.get_by_role("link", name="Sign in again").click()
+    page.wait_for_url("**/admin/login/?next=/")
+
+
+def test_an_empty_installation_says_what_to_do(page: Page, shoot: Callable[[str], None]):
+    open_dashboard(page)
+    expect(page.locator("#verdict")).to_contain_text("No executor is alive")
+    expect(page.locator("#limits")).to_contain_text("No limits are set.")
+    expect(page.locator("#batches")).to_contain_text("No batch is open.")
+    expect(page.locator("#alerts")).to_contain_text("No alert is open.")
+    expect(page.locator("#executors")).to_contain_text("manage.py qcluster")
+    expect(page.locator("#feed")).to_contain_text("No events.")
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    shoot("dashboard-empty")
+
+
+def test_the_choice_of_colours_is_kept_and_shared_with_the_admin(page: Page):
+    open_dashboard(page)
+    page.get_by_role("button", name="Colours").click()
+    page.get_by_role("button", name="Colours").click()
+    expect(page.locator("html")).to_have_class("dark")
+    page.reload()
+    expect(page.locator("html")).to_have_class("dark")
+    page.goto("/admin/")
+    expect(page.locator("html")).to_have_class(re.compile("dark"))
+    page.evaluate("localStorage.removeItem('adminTheme')")
+
+
+def test_the_feed_can_be_filtered_and_held(page: Page, busy: dict[str, Any]):
+    open_dashboard(page)
+    page.locator("#feed-filter [name=state]").select_option("failed")
+    rows = page.locator("#feed li")
+    expect(rows).to_have_count(3)
+    page.locator("#feed-filter [name=project]").fill("globex")
+    expect(page.locator("#feed")).to_contain_text("No events.")
+    page.locator("#feed-filter [name=project]").fill("")
+    expect(rows).to_have_count(3)
+    page.get_by_role("button", name="Hold").click()
+    make_dead_letters(1)
+    expect(page.locator("#tiles a").filter(has_text="Dead letters")).to_contain_text("4")
+    expect(rows).to_have_count(3)
+    page.get_by_role("button", name="Go on").click()
+    expect(rows).to_have_count(4)
+
+
+def test_charts_are_read_by_the_arrow_keys_and_over_other_spans(page: Page, busy: dict[str, Any]):
+    open_dashboard(page)
+    chart = page.locator("figure").filter(has_text="Jobs by outcome")
+    expect(chart.locator("path.area")).to_have_count(5)
+    chart.focus()
+    page.keyboard.press("Home")
+    first = chart.locator(".legend").inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(chart.locator(".legend")).not_to_have_text(first)
+    expect(chart.locator(".legend")).to_contain_text("completed 11.")
+    page.get_by_role("button", name="24 h").click()
+    expect(page.get_by_role("button", name="24 h")).to_have_attribute("aria-pressed", "true")
+    expect(chart.locator(".legend")).not_to_contain_text("completed 11.")
+
+
+def test_a_producer_signs_in_and_follows_its_own_work(
+    chromium: Browser, live_server: Any, tmp_path: Path, busy: dict[str, Any]
+):
+    key = ProducerKey.issue(make_project("acme"), name="nightly import")[1]
+    context = chromium.new_context(base_url=live_server.url, viewport=WIDE)
+    page = context.new_page()
+    page.goto("/me/")
+    directory = SCREENSHOTS if os.environ.get("WRITE_SCREENSHOTS") else tmp_path
+    page.screenshot(path=directory / "sign-in-light.png")
+    page.get_by_label("Producer key").fill("qo_wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("unknown, expired or revoked")
+    page.get_by_label("Producer key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Project acme")).to_be_visible()
+    expect(page.locator("#batches li")).to_contain_text("610 done")
+    expect(page.locator("#letters")).to_contain_text("forbidden")
+    expect(page.locator("#batches button")).to_have_count(0)
+    for variant, scheme, size in VARIANTS:
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        page.screenshot(path=directory / f"me-{variant}.png")
+    make_jobs(5, batch=busy["report"], state=JobState.COMPLETED)
+    expect(page.locator("#batches li")).to_contain_text("615 done")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Producer key")).to_be_visible()
+    context.close()
+
+
+def test_an_address_without_a_page_looks_like_ours(page: Page, shoot: Callable[[str], None]):
+    page.goto("/nothing/at/all")
+    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    shoot("not-found")

@@ -179,8 +179,8 @@ def test_the_feed_names_the_service_and_hides_secrets(executor: Executor):
     [job] = make_jobs(1, state=JobState.IN_PROGRESS)
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO jobs_jobevent (job_id, project_id, event_type, message)"
-            " VALUES (%s, 'acme', 'error', 'refused: Authorization: Bearer abcdefghijkl')",
+            "INSERT INTO jobs_jobevent (job_id, project_id, service, event_type, message)"
+            " VALUES (%s, 'acme', 'http', 'error', 'refused: Authorization: Bearer abcdefghijkl')",
             [job.pk],
         )
     newest = ops_snapshot()["feed"][0]

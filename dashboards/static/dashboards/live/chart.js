@@ -113,7 +113,7 @@ export class Chart {
         });
         const when = this.reading === null ? null : h("li", { class: "muted", "data-key": "when" }, clockOf(this.at[place] * 1000));
         fill(this.legend, read, when);
-        this.element.setAttribute("aria-label", `${this.title}. ${this.legend.textContent}. Left and right arrows read other times.`);
+        this.element.setAttribute("aria-label", `${this.title}. ${[...this.legend.children].map((one) => one.textContent).join(", ")}. Left and right arrows read other times.`);
     }
 }
 
