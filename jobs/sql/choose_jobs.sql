@@ -82,11 +82,15 @@ WITH RECURSIVE first AS (
       FROM open
      CROSS JOIN rule
      CROSS JOIN LATERAL (
-           SELECT id, eligible_since, project_id FROM jobs_job
-            WHERE lane = open.name AND priority = rule.tier
-              AND (status = 'rate_limited' OR (scheduled_at IS NULL AND status = 'queued'))
-              AND crash_count < 2 AND NOT held AND lane IS NOT NULL
-            ORDER BY eligible_since, id
+           -- Expired jobs wait for house-keeping: a few are passed over, so that a lane with room for one is not held up.
+           SELECT id, eligible_since, project_id
+             FROM (SELECT id, eligible_since, project_id, expires_at FROM jobs_job
+                    WHERE lane = open.name AND priority = rule.tier
+                      AND (status = 'rate_limited' OR (scheduled_at IS NULL AND status = 'queued'))
+                      AND crash_count < 2 AND NOT held AND lane IS NOT NULL
+                    ORDER BY eligible_since, id
+                    LIMIT open.room + 16) AS first
+            WHERE expires_at IS NULL OR expires_at > now()
             LIMIT open.room) AS job
       JOIN tenancy_project AS project ON project.id = job.project_id
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'project' AND key = job.project_id)

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.postgres.functions import TransactionNow as DbNow
+from django.utils import timezone
 
 from jobs.aging import class_of
 from jobs.models import Job, PauseSwitch, ServiceBreaker
@@ -381,3 +382,11 @@ def test_a_silent_service_whose_jobs_are_all_parked_by_a_limit_still_gets_its_pr
     ServiceBreaker.objects.create(service=SHEETS, failures=10, opened_at=DbNow(), next_probe_at=DbNow())
     tend_breakers()
     assert [job.id for job in Claimer().claim()] == [jobs[0].pk]
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_a_few_expired_jobs_do_not_hold_up_a_lane_with_room_for_one(count):
+    narrow(1)
+    in_lane(count, age=HOUR, expires_at=timezone.now() - timedelta(seconds=1))
+    [behind] = in_lane()
+    assert claim_somehow() == [behind.pk]
