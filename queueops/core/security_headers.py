@@ -58,7 +58,7 @@ def policy_of(path: str) -> str:
 
 class SecurityHeaders:
     """
-    Middleware: Content-Security-Policy and Permissions-Policy on every response.
+    Middleware: what browsers must not do, on every response.
 
     First in the list, so that static files, redirects and errors have them too. The other headers are
     Django's own (SecurityMiddleware).
@@ -71,4 +71,5 @@ class SecurityHeaders:
         response = self._get_response(request)
         response.headers["Content-Security-Policy"] = policy_of(request.path)
         response.headers["Permissions-Policy"] = PERMISSIONS_POLICY
+        response.headers["X-Content-Type-Options"] = "nosniff"
         return response
