@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import Group, Permission, User
+from django.db.models.functions import Now
 from django.urls import reverse
 
 from jobs.admin.masking import MASK, masked, masked_text, pretty, unmasked
@@ -23,10 +25,12 @@ from jobs.models import (
     Job,
     PauseSwitch,
     RetryPolicy,
+    SavedFilter,
     Webhook,
 )
 from jobs.services import bulk_run
 from jobs.services.batch_pace import batch_pace
+from jobs.services.uploads import store_upload
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey, digest_of
 from ratelimits.models import QuotaAlert
@@ -71,7 +75,10 @@ def test_what_producers_and_providers_wrote_is_shown_as_text_on_every_page(text)
     BulkOperation.objects.create(
         action=text[:40], parameters={text: text}, reason=text, actor=text, total=1, error=text
     )
+    line = json.dumps({"kind": text, "payload": {text: text}}) + "\n" + json.dumps({"kind": "http.request", text: text})
+    upload = store_upload(line.encode(), project_id=letter.project_id, actor=text, file_name=text, name=text)
     client = signed_in("superuser")
+    SavedFilter.objects.create(owner=User.objects.latest("pk"), screen="job", name=text[:60], query=f"kind={text}")
     operation = BulkOperation.objects.get()
     addresses = [
         "/admin/",
@@ -83,6 +90,13 @@ def test_what_producers_and_providers_wrote_is_shown_as_text_on_every_page(text)
         reverse("admin:jobs_deadletter_change", args=[letter.pk]),
         reverse("admin:jobs_batch_change", args=[batch.pk]),
         reverse("admin:jobs_bulkoperation_change", args=[operation.pk]),
+        reverse("admin:jobs_upload_changelist"),
+        reverse("admin:jobs_upload_change", args=[upload.pk]),
+        f"{reverse('admin:jobs_job_changelist')}?{urlencode({'kind': text})}",
+        f"{reverse('admin:jobs_job_save_filter')}?{urlencode({'kind': text})}",
+        f"{reverse('admin:jobs_job_all_cancel')}?{urlencode({'kind': text, 'service': text})}",
+        f"{reverse('admin:jobs_pauseswitch_pause_work')}?{urlencode({'key': text, 'reason': text})}",
+        reverse("admin:jobs_job_forget_filter", args=[SavedFilter.objects.get().pk]),
         reverse("admin:jobs_deadletter_groups"),
         reverse("admin:jobs_deadletter_change", args=[letter.pk]).replace("/change/", "/edit/"),
         reverse("admin:jobs_batch_change", args=[batch.pk]).replace("/change/", "/pause/"),
@@ -414,14 +428,15 @@ def test_the_front_page_says_what_needs_a_person():
     assert "acme" in page
     assert "qo-verdict" not in signed_in(None).get("/admin/").content.decode()
     Executor.objects.create(host="h", pid=1, process_started_at=0, cluster_pid=1, slots=1)
-    assert "Work flows. Dead letters need a person." in signed_in("viewer").get("/admin/").content.decode()
+    assert "Flowing. 1 dead letter needs a person." in signed_in("viewer").get("/admin/").content.decode()
     make_jobs(2, state=JobState.RATE_LIMITED)
     open_alert(QuotaAlert.Kind.EXCEEDED, "*", severity=QuotaAlert.Severity.CRITICAL, message="refused", figures={})
     page = signed_in("viewer").get("/admin/").content.decode()
-    assert "Work flows; 2 wait for quota. Critical alerts need a person." in page
+    assert "A critical alert that nobody looks after." in page
     assert "1 critical, nobody on it" in page
     PauseSwitch.objects.create(scope="service", key="sheets", paused_by="user:1")
-    assert "Paused: service sheets. Other work flows." in signed_in("viewer").get("/admin/").content.decode()
+    QuotaAlert.objects.update(acknowledged_at=Now())
+    assert "Paused: service sheets." in signed_in("viewer").get("/admin/").content.decode()
 
 
 @pytest.mark.parametrize("screen", PAGES)

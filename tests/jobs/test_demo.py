@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
 from django.urls import reverse
 from django.utils import timezone
@@ -30,6 +31,15 @@ from tests.factories import make_batch, make_dead_letters, make_jobs, make_proje
 from tests.support.sandbox import Sandbox
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
+
+
+@pytest.mark.django_db
+def test_the_demo_says_that_tables_are_missing_instead_of_breaking_on_one():
+    allowed = replace(settings.QUEUEOPS, allow_loopback_targets=True)
+    MigrationRecorder.Migration.objects.filter(app="jobs").latest("id").delete()
+    with override_settings(QUEUEOPS=allowed), pytest.raises(CommandError, match=r"run manage\.py migrate first"):
+        call_command("seed_demo")
+    assert not Batch.objects.exists()
 
 
 def test_every_zone_of_the_machine_gets_one_request():
