@@ -39,7 +39,9 @@ def measure(session: Session) -> None:
             cursor.execute("UPDATE jobs_executor SET heartbeat_at = now()")  # they are as old as the seed
             cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE relname = 'jobs_job'")
             [stored] = cursor.fetchone() or (0,)
-            cursor.execute("SELECT sum(reltuples)::bigint FROM pg_class WHERE relname LIKE 'jobs_jobevent_2%' AND relkind = 'r'")
+            cursor.execute(
+                "SELECT sum(reltuples)::bigint FROM pg_class WHERE relkind = 'r' AND relname LIKE 'jobs_jobevent_2%'"
+            )
             [events] = cursor.fetchone() or (0,)
         with web(url) as (address, _):
             _pages(session, address)
