@@ -7,10 +7,14 @@ begins with the rest. A module is never divided: its tests may share what it has
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 MANY_PROCESSES = ("tests/faults/", "tests/limits/", "tests/core/test_up.py", "tests/jobs/test_documents.py")
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class ByModule(LoadScopeScheduling):
@@ -28,6 +32,11 @@ def group_of(nodeid: str) -> str:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByModule:
     config.option.loadscopereorder = False
     return ByModule(config, log)  # type: ignore[arg-type]
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a test alike in both workers though a parameter is drawn at random."""
+    return UUID.sub("uuid", val) if isinstance(val, str) and UUID.search(val) else None
 
 
 @pytest.hookimpl(trylast=True)
