@@ -123,6 +123,8 @@ class Relay:
                     retry_seconds = FIRST_RETRY_SECONDS
                     while True:
                         self._read(connection)
+                        if not self._begun.is_set():
+                            self._call(self._begun.set)  # after a read, which knows a cursor
                         self._wait(connection)
             except _LoopEnded:
                 return
@@ -167,7 +169,8 @@ class Relay:
         self._low = max(self._low, newest - LOOK_BACK)
         self._newest = newest
         [(self._seen, *_)] = self._rows(connection, after=newest, until=None, most=0)
-        self._call(self._lost if had_begun else self._begun.set)
+        if had_begun:
+            self._call(self._lost)
 
     def _read(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Hand over what became visible, page by page as of one snapshot."""
