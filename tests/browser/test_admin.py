@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from jobs.models import DeadLetter, Executor, Job
@@ -105,6 +107,23 @@ def test_a_dead_letter_is_requeued_with_an_edited_payload_and_its_new_job_appear
     expect(page.locator("#result_list tbody").first).to_contain_text(str(new.pk)[-8:])
 
 
+def test_a_batchs_page_draws_when_its_jobs_ended_and_leads_to_them(page: Page, shoot):
+    batch = make_batch(name="nightly sheet sync", total=400)
+    make_jobs(40, batch=batch)
+    make_jobs(12, batch=batch, state=JobState.IN_PROGRESS)
+    make_jobs(30, batch=batch, state=JobState.RATE_LIMITED)
+    ended = make_jobs(300, batch=batch, state=JobState.COMPLETED) + make_jobs(18, batch=batch, state=JobState.FAILED)
+    for place, job in enumerate(ended):
+        minutes = (place * 37 % 300) / 10 + (place % 7) * (place % 11) / 20
+        job.finished_at = timezone.now() - timedelta(minutes=minutes)
+    Job.objects.bulk_update(ended, ["finished_at"])
+    page.goto(f"/admin/jobs/batch/{batch.pk}/change/")
+    expect(page.get_by_role("img", name=re.compile("At most .* jobs ended in"))).to_be_visible()
+    shoot("batch")
+    page.get_by_label("Jobs by state").get_by_role("link", name="failed").click()
+    expect(page.locator("#result_list tbody")).to_have_count(18)
+
+
 def test_chosen_jobs_are_cancelled_after_a_page_that_asks(page: Page):
     make_jobs(3)
     page.goto("/admin/jobs/job/")
@@ -126,6 +145,6 @@ def test_the_overview_leads_to_what_needs_a_person(page: Page):
         host="worker-1", pid=1, process_started_at=0, cluster_pid=1, slots=50, in_flight=3, loop_lag_ms=2
     )
     page.goto("/admin/")
-    expect(page.get_by_role("status")).to_contain_text("Dead letters need a person")
+    expect(page.get_by_role("status")).to_contain_text("dead letters need a person")
     page.get_by_role("link", name="Open dead letters").click()
     expect(page.get_by_text("HTTP 404: no such sheet")).to_be_visible()
