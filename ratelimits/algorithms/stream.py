@@ -11,8 +11,10 @@ from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 # A burst of fewer calls, in the limit's unit, or within a longer window's slack reaches its provider in time.
 LEAST_UNITS = 20
 LONGEST_WINDOW_SECONDS = 300
-# In sub-buckets: what a stream that was kept waiting makes up for at once, and the longest it waits after a large call.
-AHEAD_BUCKETS = 2
+# In sub-buckets: what a stream that was kept waiting makes up for at once, how long it may rest before it starts anew,
+# and the longest it waits after a large call.
+LATE_BUCKETS = 3
+REST_BUCKETS = 20
 LONGEST_WAIT_BUCKETS = 5
 # A little faster than the window, so that this stays what binds; much faster, and each window ends with a long gap.
 EXCESS_PERCENT = 102
@@ -21,30 +23,33 @@ EXCESS_PERCENT = 102
 @dataclass(slots=True)
 class Stream:
     """
-    A virtual clock that each call moves on by its share of the window; the next leaves when time has come near it.
+    A virtual clock that each call moves on by its share of the window; the next leaves when time has come to it.
 
-    A generic cell rate algorithm, in whole microseconds and millionths of the limit's unit.
+    A generic cell rate algorithm in whole microseconds and millionths of the limit's unit. It grants no burst to begin
+    with, as that would come back with every window; what was only late catches up.
 
     Attributes:
-        at: When everything so far would have left at an even pace.
+        opens_at: When the next call may leave.
     """
 
     capacity: int
     width: int
-    at: int
-
-    @property
-    def opens_at(self) -> int:
-        return self.at - AHEAD_BUCKETS * self.width
+    opens_at: int
 
     def calls(self, units: int, now: int) -> int:
         """Return how many calls of this size may go now: one of any size as soon as the stream is open."""
-        ahead = now - max(self.opens_at, now - AHEAD_BUCKETS * self.width)
-        return ahead // self._step(units) + 1 if ahead >= 0 else 0
+        return (now - self._begins(now)) // self._step(units) + 1 if self.opens_at <= now else 0
 
     def take(self, units: int, now: int) -> None:
-        latest = now + (AHEAD_BUCKETS + LONGEST_WAIT_BUCKETS) * self.width
-        self.at = min(max(self.at, now) + self._step(units), latest)
+        self.opens_at = min(self._begins(now) + self._step(units), self.latest(now))
+
+    def latest(self, now: int) -> int:
+        return now + LONGEST_WAIT_BUCKETS * self.width
+
+    def _begins(self, now: int) -> int:
+        if now - self.opens_at > REST_BUCKETS * self.width:
+            return now
+        return max(self.opens_at, now - LATE_BUCKETS * self.width)
 
     def _step(self, units: int) -> int:
         return max(1, -(-units * self.width * BUCKETS * 100 // (self.capacity * EXCESS_PERCENT)))
@@ -57,9 +62,10 @@ def stream_of(algorithm: Algorithm, state: State, now: int) -> Stream | None:
     if algorithm.window_seconds > LONGEST_WINDOW_SECONDS:
         return None
     width = -(-microseconds(algorithm.window_seconds) // BUCKETS)
+    stream = Stream(cost_units(algorithm.capacity), width, state.get("stream", 0))
     # No later than a call could have put it: the clock may have gone back, or the window been shortened.
-    latest = now + (AHEAD_BUCKETS + LONGEST_WAIT_BUCKETS) * width
-    return Stream(cost_units(algorithm.capacity), width, min(state.get("stream", 0), latest))
+    stream.opens_at = min(stream.opens_at, stream.latest(now))
+    return stream
 
 
 def is_in_demand(algorithm: Algorithm, state: State, now: int) -> bool:

@@ -86,7 +86,7 @@ class OpenCounter:
             is_full = self.closed or self.meter.available() < MICRO
             state["full"] = [self.now, self.algorithm.capacity] if is_full else self.stored.get("full")
         if self.stream:
-            state["stream"] = self.stream.at
+            state["stream"] = self.stream.opens_at
         return state
 
     def _is_ahead(self, *, crowded: bool) -> bool:

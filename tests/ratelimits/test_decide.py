@@ -375,19 +375,21 @@ def test_calls_of_a_queue_leave_a_full_window_in_a_stream_and_other_calls_as_the
     make_limit(capacity=100)
     assert kinds(decide([Call(ADA, paced=True)] * 101)) == "p" * 100 + "d"
     clock.at = START + 61.6
-    decisions = decide([Call(ADA, paced=True)] * 8)
-    assert kinds(decisions) == "p" * 4 + "d" * 4  # those of two sub-buckets, and one
-    assert clock.at < retry_at(decisions[-1]) <= clock.at + 60 / 102
+    decisions = decide([Call(ADA, paced=True)] * 3)
+    assert kinds(decisions) == "pdd"
+    assert retry_at(decisions[-1]) == pytest.approx(clock.at + 60 / 102)
     clock.at = retry_at(decisions[-1])
     assert kinds(decide([Call(ADA, paced=True)] * 2)) == "pd"
+    clock.at += 2  # late, and not less than it would have been
+    assert kinds(decide([Call(ADA, paced=True)] * 5)) == "pppdd"
     assert kinds(decide([Call(ADA)] * 96)) == "p" * 95 + "d"
 
 
 def test_a_queue_longer_than_a_window_leaves_in_a_stream_from_its_first_call(clock):
     clock.at = START
     make_limit(capacity=100)
-    assert kinds(decide([Call(ADA, paced=True, crowded=True)] * 8)) == "p" * 4 + "d" * 4
-    assert kinds(decide([Call(ADA)] * 97)) == "p" * 96 + "d"
+    assert kinds(decide([Call(ADA, paced=True, crowded=True)] * 3)) == "pdd"
+    assert kinds(decide([Call(ADA)] * 100)) == "p" * 99 + "d"
 
 
 def test_a_small_window_is_not_worth_a_stream(clock):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ratelimits.algorithms.admission import State
 from ratelimits.algorithms.measures import MICRO, seconds
 from ratelimits.algorithms.sliding_window import SlidingWindow
-from ratelimits.algorithms.stream import AHEAD_BUCKETS, Stream, stream_of
+from ratelimits.algorithms.stream import Stream, stream_of
 
 BEGIN = 1_000_000_000
 MINUTE = 60
@@ -34,7 +34,7 @@ def sent(capacity: int, *, most_late: float, seed: int = 1) -> list[float]:
             stream.take(MICRO, meter.now)
             left.append(at - BEGIN)
         due = seconds(max(meter.line_up(MICRO), stream.opens_at))
-        state = meter.state() | {"stream": stream.at}
+        state = meter.state() | {"stream": stream.opens_at}
         at = due + late.uniform(0.005, most_late)
     return left
 
@@ -44,14 +44,20 @@ def sent(capacity: int, *, most_late: float, seed: int = 1) -> list[float]:
 def test_a_claimer_that_is_late_loses_little_of_a_minute_wherever_it_begins(capacity, most_late):
     left = sent(capacity, most_late=most_late)
     used = [bisect_left(left, begin + 3 * MINUTE) - bisect_left(left, begin) for begin in range(MINUTE, 7 * MINUTE)]
-    assert min(used) >= 0.96 * 3 * capacity - 1
+    assert min(used) >= 0.97 * 3 * capacity - 1
 
 
 @pytest.mark.parametrize("capacity", [60, 300])
-def test_no_two_sub_buckets_get_more_than_their_share_and_what_one_late_look_makes_up(capacity):
+def test_no_two_sub_buckets_get_more_than_their_share_and_what_a_late_look_makes_up(capacity):
     left = sent(capacity, most_late=0.4)
     for begin in range(WINDOWS * MINUTE - 2):
-        assert bisect_left(left, begin + 2) - bisect_left(left, begin) <= 2 * 2 * capacity / MINUTE * 1.02 + 1
+        assert bisect_left(left, begin + 2) - bisect_left(left, begin) <= (2 + 0.4) * capacity / MINUTE * 1.02 + 2
+
+
+def test_what_was_late_by_more_than_three_sub_buckets_is_made_up_in_part_and_a_rest_leaves_no_burst():
+    stream = Stream(60 * MICRO, MICRO, BEGIN * MICRO)
+    late = [stream.calls(MICRO, round((BEGIN + seconds) * MICRO)) for seconds in (0, 1, 2, 3, 10, 20, 20.1, 500)]
+    assert late == [1, 2, 3, 4, 4, 4, 1, 1]
 
 
 @settings(max_examples=200, deadline=None)
@@ -76,7 +82,6 @@ def test_a_clock_that_went_back_stops_no_stream():
     stream = stream_of(window, {"stream": (BEGIN + 3600) * MICRO}, BEGIN * MICRO)
     assert stream is not None
     assert 0 < stream.opens_at - BEGIN * MICRO <= 5 * MICRO
-    assert stream.at - stream.opens_at == AHEAD_BUCKETS * MICRO
 
 
 @pytest.mark.parametrize("window", [SlidingWindow(19, MINUTE), SlidingWindow(5000, 3600)])
