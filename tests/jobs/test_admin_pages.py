@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import Group, Permission, User
+from django.db.models import F
 from django.db.models.functions import Now
 from django.urls import reverse
 
@@ -477,9 +478,9 @@ def test_a_batch_draws_when_its_jobs_ended():
     address = reverse("admin:jobs_batch_change", args=[batch.pk])
     client = signed_in("viewer")
     assert "Nothing to draw" in client.get(address).content.decode()
-    first, second = make_jobs(2, batch=batch, state=JobState.COMPLETED)
+    first, _ = make_jobs(2, batch=batch, state=JobState.COMPLETED)
     make_jobs(1, batch=batch, state=JobState.FAILED)
-    Job.objects.filter(pk=first.pk).update(finished_at=second.finished_at - timedelta(minutes=10))
+    Job.objects.filter(pk=first.pk).update(finished_at=F("finished_at") - timedelta(minutes=10))
     pace = batch_pace(batch.pk)
     assert pace is not None
     assert (pace.ended[0], pace.ended[-1]) == ({"completed": 1}, {"completed": 1, "failed": 1})
@@ -496,12 +497,16 @@ def test_changes_of_people_and_roles_are_audited_with_what_they_may_do():
     assert client.post(reverse("admin:auth_user_change", args=[person.pk]), form).status_code == 302
     entry = AuditEntry.objects.latest("id")
     assert (entry.action, entry.target) == ("change_user", f"user {person.pk}")
+    assert entry.before is not None
+    assert entry.after is not None
     assert (entry.before["groups"], entry.after["groups"]) == ([], ["viewer"])
     assert "password" not in entry.after
     seen = Permission.objects.get(codename="view_job")
     group = {"name": "viewer", "permissions": [seen.pk]}
     assert client.post(reverse("admin:auth_group_change", args=[viewer.pk]), group).status_code == 302
     entry = AuditEntry.objects.latest("id")
+    assert entry.before is not None
+    assert entry.after is not None
     assert (entry.action, entry.after["permissions"]) == ("change_group", ["jobs.view_job"])
     assert len(entry.before["permissions"]) > 10
     deleted = client.post(reverse("admin:auth_user_delete", args=[person.pk]), {"post": "yes"})

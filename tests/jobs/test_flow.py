@@ -106,7 +106,8 @@ def test_each_event_is_counted_once_in_whatever_order_transactions_commit(steps)
 
 @pytest.mark.concurrency
 def test_two_that_count_at_once_count_each_event_once():
-    service, ended, counted_by = "raced", threading.Event(), Counter()
+    service, ended = "raced", threading.Event()
+    counted_by: Counter[int] = Counter()
 
     def take_part(number: int) -> None:
         if number < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -67,7 +68,7 @@ def test_jobs_that_come_after_the_start_are_left_alone():
 def test_a_filter_means_the_jobs_that_fit(field):
     user, batch = uuid4(), make_batch()
     make_jobs(3)
-    fields = {"user_id": user, "batch": batch, "kind": "other.kind", "priority": Priority.URGENT}
+    fields: dict[str, Any] = {"user_id": user, "batch": batch, "kind": "other.kind", "priority": Priority.URGENT}
     [wanted] = make_jobs(1, state=JobState.RETRIED, **fields)
     value = {"state": "retried", "batch_id": str(batch.pk), "user_id": str(user)}.get(field) or str(fields[field])
     operation = run_to_the_end(bulk.start_bulk_cancel({field: value}, actor=ACTOR, reason="x"))

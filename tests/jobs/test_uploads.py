@@ -67,6 +67,7 @@ def test_bad_rows_reject_all_unless_they_are_to_be_left_out():
     submit_upload(upload.pk, actor=ACTOR, partial=True)
     assert Job.objects.count() == 2
     entry = AuditEntry.objects.get(action="submit_upload")
+    assert entry.after is not None
     assert (entry.moved, entry.after["left_out"]) == (2, 1)
 
 
