@@ -62,7 +62,13 @@ def busy_installation(*, jobs: int, to_cancel: int) -> None:
         indexes = cursor.fetchall()
         for name, _ in indexes:
             cursor.execute(f"DROP INDEX {name}")  # built again below, in one go
-        shared: dict[str, Any] = {"limited": LIMITED, "projects": names, "lanes": lanes, "users": USERS, "seconds": DAYS * 86_400}
+        shared: dict[str, Any] = {
+            "limited": LIMITED,
+            "projects": names,
+            "lanes": lanes,
+            "users": USERS,
+            "seconds": DAYS * 86_400,
+        }
         cursor.execute(_JOBS, {"count": jobs, "batches": [batch.pk for batch in batches], "doomed": False, **shared})
         cursor.execute(_JOBS, {"count": to_cancel, "batches": [doomed.pk], "doomed": True, **shared})
         for _, definition in indexes:

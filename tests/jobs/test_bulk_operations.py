@@ -7,7 +7,6 @@ import sys
 import threading
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
