@@ -109,7 +109,7 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("Kind", job.kind),
         ("Service", f"{job.service}, {job.call_type}"),
         ("Model", job.model),
-        ("Cost", f"{job.cost:,} units"),
+        ("Cost", "1 unit" if job.cost == 1 else f"{job.cost:,} units"),
         ("Priority", job.priority),
         ("Retry policy", job.retry_policy_id or "the handler's"),
         ("Retries", job.retry_count),

@@ -28,7 +28,7 @@ from jobs.querysets import first_id_at
 
 WINDOW = 50_000
 MOST_WINDOWS = 10  # looked through for one page; about 25 ms each from memory
-SEARCH_SECONDS = 0.5  # after which no further window is begun: from a cold disk one may take that long
+SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
 BEFORE = "before"
 
 # An id is made by a web process's clock, created_at by the database's.
