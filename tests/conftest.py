@@ -18,7 +18,7 @@ pytest_plugins = [
 ]
 
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})
-DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
+DURABLE = ("fsync", "full_page_writes")
 
 
 @pytest.fixture(scope="session")
