@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from django.db import connections
+from django.db import DatabaseError, connection, connections
 
 MAX_THREADS = 4  # of the pool's connections, so that sockets leave most of them to requests
 
@@ -17,12 +17,37 @@ _threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="live")
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
-    """Carry it out in one of few threads, and give its database connection back."""
+    """
+    Carry out what only reads in one of few threads, and give its database connection back.
+
+    It is begun again, once, where its connection had died in the pool: after a restart of the database that would
+    refuse every new socket until the last dead connection has been tried.
+    """
 
     def carry_out() -> Result:
+        try:
+            return work()
+        except DatabaseError:
+            if not _had_died():
+                raise
+        finally:
+            connections.close_all()
+        return carry_out_again()
+
+    def carry_out_again() -> Result:
         try:
             return work()
         finally:
             connections.close_all()
 
     return await asyncio.get_running_loop().run_in_executor(_threads, carry_out)
+
+
+def _had_died() -> bool:
+    """Say whether the thread's connection is broken; then the pool's others are looked at, and broken ones replaced."""
+    if connection.connection is None or not connection.connection.closed:
+        return False
+    pool = getattr(connection, "pool", None)
+    if pool is not None:
+        pool.check()
+    return True
