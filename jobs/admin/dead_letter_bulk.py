@@ -66,28 +66,8 @@ def gentle_spread(wanted: DeadLetterFilter, count: int) -> Mapping[str, Any]:
     return {"spread_seconds": math.ceil(count / (min(rates) * QUOTA_SHARE) / 60)}
 
 
-REQUEUE = Matching(
-    name="requeue",
-    permission=verbs.REQUEUE.permission,
-    label=verbs.REQUEUE.label,
-    done=verbs.REQUEUE.done,
-    explains=verbs.REQUEUE.explains,
-    icon=verbs.REQUEUE.icon,
-    form=BulkRequeueForm,
-    start=bulk.start_bulk_requeue,
-    initial=gentle_spread,
-)
-DISCARD = Matching(
-    name="discard",
-    permission=verbs.DISCARD.permission,
-    label=verbs.DISCARD.label,
-    done=verbs.DISCARD.done,
-    explains=verbs.DISCARD.explains,
-    icon=verbs.DISCARD.icon,
-    form=PacedReasonForm,
-    start=bulk.start_bulk_discard,
-    overrides=True,
-)
+REQUEUE = Matching(verbs.REQUEUE, form=BulkRequeueForm, start=bulk.start_bulk_requeue, initial=gentle_spread)
+DISCARD = Matching(verbs.DISCARD, form=PacedReasonForm, start=bulk.start_bulk_discard)
 ALL_LETTERS = (REQUEUE, DISCARD)
 
 

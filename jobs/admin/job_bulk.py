@@ -29,56 +29,19 @@ def _run_now(wanted: JobFilter, **options: Any) -> BulkOperation:
     return bulk.start_bulk_schedule(wanted, delay=timedelta(), **options)
 
 
-RUN_NOW = Matching(
-    name="run-now",
-    permission=verbs.RUN_NOW.permission,
-    label=verbs.RUN_NOW.label,
-    done=verbs.RUN_NOW.done,
-    explains=verbs.RUN_NOW.explains,
-    icon=verbs.RUN_NOW.icon,
-    form=PacedOptionalReasonForm,
-    start=_run_now,
-)
-SCHEDULE = Matching(
-    name="schedule",
-    permission=verbs.SCHEDULE.permission,
-    label=verbs.SCHEDULE.label,
-    done=verbs.SCHEDULE.done,
-    explains=verbs.SCHEDULE.explains,
-    icon=verbs.SCHEDULE.icon,
-    form=PacedDelayForm,
-    start=bulk.start_bulk_schedule,
-)
-PRIORITY = Matching(
-    name="priority",
-    permission=verbs.PRIORITY.permission,
-    label=verbs.PRIORITY.label,
-    done="gone through",
-    explains=verbs.PRIORITY.explains,
-    icon=verbs.PRIORITY.icon,
-    form=PacedPriorityForm,
-    start=bulk.start_bulk_priority,
-)
-CANCEL = Matching(
-    name="cancel",
-    permission=verbs.CANCEL.permission,
-    label=verbs.CANCEL.label,
-    done=verbs.CANCEL.done,
-    explains=verbs.CANCEL.explains,
-    icon=verbs.CANCEL.icon,
-    form=PacedReasonForm,
-    start=bulk.start_bulk_cancel,
-    overrides=True,
-)
+RUN_NOW = Matching(verbs.RUN_NOW, form=PacedOptionalReasonForm, start=_run_now)
+SCHEDULE = Matching(verbs.SCHEDULE, form=PacedDelayForm, start=bulk.start_bulk_schedule)
+PRIORITY = Matching(verbs.PRIORITY, form=PacedPriorityForm, start=bulk.start_bulk_priority, done="gone through")
+CANCEL = Matching(verbs.CANCEL, form=PacedReasonForm, start=bulk.start_bulk_cancel)
 ALL_JOBS = (RUN_NOW, SCHEDULE, PRIORITY, CANCEL)
 ACTION_OF = {
-    RUN_NOW.name: "schedule_jobs",
-    SCHEDULE.name: "schedule_jobs",
-    PRIORITY.name: "change_priority",
-    CANCEL.name: "cancel_jobs",
+    verbs.RUN_NOW.name: "schedule_jobs",
+    verbs.SCHEDULE.name: "schedule_jobs",
+    verbs.PRIORITY.name: "change_priority",
+    verbs.CANCEL.name: "cancel_jobs",
 }
 
 
 def states_of(action: Matching) -> frozenset[Any]:
     """Of which states the jobs are that the action does something to."""
-    return STATES_OF[ACTION_OF[action.name]]
+    return STATES_OF[ACTION_OF[action.verb.name]]

@@ -22,7 +22,7 @@ from jobs.services.job_filter import Counted
 from queueops.core.errors import QueueOpsError
 
 from .forms import ConfirmForm
-from .verbs import actor_of, ask, show_error
+from .verbs import Verb, actor_of, ask, show_error
 
 # Of the list's address, what is no filter.
 NOT_FILTERS = ("before", "p", "o", "all")
@@ -31,25 +31,20 @@ NOT_FILTERS = ("before", "p", "o", "all")
 @dataclass(frozen=True, slots=True)
 class Matching:
     """
+    A verb, for all that match.
+
     Attributes:
-        name: Its part of the address, after `all-`.
-        permission: `<app>.<codename>`.
-        done: What will be said of the rows: "cancelled".
+        verb: Says what it is called, needs and does; its own form and service are for chosen rows.
         start: A service of jobs/services/bulk.py; called with the filter, `actor` and the form's fields.
-        overrides: It destroys or overrides something; the button says so.
         initial: Of the form, by the filter and the count.
+        done: What will be said of the rows, where it is not what the verb says.
     """
 
-    name: str
-    permission: str
-    label: str
-    done: str
-    explains: str
-    icon: str
+    verb: Verb
     form: type[ConfirmForm]
     start: Callable[..., BulkOperation]
-    overrides: bool = False
     initial: Callable[[Any, int], Mapping[str, Any]] = lambda wanted, count: {}
+    done: str = ""
 
 
 class MatchingMixin:
@@ -81,26 +76,26 @@ class MatchingMixin:
     def get_urls(self) -> list[Any]:
         return [
             *(
-                path(f"all-{one.name}/", self.admin_site.admin_view(self._view_of(one)), name=self.screen_of(one))
+                path(f"all-{one.verb.name}/", self.admin_site.admin_view(self._view_of(one)), name=self.screen_of(one))
                 for one in self.matching
             ),
             *super().get_urls(),  # type: ignore[misc]
         ]
 
     def screen_of(self, action: Matching) -> str:
-        return f"{self.opts.app_label}_{self.opts.model_name}_all_{action.name.replace('-', '_')}"
+        return f"{self.opts.app_label}_{self.opts.model_name}_all_{action.verb.name.replace('-', '_')}"
 
     def tools_for(self, request: HttpRequest) -> list[dict[str, Any]]:
         """What this person may do to all that match, as buttons that keep the list's filters."""
         query = filters_of(request)
         return [
             {
-                "label": f"{one.label}…",
-                "icon": one.icon,
+                "label": f"{one.verb.label}…",
+                "icon": one.verb.icon,
                 "href": f"{reverse(f'admin:{self.screen_of(one)}')}?{query}",
             }
             for one in self.matching
-            if request.user.has_perm(one.permission)
+            if request.user.has_perm(one.verb.permission)
         ]
 
     def _view_of(self, action: Matching) -> Callable[[HttpRequest], HttpResponse]:
@@ -110,7 +105,8 @@ class MatchingMixin:
         return view
 
     def _ask_or_start(self, request: HttpRequest, action: Matching) -> HttpResponse:
-        if not request.user.has_perm(action.permission):
+        verb = action.verb
+        if not request.user.has_perm(verb.permission):
             raise PermissionDenied
         back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
         try:
@@ -134,16 +130,16 @@ class MatchingMixin:
         return ask(
             self,
             request,
-            title=f"{action.label} all that match",
+            title=f"{verb.label} all that match",
             form=form,
-            explains=f"{action.explains} It runs in the background and can be stopped; rows that come to match later"
+            explains=f"{verb.explains} It runs in the background and can be stopped; rows that come to match later"
             " are left alone.",
-            overrides=action.overrides,
-            button=f"Yes, {action.label.lower()} all" if action.overrides else f"{action.label} all",
+            overrides=verb.overrides,
+            button=f"Yes, {verb.label.lower()} all" if verb.overrides else f"{verb.label} all",
             # None that were counted need not mean none: the page then starts what will look at all of them.
             applying=words_of(counted.count, counted.is_least) if counted.count or counted.is_least else 0,
             left_alone=0,
-            done=action.done,
+            done=action.done or verb.done,
             named=[f"{name.replace('_', ' ')}: {value}" for name, value in narrowed.items()] or [self.everything],
             goes_back_to=f"{back}?{request.GET.urlencode()}",
         )
