@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.support.figures",
     "tests.support.emptying",
     "tests.support.workers",
+    "tests.support.own_server",
 ]
 
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})

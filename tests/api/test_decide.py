@@ -25,7 +25,6 @@ from ratelimits.subjects import Subject
 from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
 from tests.api.test_access import signed_in
 from tests.factories import make_project
-from tests.faults.own_server import own_server
 from tests.support.processes import database_url, free_port, manage, wait_for
 from tests.support.racing import run_together
 
@@ -417,12 +416,6 @@ def test_in_an_outage_a_limit_that_this_process_has_not_read_lets_nothing_throug
     outage.begin()
     with pytest.raises(LimiterUnavailable):
         ask(asking())
-
-
-@pytest.fixture
-def server(django_db_blocker: Any) -> Iterator[EmbeddedServer]:
-    with django_db_blocker.unblock(), own_server() as running:
-        yield running
 
 
 @pytest.mark.faults

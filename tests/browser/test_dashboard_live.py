@@ -25,8 +25,8 @@ from tests.factories import make_project
 from tests.faults.clusters import cluster
 from tests.faults.conftest import ledger  # noqa: F401 - a fixture
 from tests.faults.ledger import Ledger
-from tests.faults.own_server import own_server
 from tests.faults.records import PROJECT, submit, submit_work
+from tests.support.own_server import own_server
 from tests.support.processes import free_port, wait_for
 
 from .conftest import WIDE

@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPException
-from typing import Any
 from uuid import UUID
 
 import psutil
 import pytest
-from django.db import OperationalError, connection
 
 from jobs.models import DeadLetter, Job
 from jobs.states import JobState
@@ -23,8 +21,8 @@ from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.faults.clusters import LEASE_SECONDS, Cluster, cluster, is_running
 from tests.faults.ledger import Ledger
-from tests.faults.own_server import own_server
 from tests.faults.records import PROJECT, crashes, submit_work, wait_until_drained
+from tests.support.own_server import bring_back
 from tests.support.processes import free_port, manage, wait_for
 
 PRODUCERS = 3
@@ -76,27 +74,10 @@ class Producers:
             self.submit()
 
 
-@pytest.fixture
-def server(django_db_blocker: Any) -> Iterator[EmbeddedServer]:
-    with django_db_blocker.unblock(), own_server() as running:
-        yield running
-
-
-def _reconnected() -> bool:
-    """Whether this process's own connection works again."""
-    connection.close()
-    try:
-        connection.ensure_connection()
-    except OperationalError:
-        return False
-    return True
-
-
 def _restart(server: EmbeddedServer, *, down_seconds: float = 0.0) -> None:
     server.stop("immediate")
     time.sleep(down_seconds)  # the length of the outage
-    server.ensure_running()
-    wait_for(_reconnected, what="the server's return")
+    bring_back(server)
 
 
 def _is_done(ledger: Ledger, job_id: UUID | None) -> bool:

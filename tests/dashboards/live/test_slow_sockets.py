@@ -10,15 +10,17 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
+from jobs.models import Job
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_job
 from tests.support.event_log import log_event, terminate_relays, writer
-from tests.support.live import LiveClient, live_client
+from tests.support.live import LiveClient, Watcher, live_client
 from tests.support.processes import RunningProcess, wait_for
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 
 HEAVY = "x" * 900
+OVERRUN = 2_000  # events: more than a socket is sent without an acknowledgement
 
 
 @pytest.fixture
@@ -30,27 +32,27 @@ def quick(transactional_db: None) -> Iterator[tuple[LiveClient, RunningProcess]]
         yield client, process
 
 
-def test_a_socket_that_acknowledges_nothing_gets_the_state_and_is_closed(quick, key: str):
-    client, _ = quick
+def overrun(client: LiveClient, key: str) -> tuple[Job, Watcher]:
+    """A job, and its watcher that acknowledged none of the events written since the snapshot."""
     job = make_job()
-    mute = client.watch(f"jobs/{job.pk}", key=key, acknowledges=False)
-    mute.first("snapshot")
+    watcher = client.watch(f"jobs/{job.pk}", key=key, acknowledges=False)
+    watcher.first("snapshot")
     with writer() as one:
-        ids = {log_event(one, job) for _ in range(2_000)}
+        ids = {log_event(one, job) for _ in range(OVERRUN)}
+    assert len(ids) == OVERRUN
+    return job, watcher
+
+
+def test_a_socket_that_acknowledges_nothing_gets_the_state_and_is_closed(quick, key: str):
+    job, mute = overrun(quick[0], key)
     state = mute.first("state")
     assert state["data"]["id"] == str(job.pk)
-    assert len(mute.events) < 600 < len(ids)
+    assert len(mute.events) < 600 < OVERRUN
     assert mute.closed(seconds=15) == 4408
 
 
 def test_a_socket_that_catches_up_gets_the_newest_state_and_events_again(quick, key: str):
-    client, _ = quick
-    job = make_job()
-    slow = client.watch(f"jobs/{job.pk}", key=key, acknowledges=False)
-    slow.first("snapshot")
-    with writer() as one:
-        for _ in range(2_000):
-            log_event(one, job)
+    job, slow = overrun(quick[0], key)
     slow.first("state")
     slow.send({"ack": slow.cursor})
     with writer() as one:
@@ -74,13 +76,7 @@ def test_a_socket_that_catches_up_gets_the_newest_state_and_events_again(quick, 
 
 
 def test_a_socket_that_pongs_and_never_acknowledges_is_closed_as_too_slow(quick, key: str):
-    client, _ = quick
-    job = make_job()
-    slow = client.watch(f"jobs/{job.pk}", key=key, acknowledges=False)
-    slow.first("snapshot")
-    with writer() as one:
-        for _ in range(2_000):
-            log_event(one, job)
+    _, slow = overrun(quick[0], key)
 
     def closed() -> bool:
         if slow.close_code is None:

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 
 from queueops.core.embedded import DATABASE_NAME, SUPERUSER, EmbeddedServer
 from tests.support.embedded import throw_away_data_dir
+from tests.support.processes import wait_for
 
 
 @contextmanager
@@ -25,3 +28,25 @@ def own_server() -> Iterator[EmbeddedServer]:
         finally:
             connection.close()
             connection.settings_dict.update(before)
+
+
+@pytest.fixture
+def server(django_db_blocker: Any) -> Iterator[EmbeddedServer]:
+    """The test's own server, instead of the session's."""
+    with django_db_blocker.unblock(), own_server() as running:
+        yield running
+
+
+def bring_back(server: EmbeddedServer) -> None:
+    """Start a stopped server, and wait until this process's own connection works again."""
+    server.ensure_running()
+    wait_for(_reconnected, what="the server's return")
+
+
+def _reconnected() -> bool:
+    connection.close()
+    try:
+        connection.ensure_connection()
+    except OperationalError:
+        return False
+    return True
