@@ -10,6 +10,7 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
+from bench.harness.seeding import indexes_built_after
 from jobs.lanes import lane_name, subject_of
 from jobs.models import Batch, Executor, new_id
 from jobs.services.upkeep import partition_of
@@ -55,13 +56,6 @@ def busy_installation(*, jobs: int, to_cancel: int) -> None:
             name, first, last = partition_of(timezone.now().date() - timedelta(days=day))
             bounds = f"FROM ('{first}') TO ('{last}')"
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF jobs_jobevent FOR VALUES {bounds}")
-        cursor.execute(
-            "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
-            " WHERE indrelid = 'jobs_job'::regclass AND NOT indisunique"
-        )
-        indexes = cursor.fetchall()
-        for name, _ in indexes:
-            cursor.execute(f"DROP INDEX {name}")  # built again below, in one go
         shared: dict[str, Any] = {
             "limited": LIMITED,
             "projects": names,
@@ -69,10 +63,11 @@ def busy_installation(*, jobs: int, to_cancel: int) -> None:
             "users": USERS,
             "seconds": DAYS * 86_400,
         }
-        cursor.execute(_JOBS, {"count": jobs, "batches": [batch.pk for batch in batches], "doomed": False, **shared})
-        cursor.execute(_JOBS, {"count": to_cancel, "batches": [doomed.pk], "doomed": True, **shared})
-        for _, definition in indexes:
-            cursor.execute(definition)
+        with indexes_built_after(cursor):
+            cursor.execute(
+                _JOBS, {"count": jobs, "batches": [batch.pk for batch in batches], "doomed": False, **shared}
+            )
+            cursor.execute(_JOBS, {"count": to_cancel, "batches": [doomed.pk], "doomed": True, **shared})
         for statement in (_EVENTS, _COUNTS, _LETTERS, _COUNTERS, _TALLIES, _FLOW):
             cursor.execute(statement, {"limited": LIMITED})
     Executor.objects.bulk_create(

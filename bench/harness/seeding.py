@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 
 from jobs.services.submit import submit_batch
 from queueops.tenancy.models import ProducerKey, Project
@@ -33,6 +35,21 @@ def one_batch(count: int) -> None:
     submit_batch(noop_lines(count), project_id=PROJECT, actor="bench")
 
 
+@contextmanager
+def indexes_built_after(cursor: CursorWrapper) -> Iterator[None]:
+    """Jobs written in the block enter no index but the unique ones; the others are built in one go at its end."""
+    cursor.execute(
+        "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
+        " WHERE indrelid = 'jobs_job'::regclass AND NOT indisunique"
+    )
+    indexes = cursor.fetchall()
+    for name, _ in indexes:
+        cursor.execute(f"DROP INDEX {name}")
+    yield
+    for _, definition in indexes:
+        cursor.execute(definition)
+
+
 def depth(*, pending: int, finished: int) -> None:
     """
     A backlog with its submit events, and finished jobs; written by SQL, as submitting millions would take long.
@@ -43,17 +60,9 @@ def depth(*, pending: int, finished: int) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         # Past the guard: finished jobs are put in as such. Only superusers may.
         cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(
-            "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
-            " WHERE indrelid = 'jobs_job'::regclass AND NOT indisunique"
-        )
-        indexes = cursor.fetchall()
-        for name, _ in indexes:
-            cursor.execute(f"DROP INDEX {name}")  # built again below, in one go
-        cursor.execute(_JOBS, {"count": finished, "status": "completed", "oldest": 2 * 3600})
-        cursor.execute(_JOBS, {"count": pending, "status": "queued", "oldest": 600})
-        for _, definition in indexes:
-            cursor.execute(definition)
+        with indexes_built_after(cursor):
+            cursor.execute(_JOBS, {"count": finished, "status": "completed", "oldest": 2 * 3600})
+            cursor.execute(_JOBS, {"count": pending, "status": "queued", "oldest": 600})
         cursor.execute(
             "INSERT INTO jobs_jobevent (job_id, project_id, event_type, to_status, message, created_at)"
             " SELECT id, project_id, 'state_change', 'queued', 'bench', created_at FROM jobs_job"

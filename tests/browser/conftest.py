@@ -31,6 +31,13 @@ QUIET = (
 PASSWORD = "a password for the browser"
 
 
+def sign_in(page: Page, username: str) -> None:
+    """Fill in the sign-in form that the page shows, and send it off."""
+    page.get_by_label("Username").fill(username)
+    page.locator("[name=password]").fill(PASSWORD)
+    page.locator("[name=password]").press("Enter")
+
+
 @pytest.fixture(scope="module")  # not longer: as long as playwright runs, no test of this thread can run a loop
 def chromium() -> Iterator[Browser]:
     # Playwright's loop runs in this thread, so Django would take the tests' own queries for asynchronous ones.
@@ -61,9 +68,7 @@ def page(chromium: Browser, live_server: Any) -> Iterator[Page]:
     page.on("dialog", refuse)
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto("/admin/login/")
-    page.get_by_label("Username").fill("operator")
-    page.locator("[name=password]").fill(PASSWORD)
-    page.locator("[name=password]").press("Enter")
+    sign_in(page, "operator")
     page.wait_for_url("**/admin/")
     yield page
     context.close()

@@ -31,7 +31,7 @@ from ratelimits.services.decide import Call, decide
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 
-from .conftest import PASSWORD, SCREENSHOTS, VARIANTS, WIDE
+from .conftest import PASSWORD, SCREENSHOTS, VARIANTS, WIDE, sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -150,9 +150,7 @@ def viewer(chromium: Browser, live_server: Any) -> Any:
     context = chromium.new_context(base_url=live_server.url, viewport=WIDE)
     page = context.new_page()
     page.goto("/admin/login/?next=/")
-    page.get_by_label("Username").fill("looker")
-    page.locator("[name=password]").fill(PASSWORD)
-    page.locator("[name=password]").press("Enter")
+    sign_in(page, "looker")
     page.wait_for_url("**/")
     yield page
     context.close()

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from queueops.access.models import Authenticator
 from queueops.access.services import second_factor
-from tests.browser.conftest import PASSWORD, WIDE
+from tests.browser.conftest import PASSWORD, WIDE, sign_in
 from tests.security.people import code_now
 from tests.security.world import World
 
@@ -95,9 +95,7 @@ def test_a_person_sets_up_a_second_factor_and_signs_in_with_it(page: Page, shoot
     context = chromium.new_context(base_url=live_server.url, viewport=WIDE)
     other = context.new_page()
     other.goto("/admin/jobs/job/")
-    other.get_by_label("Username").fill("operator")
-    other.locator("[name=password]").fill(PASSWORD)
-    other.locator("[name=password]").press("Enter")
+    sign_in(other, "operator")
     other.wait_for_url("**/login/code/")
     other.get_by_label("Code").fill("123")
     other.get_by_role("button", name="Sign in").click()
