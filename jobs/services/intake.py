@@ -38,6 +38,9 @@ class LineError:
     message: str
     fields: Mapping[str, list[str]]
 
+    def as_dict(self) -> dict[str, Any]:
+        return {"line": self.line, "code": self.code, "message": self.message, "fields": dict(self.fields)}
+
 
 class Intake:
     """Validates the lines of a batch and keeps their errors. `chunks` and `refuse` may run in different threads."""

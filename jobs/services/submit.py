@@ -129,7 +129,7 @@ def submit_batch(
             raise BatchRejected(
                 f"{intake.error_count} of {intake.seen} jobs are not valid; none was accepted.",
                 error_count=intake.error_count,
-                errors=[_as_dict(error) for error in intake.errors],
+                errors=[error.as_dict() for error in intake.errors],
             )
         Batch.objects.filter(pk=batch.pk).update(total=accepted)
         notify(Channel.READY)
@@ -187,10 +187,6 @@ def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
         while (chunk := coming.result()) is not None:
             coming = maker.submit(next, chunks, None)
             yield chunk
-
-
-def _as_dict(error: LineError) -> dict[str, Any]:
-    return {"line": error.line, "code": error.code, "message": error.message, "fields": dict(error.fields)}
 
 
 def reused_key(job: PreparedJob) -> IdempotencyKeyReused:

@@ -24,7 +24,7 @@ from queueops.core.errors import QueueOpsError
 from . import audit
 from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
 from .errors import UnknownUpload
-from .intake import MAX_LISTED_ERRORS, Intake, Line, LineError
+from .intake import Intake, Line, LineError
 from .prepare import PreparedJob
 from .submit import EmptyBatch, find_twins, refuse_when_full, reused_key, submit_batch
 
@@ -49,7 +49,7 @@ class CheckedLines:
     Attributes:
         seen: Jobs, good and bad.
         duplicates: Of the good ones, those whose idempotency key stands for the same work already.
-        errors: The first MAX_LISTED_ERRORS of `error_count`.
+        errors: The first intake.MAX_LISTED_ERRORS of `error_count`.
         sample: What the first good ones would be.
     """
 
@@ -98,7 +98,7 @@ def store_upload(
             size_bytes=len(content),
             lines=checked.seen,
             error_count=checked.error_count,
-            errors=[_as_dict(error) for error in checked.errors],
+            errors=[error.as_dict() for error in checked.errors],
             sample=checked.sample,
             uploaded_by=actor,
         )
@@ -191,7 +191,7 @@ def check_lines(lines: Iterable[Line], *, project_id: str, first_line: int = 1) 
     if not intake.seen:
         raise EmptyBatch("The file holds no jobs.")
     refuse_when_full(project_id, good - duplicates)
-    return CheckedLines(intake.seen, duplicates, intake.error_count, intake.errors[:MAX_LISTED_ERRORS], sample)
+    return CheckedLines(intake.seen, duplicates, intake.error_count, intake.errors, sample)
 
 
 def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Iterator[Line]:
@@ -256,7 +256,3 @@ def _shown(line: int, job: PreparedJob) -> dict[str, Any]:
         "priority": job.spec.priority.value,
         "payload": pydantic_core.from_json(job.payload) if len(job.payload) <= 10_000 else {},  # noqa: PLR2004 - a page's
     }
-
-
-def _as_dict(error: LineError) -> dict[str, Any]:
-    return {"line": error.line, "code": error.code, "message": error.message, "fields": dict(error.fields)}
