@@ -23,8 +23,6 @@ from .services import second_factor
 from .services.guard import Purpose, SignInLocked, guarded
 from .services.sessions import SECOND_FACTOR
 
-BACKEND = "queueops.access.backend.GuardedBackend"
-
 
 class SignIn(LoginView):
     """The admin's login page; it stands before the admin's own address of that name."""
@@ -102,7 +100,7 @@ def sign_in(request: HttpRequest, user: User, authenticator_id: int) -> HttpResp
     """Sign somebody in who has shown both factors, and go where they wanted to."""
     goes_on_to = pending.goes_on_to(request)
     del request.session[pending.KEY]
-    login(request, user, backend=BACKEND)
+    login(request, user)
     request.session[SECOND_FACTOR] = authenticator_id
     return HttpResponseRedirect(goes_on_to)
 

@@ -245,6 +245,51 @@ def test_where_it_is_required_nobody_gets_in_before_one_is_set_up(configure):
     assert Authenticator.objects.exists()
 
 
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_of_many_set_ups_at_once_one_is_stored_and_the_others_are_told():
+    user = person()
+    secret = second_factor.new_secret()
+    code = code_now(secret)
+
+    def set_up(_: int) -> bool:
+        try:
+            second_factor.set_up(user, secret, code, actor="user:1")
+        except second_factor.AlreadySetUp:
+            return False
+        return True
+
+    assert sum(run_together(4, set_up)) == 1
+
+
+def test_the_code_that_set_it_up_is_not_good_for_signing_in():
+    secret = second_factor.new_secret()
+    code = code_now(secret)
+    authenticator, _ = second_factor.set_up(person(), secret, code, actor="user:1")
+    assert second_factor.show(authenticator, code) is None
+
+
+def test_guessing_while_setting_up_locks_too(configure):
+    configure(lockout_failures=2, second_factor="required")
+    client = past_password(person(role="viewer"))
+    client.post(SET_UP, {"step": "begin"})
+    secret = second_factor.unseal(client.session["second_factor_being_set_up"].encode())
+    guesses = [client.post(SET_UP, {"step": "confirm", "code": wrong_code(secret)}).status_code for _ in range(3)]
+    assert guesses == [200, 200, 429]
+    assert client.post(SET_UP, {"step": "confirm", "code": code_now(secret)}).status_code == 429
+    assert not Authenticator.objects.exists()
+
+
+def test_the_password_of_somebody_else_ends_the_session_before_it():
+    with_second_factor(person("bob"))
+    client = past_password(person())
+    assert is_signed_in(client)
+    before = client.session.session_key
+    assert try_password("bob", client=client).headers["Location"] == CODE
+    assert not is_signed_in(client)
+    assert client.session.session_key != before
+
+
 def test_a_half_signed_in_person_cannot_replace_a_second_factor():
     user = person()
     with_second_factor(user)

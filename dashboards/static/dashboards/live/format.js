@@ -13,7 +13,7 @@ export function setServerTime(at) {
     if (!Number.isNaN(theirs)) ahead = theirs - Date.now();
 }
 
-export function serverNow() {
+function serverNow() {
     return Date.now() + ahead;
 }
 
