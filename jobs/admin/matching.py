@@ -166,7 +166,7 @@ def parameters_of(request: HttpRequest, names: Mapping[str, str]) -> dict[str, A
     """
     given: dict[str, Any] = {}
     for parameter, field in names.items():
-        if value := request.GET.get(parameter, "").strip().replace("\0", ""):
+        if value := request.GET.get(parameter, "").strip():
             given[field] = value
     for end, field in (("from", "created_from"), ("to", "created_until")):
         if day := request.GET.get(f"created_at_{end}_0", "").strip():

@@ -10,6 +10,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
+from queueops.core.errors import fields_of
+from queueops.core.nul import StorableText
 
 from .errors import InvalidFilter
 from .results import MAX_BULK_JOBS
@@ -20,12 +22,12 @@ class DeadLetterFilter(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    project_id: str | None = None
+    project_id: StorableText | None = None
     batch_id: UUID | None = None
-    kind: str | None = None
-    service: str | None = None
-    error_code: str | None = None
-    fingerprint: str | None = None
+    kind: StorableText | None = None
+    service: StorableText | None = None
+    error_code: StorableText | None = None
+    fingerprint: StorableText | None = None
     created_from: AwareDatetime | None = None
     created_until: AwareDatetime | None = None
     ids: tuple[UUID, ...] | None = Field(default=None, max_length=MAX_BULK_JOBS)
@@ -54,7 +56,4 @@ def parse_filter(given: DeadLetterFilter | Mapping[str, Any]) -> DeadLetterFilte
     try:
         return DeadLetterFilter.model_validate(given)
     except ValidationError as error:
-        fields: dict[str, list[str]] = {}
-        for item in error.errors(include_url=False, include_context=False, include_input=False):
-            fields.setdefault(".".join(map(str, item["loc"])), []).append(item["msg"])
-        raise InvalidFilter(fields=fields) from None
+        raise InvalidFilter(fields=fields_of(error)) from None

@@ -16,6 +16,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 from jobs.models import WHOLE_PROJECT, Job, JobCount
 from jobs.querysets import JobQuerySet, first_id_at
 from jobs.states import TERMINAL, WAITING, JobState, Priority
+from queueops.core.errors import fields_of
+from queueops.core.nul import StorableText
 
 from .errors import InvalidFilter
 
@@ -35,11 +37,11 @@ class JobFilter(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    project_id: str | None = None
+    project_id: StorableText | None = None
     batch_id: UUID | None = None
     user_id: UUID | None = None
-    service: str | None = None
-    kind: str | None = None
+    service: StorableText | None = None
+    kind: StorableText | None = None
     state: JobState | None = None
     priority: Priority | None = None
     created_from: AwareDatetime | None = None
@@ -99,10 +101,7 @@ def parse_job_filter(given: JobFilter | Mapping[str, Any]) -> JobFilter:
     try:
         return JobFilter.model_validate(given)
     except ValidationError as error:
-        fields: dict[str, list[str]] = {}
-        for item in error.errors(include_url=False, include_context=False, include_input=False):
-            fields.setdefault(".".join(map(str, item["loc"])), []).append(item["msg"])
-        raise InvalidFilter(fields=fields) from None
+        raise InvalidFilter(fields=fields_of(error)) from None
 
 
 def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID | None, most: int) -> Chunk:

@@ -27,7 +27,7 @@ from jobs.handlers.registry import Cost, Handler, find_handler
 from jobs.lanes import escaped
 from jobs.models import RetryPolicy, new_id
 from jobs.states import Priority
-from queueops.core.errors import QueueOpsError
+from queueops.core.errors import QueueOpsError, fields_of
 from queueops.core.nul import NO_NUL, NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed
 from queueops.tenancy.models import Credential
@@ -172,7 +172,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         payload = handler.schema.validate_json(text)
     except ValidationError as error:
         raise InvalidJob(
-            f"The payload does not fit {spec.kind!r}.", fields=_field_errors(error, prefix="payload")
+            f"The payload does not fit {spec.kind!r}.", fields=fields_of(error, prefix="payload")
         ) from None
     except (ValueError, RecursionError) as error:
         raise InvalidJob("The payload cannot be stored as JSON.", fields={"payload": [str(error)]}) from None
@@ -229,16 +229,8 @@ def parse_spec(line: bytes | str | Mapping[str, Any]) -> JobSpec:
             return JobSpec.model_validate(line)
         return JobSpec.model_validate_json(line)
     except ValidationError as error:
-        fields = _field_errors(error)
+        fields = fields_of(error)
         if list(fields) == [""]:
             broken = error.errors()[0]["type"] in ("json_invalid", "model_type")
             raise InvalidJob(f"{'Not a JSON object: ' if broken else ''}{fields[''][0]}") from None
         raise InvalidJob("The job is not valid.", fields=fields) from None
-
-
-def _field_errors(error: ValidationError, prefix: str = "") -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for item in error.errors(include_url=False, include_context=False, include_input=False):
-        path = ".".join([prefix, *map(str, item["loc"])] if prefix else map(str, item["loc"]))
-        found.setdefault(path, []).append(item["msg"])
-    return found

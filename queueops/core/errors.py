@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar
 
+from pydantic import ValidationError
+
 
 class QueueOpsError(Exception):
     """
@@ -61,3 +63,12 @@ def error_body(
     if details:
         error["details"] = details
     return {"error": error}
+
+
+def fields_of(error: ValidationError, prefix: str = "") -> dict[str, list[str]]:
+    """Return what is wrong with each field, by its path: the `fields` of an error of ours."""
+    found: dict[str, list[str]] = {}
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        path = ".".join([prefix, *map(str, item["loc"])] if prefix else map(str, item["loc"]))
+        found.setdefault(path, []).append(item["msg"])
+    return found

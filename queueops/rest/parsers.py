@@ -18,6 +18,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
 from queueops.core.body_cap import too_large
+from queueops.core.errors import fields_of
 from queueops.core.nul import NUL_ESCAPE
 
 from .errors import IncompleteBody, InvalidInput, InvalidQuery, MalformedJSON, TooDeep
@@ -145,7 +146,7 @@ def parse_as(model: type[Model], raw: bytes) -> Model:
     try:
         return model.model_validate(parsed)
     except ValidationError as error:
-        fields = _fields(error)
+        fields = fields_of(error)
         whole = fields.pop("", None)  # what is wrong with fields together has no path
         raise InvalidInput(whole[0] if whole else "", fields=fields) from None
 
@@ -160,7 +161,7 @@ def parse_query_as(model: type[Model], given: Mapping[str, str]) -> Model:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise InvalidQuery(fields=_fields(error)) from None
+        raise InvalidQuery(fields=fields_of(error)) from None
 
 
 def digest_of(request: Request, raw: bytes, *, path: str = "") -> str:
@@ -211,13 +212,6 @@ def _lines(stream: Any) -> Iterator[bytes]:
                 line = stream.readline(limit)
     except UnreadablePostError as error:
         raise IncompleteBody from error
-
-
-def _fields(error: ValidationError) -> dict[str, list[str]]:
-    fields: dict[str, list[str]] = {}
-    for item in error.errors(include_url=False, include_context=False, include_input=False):
-        fields.setdefault(".".join(map(str, item["loc"])), []).append(item["msg"])
-    return fields
 
 
 def _started_digest(request: Request, raw: bytes, path: str = "") -> hashlib._Hash:

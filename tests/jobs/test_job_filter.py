@@ -10,6 +10,7 @@ import pytest
 
 from jobs.models import AuditEntry, BulkOperation, Job
 from jobs.services import bulk, bulk_run, job_filter
+from jobs.services.dead_letter_filter import parse_filter
 from jobs.services.errors import InvalidDelay, InvalidFilter
 from jobs.services.job_filter import UNFINISHED, Counted, count_jobs, parse_job_filter
 from jobs.states import JobState, Priority
@@ -123,3 +124,11 @@ def test_what_is_not_understood_starts_nothing():
     with pytest.raises(InvalidDelay):
         bulk.start_bulk_schedule({}, delay=timedelta(days=-1), actor=ACTOR)
     assert not BulkOperation.objects.exists()
+
+
+@pytest.mark.parametrize("parse", [parse_job_filter, parse_filter])
+@pytest.mark.parametrize("field", ["project_id", "kind", "service"])
+def test_a_value_that_nothing_can_have_is_refused_and_widens_no_filter(parse, field):
+    with pytest.raises(InvalidFilter) as caught:
+        parse({field: "a\0"})
+    assert list(caught.value.fields) == [field]
