@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from jobs.admin.masking import masked_text
+from jobs.states import JobState
 
 from . import messages
 
@@ -88,7 +89,7 @@ class EventFilter:
     def of(cls, given: Mapping[str, Any]) -> EventFilter:
         """
         Raises:
-            ValueError: Another field, or a value that is neither text nor null.
+            ValueError: Another field, a value that is neither text nor null, or a state that there is not.
         """
         if given.keys() - {"project", "service", "state"}:
             raise ValueError("A filter has the fields project, service and state.")
@@ -96,6 +97,8 @@ class EventFilter:
             value is None or (isinstance(value, str) and len(value) <= MAX_FILTER_LENGTH) for value in given.values()
         ):
             raise ValueError("A filter's values are texts, or null.")
+        if (state := given.get("state")) and state not in set(JobState):
+            raise ValueError(f"The filter's state is one of: {', '.join(JobState)}.")
         return cls(**{name: value or None for name, value in given.items()})
 
     def lets_through(self, event: Event) -> bool:

@@ -15,7 +15,7 @@ LONGEST_MESSAGE = 300
 
 
 def newest_events(
-    *, project: str = "", service: str = "", state: str = "", most: int = MOST_SHOWN
+    *, project: str | None = None, service: str | None = None, state: str | None = None, most: int = MOST_SHOWN
 ) -> list[dict[str, Any]]:
     """
     Return events as the live protocol has them, with their job's kind, the newest first.

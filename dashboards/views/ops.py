@@ -7,6 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from dashboards.live.events import EventFilter
 from dashboards.services.charts import SPAN_WORDS, SPANS, charts
 from dashboards.services.feed import newest_events
 from dashboards.services.ops import ops_snapshot
@@ -16,7 +17,6 @@ from queueops.core.errors import error_body
 
 from .access import may, operators_data, operators_page
 
-LONGEST_FILTER = 100
 STEERING = (
     "jobs.pause_work",
     "jobs.cancel_job",
@@ -70,7 +70,8 @@ def users_data(request: HttpRequest) -> HttpResponse:
 @operators_data()
 def feed_data(request: HttpRequest) -> HttpResponse:
     """The newest events that fit `project`, `service` and `state`."""
-    project, service, state = (
-        request.GET.get(name, "").replace("\0", "")[:LONGEST_FILTER] for name in ("project", "service", "state")
-    )
-    return JsonResponse({"feed": newest_events(project=project, service=service, state=state)})
+    try:
+        wanted = EventFilter.of(request.GET.dict())
+    except ValueError as wrong:
+        return JsonResponse(error_body("invalid_filter", str(wrong)), status=400)
+    return JsonResponse({"feed": newest_events(project=wanted.project, service=wanted.service, state=wanted.state)})

@@ -136,6 +136,12 @@ def test_only_known_spans_are_drawn():
     assert len(columns["at"]) == len(columns["outcomes"]["completed"]) == len(columns["backlog"]["queued"])
 
 
+@pytest.mark.parametrize("query", ["state=waiting", "stat=failed", "project=" + "x" * 101])
+def test_a_filter_of_the_feed_that_means_nothing_is_refused(query):
+    refused = signed_in("viewer").get(f"/live/feed.json?{query}")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_filter")
+
+
 def test_the_feed_is_filtered_by_project_service_and_state():
     make_jobs(2, project="acme", state=JobState.COMPLETED)
     make_jobs(1, project="globex", state=JobState.COMPLETED)
