@@ -18,7 +18,7 @@ _threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="live")
 
 async def in_thread(work: Callable[[], Result]) -> Result:
     """
-    Carry out what only reads in one of few threads, and give its database connection back.
+    Carry out what may be done twice in one of few threads, and give its database connection back.
 
     It is begun again, once, where its connection had died in the pool: after a restart of the database that would
     refuse every new socket until the last dead connection has been tried.

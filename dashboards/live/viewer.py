@@ -17,7 +17,6 @@ from django.http import HttpRequest
 from queueops.access.services import sessions
 from queueops.tenancy.models import ProducerKey, Project, Scope, digest_of
 
-SESSION_KEY_OF_PRODUCER = "producer_key"  # holds a ProducerKey's pk, never the key
 MAY_VIEW = "jobs.view_job"
 
 
@@ -64,7 +63,7 @@ def viewer_of_session(session: SessionBase) -> Viewer | None:
             identity=f"user:{user.pk}",
             session_key=session.session_key or "",
         )
-    pk = session.get(SESSION_KEY_OF_PRODUCER)
+    pk = session.get(sessions.PRODUCER_KEY)
     key = ProducerKey.objects.usable().filter(pk=pk).first() if isinstance(pk, int) else None
     return _viewer_of(key, session_key=session.session_key or "") if key else None
 
@@ -121,7 +120,9 @@ def stored_session(session_key: str) -> SessionBase:
 
 def viewer_of_cookies(cookies: Mapping[str, str]) -> Viewer | None:
     session_key = cookies.get(settings.SESSION_COOKIE_NAME)
-    return viewer_of_session(stored_session(session_key)) if session_key else None
+    if not session_key or "\0" in session_key:  # a quoted cookie may hold one, and PostgreSQL's text none
+        return None
+    return viewer_of_session(stored_session(session_key))
 
 
 def _viewer_of(key: ProducerKey, *, session_key: str) -> Viewer | None:

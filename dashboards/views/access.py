@@ -11,10 +11,8 @@ from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from dashboards.live.viewer import Viewer, narrowed, viewer_of_session
+from dashboards.live.viewer import MAY_VIEW, Viewer, narrowed, viewer_of_session
 from queueops.core.errors import error_body
-
-MAY_VIEW = "jobs.view_job"
 
 NOT_SIGNED_IN = error_body("not_signed_in", "Sign in again.")
 NOT_ALLOWED = error_body("permission_denied", "You may not do this.")

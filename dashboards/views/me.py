@@ -10,8 +10,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboards.live.viewer import SESSION_KEY_OF_PRODUCER, viewer_of_key
+from dashboards.live.viewer import viewer_of_key
 from dashboards.services.me import me_snapshot
+from queueops.access.services import sessions
 from queueops.access.services.guard import Purpose, SignInLocked, guarded
 from queueops.core.client_address import client_address
 from queueops.tenancy.models import Project
@@ -69,7 +70,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         else:
             if viewer is not None:
                 request.session.cycle_key()
-                request.session[SESSION_KEY_OF_PRODUCER] = int(viewer.identity.removeprefix("key:"))
+                request.session[sessions.PRODUCER_KEY] = int(viewer.identity.removeprefix("key:"))
                 request.session.set_expiry(SIGNED_IN_SECONDS)
                 return HttpResponseRedirect(reverse("me"))
             status = 403
@@ -83,7 +84,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
     """Forget the key; whoever is signed in to the admin stays so."""
-    request.session.pop(SESSION_KEY_OF_PRODUCER, None)
+    request.session.pop(sessions.PRODUCER_KEY, None)
     if request.user.is_authenticated:
         return HttpResponseRedirect(reverse("me"))
     request.session.flush()

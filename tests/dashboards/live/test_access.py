@@ -8,7 +8,7 @@ from django.contrib.sessions.models import Session
 from django.db.models.functions import Now
 
 from dashboards.live import viewer
-from dashboards.live.viewer import SESSION_KEY_OF_PRODUCER
+from queueops.access.services import sessions
 from queueops.tenancy.models import ProducerKey, Scope
 from tests.factories import make_batch, make_job, make_project
 from tests.support.event_log import log_event, writer
@@ -84,6 +84,10 @@ def test_pages_of_elsewhere_get_no_socket(origin: str, client: LiveClient):
     assert watcher.status == 403
 
 
+def test_a_cookie_that_postgresql_cannot_hold_signs_nobody_in(client: LiveClient):
+    assert client.watch("me", session=r'"aaaaaaaa\000aaaaaaaa"').closed(seconds=10) == 4401
+
+
 def test_a_cookie_without_an_origin_signs_nobody_in(client: LiveClient, key: str):
     watcher = client.watch("ops", session=session_of("operator"), origin=None)
     assert watcher.closed(seconds=10) == 4401
@@ -136,7 +140,7 @@ def test_a_session_that_holds_a_key_follows_the_keys_project(client: LiveClient)
     browser.logout()
     key, _ = ProducerKey.issue(make_project("acme"), name="browser")
     session = browser.session
-    session[SESSION_KEY_OF_PRODUCER] = key.pk
+    session[sessions.PRODUCER_KEY] = key.pk
     session.save()
     assert session.session_key
     watcher = client.watch("me", session=session.session_key)
