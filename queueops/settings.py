@@ -125,6 +125,7 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if QUEUEOPS.tls_pr
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_AGE = QUEUEOPS.session_hours * 3600  # queueops.access ends idle ones earlier
+SESSION_ENGINE = "queueops.access.session_engine"
 # With the prefix, browsers take the cookie over TLS only and from this very host.
 SESSION_COOKIE_NAME = "__Host-sessionid" if QUEUEOPS.tls else "sessionid"
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"

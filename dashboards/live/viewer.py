@@ -120,9 +120,7 @@ def stored_session(session_key: str) -> SessionBase:
 
 def viewer_of_cookies(cookies: Mapping[str, str]) -> Viewer | None:
     session_key = cookies.get(settings.SESSION_COOKIE_NAME)
-    if not session_key or "\0" in session_key:  # a quoted cookie may hold one, and PostgreSQL's text none
-        return None
-    return viewer_of_session(stored_session(session_key))
+    return viewer_of_session(stored_session(session_key)) if session_key else None
 
 
 def _viewer_of(key: ProducerKey, *, session_key: str) -> Viewer | None:
