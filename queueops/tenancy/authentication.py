@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.contrib.auth.models import AbstractUser
 from django.db.models import BooleanField, ExpressionWrapper, Q
@@ -61,6 +62,7 @@ class Caller:
         identity: Whose requests are throttled together.
         scopes: Of the key; empty for operators, who have permissions instead.
         operator: The signed-in user; None for a key.
+        user_id: The end user who calls, and who sees and does only what is theirs; None: everybody's of the project.
     """
 
     project_id: str
@@ -68,6 +70,7 @@ class Caller:
     identity: str
     scopes: Collection[str] = ()
     operator: AbstractUser | None = None
+    user_id: UUID | None = None
 
     is_authenticated: ClassVar[bool] = True
     is_active: ClassVar[bool] = True

@@ -29,6 +29,7 @@ class Scope(models.TextChoices):
     OPERATE = "operate", "steer and requeue work"
     DECIDE = "decide", "ask the limiter for calls of its own"
     LIMITS = "limits", "see and change all limits"
+    USAGE = "usage", "reserve and report usage of allowances"
 
 
 def default_scopes() -> list[str]:
