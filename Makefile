@@ -29,6 +29,7 @@ check: $(READY) ## Format, lint, types, import contracts, migrations, generated 
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy .
+	cd clients/python && ../../$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py write_docs --check
