@@ -77,6 +77,11 @@ ADMINISTRATOR = (
         "tenancy.add_credential",
         "tenancy.change_credential",
         "tenancy.delete_credential",
+        "tenancy.view_issuer",
+        "tenancy.add_issuer",
+        "tenancy.change_issuer",
+        "tenancy.delete_issuer",
+        "tenancy.try_issuer",
     }
 )
 ROLES = {

@@ -21,10 +21,10 @@ from django.db.models.functions import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.secret_key import development_credential_key
 
-from .models import Credential
+from .models import Credential, Issuer
 
 MOST_SECRET_CHARACTERS = 100_000
-SEALED: list[Any] = [Credential]  # models whose `secret` is such a token
+SEALED: list[Any] = [Credential, Issuer]  # models whose `secret` is such a token, or NULL
 
 logger = logging.getLogger(__name__)
 
@@ -243,7 +243,7 @@ def unreadable_credentials() -> tuple[str, ...]:
 
 def _sealed_rows() -> Iterator[Any]:
     for model in SEALED:
-        yield from model.objects.order_by("pk")
+        yield from model.objects.exclude(secret=None).order_by("pk")
 
 
 def _rotate_one(model: Any, pk: int, keys: tuple[str, ...]) -> bool:

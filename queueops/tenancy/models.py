@@ -8,7 +8,7 @@ import secrets
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
-from django.core.validators import MinValueValidator, RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models.functions import Now
 
@@ -32,8 +32,16 @@ class Scope(models.TextChoices):
     USAGE = "usage", "reserve and report usage of allowances"
 
 
+# What an end user can be given: all else concerns the whole project.
+USER_SCOPES = (Scope.READ, Scope.SUBMIT, Scope.USAGE)
+
+
 def default_scopes() -> list[str]:
     return [Scope.READ.value, Scope.SUBMIT.value]
+
+
+def default_user_scopes() -> list[str]:
+    return [scope.value for scope in USER_SCOPES]
 
 
 class Project(models.Model):
@@ -51,6 +59,11 @@ class Project(models.Model):
         default=5_000_000,
         db_default=5_000_000,
         help_text="Submissions beyond this many unfinished jobs are refused with 429.",
+    )
+    anonymous_read = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Everybody may read this project's jobs and batches, without a key and without signing in.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -81,6 +94,12 @@ class ProducerKey(models.Model):
     prefix = models.CharField(max_length=16, editable=False, help_text="The key's first characters, to recognise it.")
     digest = models.CharField(max_length=64, unique=True, editable=False)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), default=default_scopes)
+    requests_per_minute = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="To one web process. Empty: QUEUEOPS_REQUESTS_PER_MINUTE.",
+    )
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False, help_text="To the minute.")
@@ -90,6 +109,9 @@ class ProducerKey(models.Model):
 
     class Meta:
         ordering = ("project_id", "name")
+        constraints = [
+            models.CheckConstraint(condition=models.Q(requests_per_minute__gt=0), name="producerkey_rate_positive")
+        ]
 
     def __str__(self) -> str:
         return f"{self.prefix}… ({self.name})"
@@ -105,6 +127,59 @@ class ProducerKey(models.Model):
         secret = KEY_PREFIX + secrets.token_urlsafe(32)
         key = cls.objects.create(project=project, prefix=secret[:KEY_PREFIX_LENGTH], digest=digest_of(secret), **fields)
         return key, secret
+
+
+class Issuer(models.Model):
+    """
+    Who signs the tokens of a project's end users, and how a token is checked.
+
+    Tokens are signed either with keys that the issuer publishes (`jwks_url`: RS256 or ES256), or with a secret that
+    both sides know (HS256). See queueops/tenancy/tokens.py and issuer_keys.py.
+    """
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="issuers")
+    name = models.CharField(max_length=200, help_text="Which app or service it is.")
+    issuer = models.CharField(max_length=500, unique=True, help_text="Exactly as the tokens say it in `iss`.")
+    audiences = ArrayField(
+        models.CharField(max_length=200), help_text="One of them must be in a token's `aud`. Separated by commas."
+    )
+    jwks_url = models.URLField(
+        max_length=500, blank=True, help_text="Where its public keys are: tokens are signed with RS256 or ES256."
+    )
+    secret = models.BinaryField(null=True, editable=False)  # Fernet token, see queueops/tenancy/credentials.py
+    leeway_seconds = models.PositiveSmallIntegerField(
+        default=30,
+        validators=[MaxValueValidator(300)],
+        help_text="How far its clock may be off. A token is accepted so much longer than it says.",
+    )
+    scopes = ArrayField(
+        models.CharField(max_length=16, choices=[(scope.value, scope.label) for scope in USER_SCOPES]),
+        default=default_user_scopes,
+        help_text="What its users may do, each with what is their own.",
+    )
+    enabled = models.BooleanField(default=True, help_text="Off: its tokens are refused from the next request on.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    rotated_at = models.DateTimeField(null=True, editable=False)
+
+    jwks = models.JSONField(default=list, editable=False, help_text="The public keys that were fetched last.")
+    jwks_fetched_at = models.DateTimeField(null=True, editable=False)
+    jwks_tried_at = models.DateTimeField(null=True, editable=False)
+    jwks_error = models.CharField(max_length=300, blank=True, editable=False, help_text="Of the last try; empty: none.")
+
+    class Meta:
+        ordering = ("project_id", "name")
+        permissions = [("try_issuer", "Can fetch an issuer's keys and try tokens")]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(jwks_url="", secret__isnull=False) | ~models.Q(jwks_url="") & models.Q(secret=None),
+                name="issuer_one_kind_of_key",
+            ),
+            models.CheckConstraint(condition=models.Q(leeway_seconds__lte=300), name="issuer_leeway_bounded"),
+            models.CheckConstraint(condition=models.Q(audiences__len__gt=0), name="issuer_names_an_audience"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.project_id})"
 
 
 class Credential(models.Model):
