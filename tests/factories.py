@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import connection
+from django.db.models import F
+from django.utils import timezone
 
 from jobs.handlers.registry import find_handler
 from jobs.models import Batch, DeadLetter, Job, new_id
@@ -15,6 +18,7 @@ from jobs.services.submit import insert_prepared
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Project
+from ratelimits.models import Allowance, UsageEvent, UsageReservation, UsageTracking
 
 KIND = "http.request"
 SERVICE = "http"
@@ -125,6 +129,48 @@ def make_dead_letters(count: int, **fields: Any) -> list[DeadLetter]:
     ]
     DeadLetter.objects.bulk_create(letters)
     return list(DeadLetter.objects.filter(job__in=jobs).order_by("pk"))
+
+
+def make_allowance(project: str = "acme", **fields: Any) -> Allowance:
+    """The project's allowance: 1,000 requests a month, strict, UTC, unless `fields` says otherwise."""
+    defaults = {"unit": "requests", "quota": 1_000, **fields}
+    return Allowance.objects.update_or_create(project=make_project(project), defaults=defaults)[0]
+
+
+def make_usage_month(user_id: UUID, *, project: str = "acme", month: str | None = None, **fields: Any) -> UsageTracking:
+    """The user's row of a month, this one in UTC by default; made with the quota of the allowance if there is none."""
+    allowance = Allowance.objects.filter(project_id=project).first() or make_allowance(project)
+    row, _ = UsageTracking.objects.get_or_create(
+        project_id=project,
+        user_id=user_id,
+        month_year=month or f"{timezone.now():%Y-%m}",
+        defaults={"quota": allowance.quota, **fields},
+    )
+    row.refresh_from_db()
+    return row
+
+
+def make_reservation(
+    user_id: UUID, *, project: str = "acme", amount: int = 1, status: str = "active", **fields: Any
+) -> UsageReservation:
+    """One reservation; while it is active, its month's row holds it."""
+    month = make_usage_month(user_id, project=project, month=fields.pop("month_year", None))
+    if status == "active":
+        UsageTracking.objects.filter(pk=month.pk).update(reserved=F("reserved") + amount)
+    columns = {"expires_at": timezone.now() + timedelta(minutes=5), "remaining": month.quota - amount, **fields}
+    return UsageReservation.objects.create(
+        project_id=project, user_id=user_id, month_year=month.month_year, amount=amount, status=status, **columns
+    )
+
+
+def make_usage_event(user_id: UUID, *, project: str = "acme", amount: int = 1, **fields: Any) -> UsageEvent:
+    """One event; its month's row has it in `used`."""
+    month = make_usage_month(user_id, project=project, month=fields.pop("month_year", None))
+    UsageTracking.objects.filter(pk=month.pk).update(used=F("used") + amount)
+    columns = {"event_id": uuid4(), "occurred_at": timezone.now(), **fields}
+    return UsageEvent.objects.create(
+        project_id=project, user_id=user_id, month_year=month.month_year, amount=amount, **columns
+    )
 
 
 def move_along(edge: str, ids: list[UUID]) -> None:
