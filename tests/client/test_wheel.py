@@ -1,0 +1,127 @@
+"""
+The client's wheel stands alone: in a clean environment with what it declares and nothing else.
+
+No package index is asked: what the wheel declares is copied from the environment that runs this test.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.support.processes import ROOT
+
+CLIENT = ROOT / "clients/python"
+SERVER = ("django", "queueops", "jobs", "ratelimits", "dashboards", "sandbox")
+IMPORT_ALL = """
+import importlib, pkgutil, queueops_client
+for module in pkgutil.walk_packages(queueops_client.__path__, "queueops_client."):
+    if not module.name.startswith({but!r}):
+        print(importlib.import_module(module.name).__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, built from a copy: a build may leave nothing in the checkout."""
+    directory = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(CLIENT, directory / "source", ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    pip("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(directory), str(directory / "source"))
+    (built,) = directory.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def library(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel and no extra."""
+    return environment(tmp_path_factory.mktemp("library"), wheel)
+
+
+@pytest.fixture(scope="module")
+def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel and its extra `cli`."""
+    return environment(tmp_path_factory.mktemp("command"), wheel, extra="cli")
+
+
+def environment(directory: Path, wheel: Path, *, extra: str = "") -> Path:
+    run(sys.executable, "-m", "venv", "--without-pip", directory)
+    python = directory / "bin/python"
+    pip("--python", str(python), "install", "--no-index", "--no-deps", str(wheel))
+    (metadata,) = directory.glob("lib/python*/site-packages/queueops_client-*.dist-info")
+    for needed in closure(Distribution.at(metadata), extra=extra):
+        copy(needed, to=metadata.parent)
+    pip("--python", str(python), "check")
+    return python
+
+
+def closure(of: Distribution, *, extra: str = "") -> Iterator[Distribution]:
+    """Yield what a distribution requires, directly or not."""
+    for line in of.requires or ():
+        requirement = Requirement(line)
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        needed = distribution(requirement.name)
+        yield needed
+        yield from closure(needed, extra=",".join(requirement.extras))
+
+
+def copy(package: Distribution, *, to: Path) -> None:
+    for file in package.files or ():
+        if ".." not in file.parts and file.suffix != ".pyc":
+            target = to / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file.locate(), target)
+
+
+def pip(*arguments: str) -> None:
+    run(sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments)
+
+
+def run(*command: str | Path, cwd: Path = CLIENT, code: int = 0) -> str:
+    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == code, f"{command}:\n{ended.stdout}{ended.stderr}"
+    return ended.stdout + ended.stderr
+
+
+def modules(*, but: str = "\0") -> set[str]:
+    paths = (path.relative_to(CLIENT / "src").with_suffix("") for path in (CLIENT / "src").rglob("*.py"))
+    names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
+    return {name for name in names if name != "queueops_client" and not name.startswith(but)}
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    tops = {name.partition("/")[0] for name in ZipFile(wheel).namelist()}
+    assert tops == {"queueops_client", "-".join(wheel.name.split("-")[:2]) + ".dist-info"}
+
+
+def test_without_the_extra_everything_but_the_command_can_be_imported(library):
+    cli = "queueops_client.cli"
+    assert set(run(library, "-I", "-c", IMPORT_ALL.format(but=cli)).split()) == modules(but=cli)
+
+
+def test_with_the_extra_every_module_can_be_imported(command):
+    assert set(run(command, "-I", "-c", IMPORT_ALL.format(but="\0")).split()) == modules()
+
+
+@pytest.mark.parametrize("name", SERVER)
+def test_nothing_of_the_server_is_there(command, name):
+    absent = f"import importlib.util; assert importlib.util.find_spec({name!r}) is None"
+    run(command, "-I", "-c", absent, cwd=ROOT)
+
+
+def test_the_clients_own_tests_pass_there(command, tmp_path):
+    (site,) = command.parent.parent.glob("lib/python*/site-packages")
+    for package in (distribution("pytest"), *closure(distribution("pytest"))):
+        copy(package, to=site)
+    shutil.copytree(CLIENT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CLIENT / "pyproject.toml", tmp_path)
+    # Away from src/, which `pythonpath` would find before the wheel.
+    run(command, "-I", "-m", "pytest", "-q", cwd=tmp_path)
