@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.views import ChangeList
 
-from jobs.admin.paging import BEFORE, OlderPages
+from jobs.admin.paging import BEFORE, OlderPages, as_number
 
 AFTER = "after"
 
@@ -60,4 +60,4 @@ class NewestPage(OnePage):
     beyond = "pk__lt"
 
     def start_of(self, text: str) -> Any:
-        return int(text) if text.isdecimal() and len(text) < 19 else 0  # noqa: PLR2004 - a bigint's digits
+        return as_number(text) or 0

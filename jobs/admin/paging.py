@@ -30,6 +30,7 @@ WINDOW = 50_000
 MOST_WINDOWS = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
 BEFORE = "before"
+LONGEST_NUMBER = 19  # a bigint's digits
 
 # An id is made by a web process's clock, created_at by the database's.
 CLOCK_SLACK = timedelta(hours=1)
@@ -54,7 +55,7 @@ class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no type
         searched_back_to: Where the window ended, when rows beyond it may match too.
     """
 
-    older_before: UUID | None = None
+    older_before: Any = None
     searched_back_to: datetime | None = None
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no type
 
     def get_results(self, request: HttpRequest) -> None:
         size = self.list_per_page
-        before = first = as_uuid(self.params.get(BEFORE, ""))
+        before = first = self.model_admin.key_of(self.params.get(BEFORE, ""))
         found: list[Any] = []
         until = time.monotonic() + SEARCH_SECONDS
         for _ in range(MOST_WINDOWS):
@@ -85,7 +86,7 @@ class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no type
             self.older_before = found[size - 1].pk
         elif horizon is not None:
             self.older_before = horizon
-            self.searched_back_to = time_of(horizon)
+            self.searched_back_to = self.model_admin.time_of_key(horizon)
         self.model_admin.prepare_rows(self.result_list)
         self.result_count = self.full_result_count = len(self.result_list)
         self.show_all = self.can_show_all = self.multi_page = False
@@ -102,7 +103,7 @@ class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no type
         # The estimate is old: a table that has grown since may show more on one page.
         return max(about_how_many(self.opts.db_table), self.result_count)
 
-    def _bounded(self, before: UUID | None) -> tuple[QuerySet[Any], UUID | None]:
+    def _bounded(self, before: Any) -> tuple[QuerySet[Any], Any]:
         rows = self.queryset if before is None else self.queryset.filter(pk__lt=before)
         if self.query or not self.has_active_filters:
             return rows, None  # a search is by key; without a filter the first rows of the index are the page
@@ -160,7 +161,7 @@ class CreatedFilter(RangeDateTimeFilter):  # type: ignore[misc]  # unfold has no
 
 
 class BoundedListMixin:
-    """What an admin of a big table says about its list. Ids must be UUIDv7."""
+    """What an admin of a big table says about its list. Ids are UUIDv7, or `key_of` and `time_of_key` know others."""
 
     show_full_result_count = False
     sortable_by: tuple[str, ...] = ()
@@ -181,12 +182,37 @@ class BoundedListMixin:
     def prepare_rows(self, rows: list[Any]) -> None:
         """Fetch what the columns need, for all rows of the page at once."""
 
+    def key_of(self, text: str) -> Any:
+        """The key that an address names; None: it names none."""
+        return as_uuid(text)
+
+    def time_of_key(self, key: Any) -> datetime:
+        """About when the row was made."""
+        return time_of(key)
+
+
+class NumberedListMixin(BoundedListMixin):
+    """Where ids are numbers, given out in the order of time."""
+
+    model: Any
+
+    def key_of(self, text: str) -> int | None:
+        return as_number(text)
+
+    def time_of_key(self, key: int) -> datetime:
+        moment: datetime = self.model.objects.values_list("created_at", flat=True).get(pk=key)
+        return moment
+
 
 def as_uuid(text: str) -> UUID | None:
     try:
         return UUID(text.strip())
     except ValueError:
         return None
+
+
+def as_number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < LONGEST_NUMBER else None
 
 
 def time_of(identifier: UUID) -> datetime:

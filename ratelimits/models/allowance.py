@@ -17,6 +17,7 @@ MAX_RESERVATION_SECONDS = 86_400
 LONGEST_SERVICE = 64
 LONGEST_IDEMPOTENCY_KEY = 200
 LEVELS = (60, 80, 100)  # percent of a quota at which people are told
+NEAR = 80  # the level from which a quota is called near
 PASSED = 101  # the level of a quota of which more than the whole was used
 
 QUOTA_RANGE = (MinValueValidator(0), MaxValueValidator(MAX_QUOTA))
@@ -129,7 +130,10 @@ class UsageTracking(models.Model):
 
     class Meta:
         verbose_name_plural = "usage tracking"
-        permissions: ClassVar = [("correct_usage", "Can correct usage and repair the ledger")]
+        permissions: ClassVar = [
+            ("correct_usage", "Can correct usage and repair the ledger"),
+            ("export_usage", "Can export usage"),
+        ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["project", "user_id", "month_year"], name="usage_tracking_once"),
             models.CheckConstraint(
@@ -141,7 +145,13 @@ class UsageTracking(models.Model):
                 fields=["id"],
                 name="usage_tracking_untold_idx",
                 condition=~models.Q(level=models.F("alerted_level")),
-            )
+            ),
+            # Of lists of a month, of one of a project, and of who is near the quota in it, the newest first.
+            models.Index(fields=["month_year", "id"], name="usage_tracking_month_idx"),
+            models.Index(fields=["project", "month_year", "id"], name="usage_tracking_project_idx"),
+            models.Index(
+                fields=["month_year", "id"], name="usage_tracking_near_idx", condition=models.Q(level__gte=NEAR)
+            ),
         ]
 
     def __str__(self) -> str:
@@ -172,6 +182,7 @@ class UsageReservation(models.Model):
 
     class Meta:
         ordering = ("-id",)
+        permissions: ClassVar = [("cancel_reservation", "Can cancel reservations of users")]
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["project", "idempotency_key"],
