@@ -1,0 +1,161 @@
+"""What can go wrong. Decide by the class or by `code`; messages are for people and may change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ClientError(Exception):
+    """The base of every error that callers must expect."""
+
+
+class BadConfiguration(ClientError, ValueError):
+    """The address, key or another setting cannot be used."""
+
+
+class Unreachable(ClientError):
+    """
+    No answer came: no connection, a timeout, or the connection ended early.
+
+    Attributes:
+        may_have_arrived: False: the request was never sent whole, so nothing happened.
+        idempotency_key: Of the request, if it had one: sending the same again with it is safe.
+    """
+
+    def __init__(self, message: str, *, may_have_arrived: bool = True, idempotency_key: str | None = None) -> None:
+        super().__init__(message)
+        self.may_have_arrived = may_have_arrived
+        self.idempotency_key = idempotency_key
+
+
+class WaitTimeout(ClientError, TimeoutError):
+    """
+    What was waited for has not ended in time; it goes on.
+
+    Attributes:
+        latest: The Job or Batch as it was last seen; None if it never was.
+    """
+
+    def __init__(self, message: str, *, latest: Any = None) -> None:
+        super().__init__(message)
+        self.latest = latest
+
+
+class ApiError(ClientError):
+    """
+    The server answered with an error.
+
+    Attributes:
+        code: Stable; `http_502` and the like where what answered was not QueueOps.
+        status: Of HTTP.
+        fields: What is wrong where in the input.
+        details: Figures.
+        retry_after: Seconds after which it is worth while to ask again, where the server said so.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        status: int,
+        fields: Mapping[str, list[str]] | None = None,
+        details: Mapping[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.status = status
+        self.fields = dict(fields or {})
+        self.details = dict(details or {})
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        wrong = "".join(f" {path or 'input'}: {', '.join(causes)}." for path, causes in self.fields.items())
+        return f"{self.message}{wrong} ({self.code})"
+
+
+class InvalidRequest(ApiError):
+    """The request must be changed: 400, 405, 413, 415 and 422."""
+
+
+class NotAuthenticated(ApiError):
+    """The key or token is missing, unknown, expired or revoked."""
+
+
+class NotAllowed(ApiError):
+    """The key's scopes do not cover this."""
+
+
+class NotFound(ApiError):
+    """The project has nothing with this id."""
+
+
+class Conflict(ApiError):
+    """The state it is in now does not allow this."""
+
+
+class TooManyRequests(ApiError):
+    """Nothing was done; the same request may succeed after `retry_after` seconds."""
+
+
+class ServerError(ApiError):
+    """The server, or a proxy before it, failed."""
+
+
+class BatchRejected(InvalidRequest):
+    """Jobs of the batch are not valid, so none was accepted."""
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The first lines refused: line (from 1), code, message, fields."""
+        return list(self.details.get("errors", ()))
+
+
+class IdempotencyKeyReused(InvalidRequest):
+    """The idempotency key was used for other work."""
+
+
+class TooManyJobs(InvalidRequest):
+    """More jobs than one request takes. Nothing was sent or accepted."""
+
+
+class QuotaExceeded(Conflict):
+    """The user's allowance for the month is used up."""
+
+    @property
+    def remaining(self) -> int:
+        return int(self.details.get("remaining", 0))
+
+    @property
+    def resets_at(self) -> str | None:
+        """ISO 8601."""
+        return self.details.get("resets_at")
+
+
+class QueueFull(TooManyRequests):
+    """The project has too much unfinished work."""
+
+
+OF_CODE: Mapping[str, type[ApiError]] = {
+    "batch_rejected": BatchRejected,
+    "idempotency_key_reused": IdempotencyKeyReused,
+    "too_many_jobs": TooManyJobs,
+    "quota_exceeded": QuotaExceeded,
+    "queue_full": QueueFull,
+}
+OF_STATUS: Mapping[int, type[ApiError]] = {
+    401: NotAuthenticated,
+    403: NotAllowed,
+    404: NotFound,
+    409: Conflict,
+    429: TooManyRequests,
+}
+
+
+def error_type(code: str, status: int) -> type[ApiError]:
+    """The class for an error of the server: by its code, or else by its status."""
+    by_family = ServerError if status >= 500 else InvalidRequest if status >= 400 else ApiError  # noqa: PLR2004
+    return OF_CODE.get(code) or OF_STATUS.get(status) or by_family
