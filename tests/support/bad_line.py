@@ -1,0 +1,130 @@
+"""A TCP line to a local server that a test cuts, slows down, or lets lose what the server answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from tests.support.background import in_background
+
+BLOCK_BYTES = 65_536
+
+
+class BadLine:
+    """
+    Listens on `port` of 127.0.0.1 and passes on to the server's.
+
+    Attributes:
+        carried: Connections that reached the server.
+        answers_lost: Answers that the server gave and nobody got.
+    """
+
+    def __init__(self, server_port: int) -> None:
+        self.port = 0
+        self.carried = 0
+        self.answers_lost = 0
+        self._server_port = server_port
+        self._loop = asyncio.get_running_loop()
+        self._open: set[asyncio.StreamWriter] = set()
+        self._is_cut = False
+        self._delay_seconds = 0.0
+        self._to_lose = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """End every connection and let none through, until it is mended."""
+        self._do(partial(self._set_cut, is_cut=True))
+
+    def mend(self) -> None:
+        """Work as a line should."""
+        self._do(partial(self._set_cut, is_cut=False))
+        self._do(partial(setattr, self, "_to_lose", 0))
+        self.delay(0)
+
+    def delay(self, seconds: float) -> None:
+        """Let every block of bytes take so long, in both directions."""
+        self._do(partial(setattr, self, "_delay_seconds", seconds))
+
+    def lose_answers(self, count: int) -> None:
+        """Cut so many connections, each at the moment when the server answers: the request was carried out."""
+        self._do(partial(setattr, self, "_to_lose", count))
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        self._open.add(writer)
+        try:
+            if not self._is_cut:
+                with suppress(OSError):
+                    await self._through(reader, writer)
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    async def _through(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
+        self._open.add(to_server)
+        self.carried += 1
+        ways = (
+            asyncio.create_task(self._pass_on(reader, to_server)),
+            asyncio.create_task(self._pass_on(from_server, writer, are_answers=True)),
+        )
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._open.discard(to_server)
+            to_server.transport.abort()
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _pass_on(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, are_answers: bool = False
+    ) -> None:
+        while block := await source.read(BLOCK_BYTES):
+            if are_answers and self._to_lose:
+                self._to_lose -= 1
+                self.answers_lost += 1
+                return
+            if self._delay_seconds:
+                await asyncio.sleep(self._delay_seconds)
+            target.write(block)
+            await target.drain()
+
+    def _set_cut(self, *, is_cut: bool) -> None:
+        self._is_cut = is_cut
+        if is_cut:
+            for writer in self._open:
+                writer.transport.abort()
+
+    def _do(self, change: Callable[[], Any]) -> None:
+        """Change something on the line's own event loop, and wait until it is so."""
+
+        async def changed() -> None:
+            change()
+
+        asyncio.run_coroutine_threadsafe(changed(), self._loop).result(10)
+
+
+@contextmanager
+def bad_line(server_port: int) -> Iterator[BadLine]:
+    with in_background(_listening(server_port)) as line:
+        yield line
+
+
+@asynccontextmanager
+async def _listening(server_port: int) -> AsyncIterator[BadLine]:
+    line = BadLine(server_port)
+    server = await asyncio.start_server(line.carry, "127.0.0.1", 0)
+    line.port = server.sockets[0].getsockname()[1]
+    try:
+        yield line
+    finally:
+        server.close()
+        line._set_cut(is_cut=True)
+        await asyncio.sleep(0)  # lets what was cut end before its loop does
