@@ -18,9 +18,11 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from queueops.core.errors import QueueOpsError, error_body
+from ratelimits.api.urls import functions
 
 logger = logging.getLogger(__name__)
 
+ROOTS = ("/api/", "/functions/")
 DATABASE_RETRY_SECONDS = 5
 SCHEMA_CACHE_SECONDS = 3600  # the document costs half a second to write and changes only with the code
 
@@ -95,7 +97,7 @@ def _answer_to_rest_framework(
 
 @csrf_exempt
 def unknown_address(request: HttpRequest) -> HttpResponse:
-    """404 for everything below /api/ that is nothing, in the API's own shape and for any method."""
+    """404 for everything below ROOTS that is nothing, in the API's own shape and for any method."""
     message = f"There is no address {request.path}."
     if not request.path.endswith("/") and _is_known(f"{request.path}/"):
         message = f"Addresses end with a slash: {request.path}/"
@@ -111,25 +113,25 @@ def _is_known(address: str) -> bool:
 
 def answer_400(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Errors raised outside the views, such as a Host header that is not ours."""
-    if not request.path.startswith("/api/"):
+    if not request.path.startswith(ROOTS):
         return bad_request(request, exception)
     return JsonResponse(BAD_REQUEST, status=400)
 
 
 def answer_403(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if not request.path.startswith("/api/"):
+    if not request.path.startswith(ROOTS):
         return permission_denied(request, exception)
     return JsonResponse(NOT_ALLOWED, status=403)
 
 
 def answer_404(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if not request.path.startswith("/api/"):
+    if not request.path.startswith(ROOTS):
         return page_not_found(request, exception)
     return JsonResponse(NOT_FOUND, status=404)
 
 
 def answer_500(request: HttpRequest) -> HttpResponse:
-    if not request.path.startswith("/api/"):
+    if not request.path.startswith(ROOTS):
         return server_error(request)
     return JsonResponse(INTERNAL_ERROR, status=500)
 
@@ -137,10 +139,13 @@ def answer_500(request: HttpRequest) -> HttpResponse:
 # Its template has no answer to OPTIONS.
 API_PAGE = SpectacularSwaggerSplitView.as_view(url_name="schema", http_method_names=["get", "head"])
 
+version_1: list[URLPattern | URLResolver] = [
+    path("", include("jobs.api.urls")),
+    path("", include("ratelimits.api.urls")),
+    path("schema/", cache_page(SCHEMA_CACHE_SECONDS)(SpectacularAPIView.as_view()), name="schema"),
+    path("docs/", API_PAGE, name="api-docs"),
+]
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("v1/", include("jobs.api.urls")),
-    path("v1/", include("ratelimits.api.urls")),
-    path("v1/schema/", cache_page(SCHEMA_CACHE_SECONDS)(SpectacularAPIView.as_view()), name="schema"),
-    path("v1/docs/", API_PAGE, name="api-docs"),
-    re_path(r"", unknown_address),
+    path("api/", include([path("v1/", include(version_1)), re_path(r"", unknown_address)])),
+    path("functions/", include([*functions, re_path(r"", unknown_address)])),
 ]

@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", include("queueops.access.urls")),  # before the admin, whose login it replaces
     path("admin/", admin.site.urls),
-    path("api/", include("queueops.api")),
+    path("", include("queueops.api")),
     path("", include("dashboards.urls")),
 ]
 

@@ -98,6 +98,20 @@ def max_job_bytes() -> int:
     return settings.QUEUEOPS.max_job_bytes
 
 
+def parse_document(raw: bytes) -> Any:
+    """
+    Parse UTF-8 without NaN or infinity. Texts may hold NUL characters, and a number that is too large is infinite.
+
+    Raises:
+        MalformedJSON: With line and column.
+        TooDeep
+    """
+    try:
+        return pydantic_core.from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise _as_malformed(str(error)) from None
+
+
 def parse_json(raw: bytes) -> Any:
     """
     Parse strictly: UTF-8, no NaN or infinity, no NUL character, no lone surrogates.
@@ -106,10 +120,7 @@ def parse_json(raw: bytes) -> Any:
         MalformedJSON: With line and column.
         TooDeep
     """
-    try:
-        parsed = pydantic_core.from_json(raw, allow_inf_nan=False)
-    except ValueError as error:
-        raise _as_malformed(str(error)) from None
+    parsed = parse_document(raw)
     if NUL_ESCAPE.search(raw):
         raise MalformedJSON("The body holds a NUL character (\\u0000), which cannot be stored.")
     if MAY_OVERFLOW.search(raw):

@@ -1,18 +1,25 @@
-"""The addresses of the limiter's API, below /api/v1/."""
+"""The addresses of the limiter's API: below /api/v1/, and their aliases below /functions/."""
 
 from django.urls import URLPattern, path
 
+from queueops.rest.views import CallerView
+
 from .views import decide, limits
 
+
+def also_without_slash(address: str, view: type[CallerView]) -> list[URLPattern]:
+    """A redirect would lose the body. The second spelling is left out of the OpenAPI document."""
+    return [path(address, view.as_view()), path(address.removesuffix("/"), view.as_view(schema=None))]
+
+
 urlpatterns: list[URLPattern] = [
-    path("ratelimits/decide/", decide.DecideCalls.as_view()),
-    # Also without the slash: a redirect would lose the body. Left out of the OpenAPI document.
-    path("ratelimits/decide", decide.DecideCalls.as_view(schema=None)),
-    path("ratelimits/settle/", decide.SettleCall.as_view()),
-    path("ratelimits/settle", decide.SettleCall.as_view(schema=None)),
+    *also_without_slash("ratelimits/decide/", decide.DecideCalls),
+    *also_without_slash("ratelimits/settle/", decide.SettleCall),
     path("limits/", limits.LimitList.as_view()),
     path("limits/<int:pk>/", limits.LimitDetail.as_view()),
     path("limits/<int:pk>/counters/", limits.LimitCounters.as_view()),
     path("limits/<int:pk>/overrides/", limits.LimitOverrides.as_view()),
     path("limits/<int:pk>/simulate/", limits.SimulateLimit.as_view()),
 ]
+
+functions: list[URLPattern] = []

@@ -4,6 +4,7 @@ from collections import Counter
 import pytest
 from django.db import OperationalError
 from django.http import Http404
+from django.test import Client
 
 from queueops.api_docs import _subclasses, api_page
 from queueops.core.errors import QueueOpsError
@@ -20,6 +21,18 @@ def test_a_code_belongs_to_one_error(db):
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_an_unknown_address_is_a_404_in_the_same_shape(db, path, method):
     assert error_of(Api().send(method, path, ""), 404)["code"] == "not_found"
+
+
+@pytest.mark.parametrize("path", ["/functions/", "/functions/reserve", "/functions/reserve-usage/x"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_below_functions_it_is_too(db, path, method):
+    strict = Client(enforce_csrf_checks=True)
+    assert error_of(strict.generic(method, path, "{", content_type="application/json"), 404)["code"] == "not_found"
+
+
+def test_a_host_name_that_is_not_ours_is_refused_below_functions_too(db):
+    response = Client().post("/functions/reserve-usage", headers={"Host": "evil.example.org"})
+    assert error_of(response, 400)["code"] == "bad_request"
 
 
 def test_a_forgotten_slash_is_pointed_out(db):
