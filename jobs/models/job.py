@@ -36,6 +36,9 @@ class Batch(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.PROTECT, related_name="batches")
+    user_id = models.UUIDField(
+        null=True, blank=True, help_text="The end user who submitted it: all its jobs are theirs."
+    )
     name = models.CharField(max_length=200, blank=True)
     total = models.PositiveIntegerField(default=0)
     paused = models.BooleanField(default=False, db_default=False)
@@ -53,6 +56,9 @@ class Batch(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["project", "-created_at"], name="jobs_batch_project_idx"),
             models.Index(fields=["id"], name="jobs_batch_open_idx", condition=models.Q(finished_at=None)),
+            models.Index(
+                fields=["user_id", "id"], name="jobs_batch_user_idx", condition=models.Q(user_id__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:

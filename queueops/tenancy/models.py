@@ -41,7 +41,7 @@ def default_scopes() -> list[str]:
 
 
 def default_user_scopes() -> list[str]:
-    return [scope.value for scope in USER_SCOPES]
+    return [Scope.READ.value, Scope.USAGE.value]
 
 
 class Project(models.Model):
