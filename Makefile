@@ -12,11 +12,13 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The stamp is older than the lock after every change of the lock, so the set-up runs again exactly then.
-$(READY): requirements.lock
+# The client is built by what the lock has, and its command ends in .venv/bin/queueops.
+$(READY): requirements.lock clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "QueueOps needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
 	@echo "Setting up .venv from requirements.lock ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable clients/python
 	@touch $@
 
 run: $(READY) ## Start everything on this machine (web, workers, sandbox, PostgreSQL); Ctrl-C stops it

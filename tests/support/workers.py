@@ -12,7 +12,14 @@ import re
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-MANY_PROCESSES = ("tests/faults/", "tests/limits/", "tests/core/test_up.py", "tests/jobs/test_documents.py")
+MANY_PROCESSES = (
+    "tests/faults/",
+    "tests/limits/",
+    "tests/client/test_two_clients.py",
+    "tests/client/test_example.py",
+    "tests/core/test_up.py",
+    "tests/jobs/test_documents.py",
+)
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
