@@ -56,5 +56,5 @@ lock: ## Compile requirements.lock from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --output-file requirements.lock --quiet
 
 clean: ## Remove the virtual environment and caches; .data (the database) stays
-	rm -rf .venv .static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache clients/python/.*_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
