@@ -126,6 +126,8 @@ class UsageTracking(models.Model):
         db_persist=True,
         help_text="Percent of the quota reached: 60, 80, 100; 101: passed.",
     )
+    refused = models.IntegerField(default=0, db_default=0, help_text="Reservations refused for want of room.")
+    expired = models.IntegerField(default=0, db_default=0, help_text="Reservations that nobody confirmed in time.")
     alerted_level = models.SmallIntegerField(default=0, db_default=0, help_text="The level that people were told.")
 
     class Meta:
@@ -177,7 +179,7 @@ class UsageReservation(models.Model):
     expires_at = models.DateTimeField()
     status = models.CharField(max_length=9, choices=Status, default=Status.ACTIVE, db_default=Status.ACTIVE)
     idempotency_key = models.CharField(max_length=LONGEST_IDEMPOTENCY_KEY, null=True)
-    remaining = models.BigIntegerField(help_text="What its answer said was left.")
+    remaining = models.BigIntegerField(help_text="What was left after it; below 0: it passed the quota.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -202,7 +204,7 @@ class UsageReservation(models.Model):
 
 
 class UsageEvent(models.Model):
-    """One use, as it was reported; `used` is the sum of these. Rows are only ever added."""
+    """One use, as it was reported; `used` is the sum of these. Rows are only added."""
 
     id = models.BigAutoField(primary_key=True)
     event_id = models.UUIDField(help_text="Chosen by whoever reports it: the same id counts once.")
