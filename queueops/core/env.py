@@ -126,9 +126,24 @@ class Environment:
     )
     requests_per_minute: int = setting(
         "Web",
-        "Requests that one API key may send to one web process in a minute; more are answered with 429.",
+        "Requests that one API key may send to one web process in a minute, unless the key has a rate of its own; more "
+        "are answered with 429.",
         parse.integer(1, 10_000_000),
         default=60_000,
+    )
+    user_requests_per_minute: int = setting(
+        "Web",
+        "The same for each end user who comes with a token, and for each address that reads without credentials.",
+        parse.integer(1, 10_000_000),
+        default=600,
+    )
+    cors_origins: tuple[str, ...] = setting(
+        "Web",
+        "Origins, each with its scheme, whose pages may call the API and open websockets from a browser, with a key or "
+        "a token; cookies never count there.",
+        parse.ORIGINS,
+        default=(),
+        shown_default="none",
     )
     metrics_token: str = setting(
         "Web",
@@ -270,6 +285,19 @@ class Environment:
         "Finished jobs and their events are deleted after so many days.",
         parse.integer(1, 3650),
         default=30,
+    )
+
+    usage_max_age_days: int = setting(
+        "Limits",
+        "Reports of usage that happened longer ago are refused; longer than any client keeps them unsent.",
+        parse.integer(1, 365),
+        default=35,
+    )
+    usage_retention_days: int = setting(
+        "Limits",
+        "Usage, reservations and totals of allowances are deleted so many days after their month began.",
+        parse.integer(100, 36_500),
+        default=400,
     )
 
     rate_limit_rpm: int = setting(
@@ -440,6 +468,12 @@ def _broken_rules(found: Environment, *, given: frozenset[str]) -> list[str]:
         broken.append(
             "QUEUEOPS_MAX_JOB_MB must not exceed QUEUEOPS_MAX_BODY_MB; "
             f"they are {found.max_job_mb} and {found.max_body_mb}"
+        )
+    if found.usage_retention_days < found.usage_max_age_days + 2 * 31:
+        broken.append(
+            "QUEUEOPS_USAGE_RETENTION_DAYS must be two months longer than QUEUEOPS_USAGE_MAX_AGE_DAYS, so that an "
+            "event that is sent again is known; "
+            f"they are {found.usage_retention_days} and {found.usage_max_age_days}"
         )
     if found.lockout_account_failures < found.lockout_failures:
         broken.append(

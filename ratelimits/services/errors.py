@@ -54,3 +54,39 @@ class NotSimulable(QueueOpsError):
 
     code = "not_simulable"
     status = 409
+
+
+class InvalidAllowance(QueueOpsError):
+    """These figures cannot be an allowance's."""
+
+    code = "invalid_allowance"
+    status = 422
+
+
+class NoAllowance(QueueOpsError):
+    """This project has no allowance; an operator gives it one."""
+
+    code = "no_allowance"
+    status = 404
+
+
+class QuotaExceeded(QueueOpsError):
+    """The user's allowance of this month does not hold so much any more."""
+
+    code = "quota_exceeded"
+    status = 409
+    detail_fields = ("remaining", "resets_at", "quota")
+
+
+class UnknownReservation(QueueOpsError):
+    """There is no such reservation."""
+
+    code = "not_found"
+    status = 404
+
+
+class InvalidCorrection(QueueOpsError):
+    """This month cannot be corrected so."""
+
+    code = "invalid_correction"
+    status = 422

@@ -1,0 +1,96 @@
+"""Setting a part of a user's month aside before a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+
+from queueops.core.errors import IdempotencyKeyReused
+from queueops.core.sql import run_sql
+from ratelimits.models.allowance import new_reservation_id
+from ratelimits.months import month_end
+
+from .errors import NoAllowance, QuotaExceeded
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """
+    Attributes:
+        month: YYYY-MM: what the reservation counts in, whenever it is used.
+        remaining: Of the month's quota, at that time; never below 0.
+        over_limit: It passes the quota, which the policy allows.
+        replayed: The idempotency key was used before; this is what it got then.
+    """
+
+    reservation_id: UUID
+    user_id: UUID
+    month: str
+    amount: int
+    expires_at: datetime
+    remaining: int
+    resets_at: datetime
+    over_limit: bool
+    replayed: bool
+
+
+def reserve(*, project_id: str, user_id: UUID, amount: int, idempotency_key: str | None = None) -> Reserved:
+    """
+    Reserve an amount of the user's current month until it is confirmed by an event, cancelled, or expires.
+
+    Under the strict policy what is used and reserved never exceeds the quota by a reservation. The same key gets the
+    same reservation again, whatever became of it.
+
+    Args:
+        amount: At least 1, in the allowance's unit.
+
+    Raises:
+        NoAllowance, QuotaExceeded: Nothing was reserved.
+        IdempotencyKeyReused: The key's reservation has another user or amount.
+    """
+    asked = {
+        "project_id": project_id,
+        "user_id": user_id,
+        "amount": amount,
+        "idempotency_key": idempotency_key,
+        "id": new_reservation_id(),
+    }
+    if idempotency_key is None:
+        rows = run_sql("ratelimits", "reserve_usage", asked)
+    else:
+        try:
+            with transaction.atomic():
+                rows = run_sql("ratelimits", "reserve_usage", asked)
+        except IntegrityError:  # somebody has reserved with this key meanwhile
+            rows = run_sql("ratelimits", "reserve_usage", asked)
+    if not rows:
+        raise NoAllowance
+    [(reservation_id, owner, month, held, expires_at, remaining, replayed, zone, quota)] = rows
+    if reservation_id is None:
+        raise _refusal(project_id, user_id, amount, month=month, zone=zone, quota=quota)
+    if (owner, held) != (user_id, amount):
+        raise IdempotencyKeyReused(
+            "This idempotency key was used for another reservation.", idempotency_key=idempotency_key
+        )
+    return Reserved(
+        reservation_id=reservation_id,
+        user_id=owner,
+        month=month,
+        amount=held,
+        expires_at=expires_at,
+        remaining=max(0, remaining),
+        resets_at=month_end(month, zone),
+        over_limit=remaining < 0,
+        replayed=replayed,
+    )
+
+
+def _refusal(project_id: str, user_id: UUID, amount: int, *, month: str, zone: str, quota: int) -> QuotaExceeded:
+    counted = {"project_id": project_id, "user_id": user_id, "month_year": month, "quota": quota}
+    [(left,)] = run_sql("ratelimits", "count_refusal", counted)
+    # Somebody may have released some since; a client that is refused must not be told that there is enough.
+    remaining = max(0, min(left, amount - 1))
+    return QuotaExceeded(remaining=remaining, resets_at=month_end(month, zone), quota=quota)

@@ -1,0 +1,19 @@
+-- End those of the named reservations that are active: what each held is then to be given back, once.
+--
+-- params  project_id; status: confirmed or cancelled; ids and user_ids, arrays of one length; a null user is any
+-- locks   the reservations, in the order of their ids, and waits for them
+-- returns the reservations that this statement has ended: id, project_id, user_id, month_year, amount
+WITH live AS MATERIALIZED (
+    SELECT held.id
+      FROM ratelimits_usagereservation AS held
+      JOIN unnest(%(ids)s::uuid[], %(user_ids)s::uuid[]) AS named (id, user_id)
+        ON held.id = named.id AND held.user_id = coalesce(named.user_id, held.user_id)
+     WHERE held.project_id = %(project_id)s AND held.status = 'active'
+     ORDER BY held.id
+       FOR UPDATE OF held
+)
+UPDATE ratelimits_usagereservation AS held
+   SET status = %(status)s
+  FROM live
+ WHERE held.id = live.id
+RETURNING held.id, held.project_id, held.user_id, held.month_year, held.amount

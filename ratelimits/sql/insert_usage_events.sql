@@ -1,0 +1,44 @@
+-- Put the events that are new into the ledger, each with the month and the units that it counts in.
+--
+-- params  project_id; max_age: interval; arrays of one length, an event at each place: event_ids, user_ids, tokens,
+--         occurred_at, reservations (uuid or null), services
+-- order   by event id: transactions that report the same events wait for one another in one order
+-- locks   the events; waits for another transaction that is inserting the same
+-- clock   statement_timestamp()
+-- returns no row: the project has no allowance; else one a place, in order: fault (too_old, from_future or null),
+--         is_new, month_year, amount
+--
+-- An event that names a reservation of its own user counts in that one's month, whatever became of it. Of an id that
+-- comes several times the first place whose event is not refused is the new one.
+WITH rule AS MATERIALIZED (
+    SELECT unit, time_zone, statement_timestamp() AS now
+      FROM ratelimits_allowance WHERE project_id = %(project_id)s
+), given AS MATERIALIZED (
+    SELECT event.*,
+           coalesce(held.month_year, to_char(event.occurred_at AT TIME ZONE rule.time_zone, 'YYYY-MM')) AS month_year,
+           CASE rule.unit WHEN 'tokens' THEN event.tokens ELSE 1 END AS amount,
+           CASE WHEN event.occurred_at < rule.now - %(max_age)s THEN 'too_old'
+                WHEN event.occurred_at > rule.now + interval '5 minutes' THEN 'from_future' END AS fault
+      FROM rule
+     CROSS JOIN unnest(%(event_ids)s::uuid[], %(user_ids)s::uuid[], %(tokens)s::bigint[],
+                       %(occurred_at)s::timestamptz[], %(reservations)s::uuid[], %(services)s::text[])
+           WITH ORDINALITY AS event (event_id, user_id, tokens, occurred_at, reservation, service, place)
+      LEFT JOIN ratelimits_usagereservation AS held
+             ON held.id = event.reservation AND held.project_id = %(project_id)s AND held.user_id = event.user_id
+            AND held.created_at > rule.now - %(max_age)s
+), first AS MATERIALIZED (
+    SELECT DISTINCT ON (event_id) * FROM given WHERE fault IS NULL ORDER BY event_id, place
+), added AS (
+    INSERT INTO ratelimits_usageevent
+           (event_id, project_id, user_id, month_year, service, tokens, amount, occurred_at, reservation)
+    SELECT event_id, %(project_id)s, user_id, month_year, service, tokens, amount, occurred_at, reservation
+      FROM first
+     ORDER BY event_id
+    ON CONFLICT (project_id, event_id) DO NOTHING
+    RETURNING event_id
+)
+SELECT given.fault, added.event_id IS NOT NULL, given.month_year, given.amount
+  FROM given
+  LEFT JOIN first ON first.place = given.place
+  LEFT JOIN added ON added.event_id = first.event_id
+ ORDER BY given.place

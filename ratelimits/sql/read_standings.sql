@@ -1,0 +1,17 @@
+-- Read what users have of the current month.
+--
+-- params  project_id; user_ids
+-- clock   statement_timestamp(), in the allowance's zone
+-- returns one row a user, also for one who has used nothing; none where the project has no allowance
+SELECT given.user_id, allowance.unit, allowance.policy, allowance.time_zone, current.month_year,
+       coalesce(personal.quota, allowance.quota), coalesce(month.used, 0), coalesce(month.reserved, 0)
+  FROM ratelimits_allowance AS allowance
+ CROSS JOIN LATERAL (
+       SELECT to_char(statement_timestamp() AT TIME ZONE allowance.time_zone, 'YYYY-MM') AS month_year) AS current
+ CROSS JOIN unnest(%(user_ids)s::uuid[]) AS given (user_id)
+  LEFT JOIN ratelimits_allowanceoverride AS personal
+         ON personal.project_id = allowance.project_id AND personal.user_id = given.user_id
+  LEFT JOIN ratelimits_usagetracking AS month
+         ON month.project_id = allowance.project_id AND month.user_id = given.user_id
+        AND month.month_year = current.month_year
+ WHERE allowance.project_id = %(project_id)s
