@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
+from unfold.widgets import UnfoldAdminTextareaWidget
 
 from queueops.core.errors import QueueOpsError
 from ratelimits.models import Limit, LimitOverride
@@ -16,28 +16,18 @@ from ratelimits.services.saving import EDITABLE
 from ratelimits.services.simulate import Simulation, simulate
 from ratelimits.validation import check_override
 
+from .asking_form import AskingForm
+
 SIMULATE = "_simulate"
-SEEN_AT = "seen_at"
 DEFAULTED = ("guard_seconds", "lease_seconds", "headroom_percent")  # left empty, they are what a new limit has
 STRONG_FACTOR = 2.0  # a cap raised or lowered by more than this is confirmed
 
 
-class LimitForm(forms.ModelForm):  # type: ignore[type-arg]
+class LimitForm(AskingForm):
     """
     Attributes:
-        warnings: What the figures mean, shown above the form.
-        asks_first: It is sound and is not to be saved yet.
         simulation: What the last hour would have been.
     """
-
-    reason = forms.CharField(
-        required=False,
-        max_length=2000,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        help_text="Optional; kept in the audit trail with the figures before and after.",
-    )
-    confirmed = forms.BooleanField(required=False, widget=UnfoldBooleanSwitchWidget, label="I have read what this does")
-    seen_at = forms.CharField(required=False, widget=forms.HiddenInput)
 
     class Meta:
         model = Limit
@@ -46,23 +36,14 @@ class LimitForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.warnings: list[str] = []
         self.simulation: Simulation | None = None
-        self.asks_first = False
-        self.stored = Limit.objects.filter(pk=self.instance.pk).first() if self.instance.pk else None
         for name in ("capacity", *DEFAULTED):
             if name in self.fields:  # readonly for those who may only look
                 self.fields[name].required = False
-        if SEEN_AT in self.fields and self.stored:
-            self.fields[SEEN_AT].initial = self.stored.updated_at.isoformat()
 
     @property
     def wants_simulation(self) -> bool:
         return SIMULATE in self.data and self.stored is not None
-
-    @property
-    def seen(self) -> str:
-        return str(self.data.get(SEEN_AT) or "")
 
     def figures(self) -> dict[str, Any]:
         """What the service is given."""
@@ -77,7 +58,7 @@ class LimitForm(forms.ModelForm):  # type: ignore[type-arg]
         given = super().clean() or self.cleaned_data
         if self.errors:
             return given
-        if self.stored and self.seen and self.seen != self.stored.updated_at.isoformat():
+        if self.was_overtaken:
             self.add_error(
                 None, "Somebody else has changed this limit meanwhile. Reload the page to see their figures."
             )
@@ -93,7 +74,7 @@ class LimitForm(forms.ModelForm):  # type: ignore[type-arg]
         self.warnings += _strong_changes(self.stored, proposed)
         if self.wants_simulation:
             self._simulate(figures)
-        self.asks_first = self.wants_simulation or bool(self._unread() and not given.get("confirmed"))
+        self.asks_first = self.wants_simulation or bool(self.is_unread and not given.get("confirmed"))
         return given
 
     def _simulate(self, figures: dict[str, Any]) -> None:
@@ -103,17 +84,6 @@ class LimitForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error(None, error.message)
         except QueueOpsError as error:
             self.warnings.append(error.message)
-
-    def _unread(self) -> bool:
-        """Whether there is something that a person has to have read before it is saved."""
-        return bool(self.warnings) and self.has_changed()
-
-    @property
-    def needs_confirmation(self) -> bool:
-        return self.is_bound and self._unread() and not self.errors
-
-    def is_valid(self) -> bool:
-        return super().is_valid() and not self.asks_first
 
     def _post_clean(self) -> None:
         """The service has checked the figures; the model's own check would refuse what the service fills in."""

@@ -19,6 +19,7 @@ class OnePage(ChangeList):  # type: ignore[misc]  # unfold has no types
     parameter: ClassVar = AFTER
     order: ClassVar = "pk"
     beyond: ClassVar = "pk__gt"
+    first_words, next_words = "First", "More"
     searched_back_to = None
     about = None
 
@@ -32,7 +33,7 @@ class OnePage(ChangeList):  # type: ignore[misc]  # unfold has no types
 
     def get_results(self, request: HttpRequest) -> None:
         start = self.start_of(str(self.params.get(self.parameter, "")))
-        rows = self.queryset.filter(**{self.beyond: start}) if start else self.queryset
+        rows = self.rows_beyond(start) if start else self.queryset
         found = list(rows[: self.list_per_page + 1])
         self.result_list = found[: self.list_per_page]
         self.prepare_rows(self.result_list)
@@ -42,11 +43,19 @@ class OnePage(ChangeList):  # type: ignore[misc]  # unfold has no types
         self.is_first_page = not start
         self.newest_link = self.get_query_string(remove=[self.parameter])
         more = len(found) > self.list_per_page
-        self.older_link = self.get_query_string({self.parameter: self.result_list[-1].pk}) if more else None
+        self.older_link = self.get_query_string({self.parameter: self.place_of(self.result_list[-1])}) if more else None
 
     def start_of(self, text: str) -> Any:
         """The key after which the page begins; empty: it is the first."""
         return text.replace("\0", "")
+
+    def rows_beyond(self, start: Any) -> QuerySet[Any]:
+        rows: QuerySet[Any] = self.queryset.filter(**{self.beyond: start})
+        return rows
+
+    def place_of(self, row: Any) -> Any:
+        """What `start_of` reads."""
+        return row.pk
 
     def prepare_rows(self, rows: list[Any]) -> None:
         """Fetch what the columns need, for all rows of the page at once."""
@@ -58,6 +67,7 @@ class NewestPage(OnePage):
     parameter = BEFORE
     order = "-pk"
     beyond = "pk__lt"
+    first_words, next_words = "Newest", "Older"
 
     def start_of(self, text: str) -> Any:
         return as_number(text) or 0

@@ -55,6 +55,7 @@ class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no type
         searched_back_to: Where the window ended, when rows beyond it may match too.
     """
 
+    first_words, next_words = "Newest", "Older"
     older_before: Any = None
     searched_back_to: datetime | None = None
 
@@ -108,6 +109,8 @@ class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no type
         if self.query or not self.has_active_filters:
             return rows, None  # a search is by key; without a filter the first rows of the index are the page
         wanted = {name: values[-1] for name, values in self.get_filters_params().items() if values}
+        if self.model_admin.in_order(wanted):
+            return rows, None
         exact = self.model_admin.rows_by_index(rows, wanted)
         if exact is not None:
             # Without this the planner may walk the primary key for the order, past every other row.
@@ -174,6 +177,10 @@ class BoundedListMixin:
     def rows_by_index(self, rows: QuerySet[Any], wanted: Mapping[str, str]) -> QuerySet[Any] | None:
         """The rows, when one of the conditions has an index that finds few enough of them; None: use a window."""
         return None
+
+    def in_order(self, wanted: Mapping[str, str]) -> bool:
+        """Whether an index gives the rows of these conditions in the order of the list."""
+        return False
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Any]:
         """The rows of which the newest WINDOW are looked at; only conditions that an index (…, id) serves."""

@@ -1,0 +1,60 @@
+"""A form that says what its figures mean, and is saved only once that was read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
+
+SEEN_AT = "seen_at"
+
+
+class AskingForm(forms.ModelForm):  # type: ignore[type-arg]
+    """
+    Of a row that has `updated_at`. Subclasses fill `warnings` and `asks_first` in `clean`.
+
+    Attributes:
+        stored: The row as it is; None for a new one.
+        warnings: What the figures mean, shown above the form.
+        asks_first: It is sound and is not to be saved yet.
+    """
+
+    reason = forms.CharField(
+        required=False,
+        max_length=2000,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        help_text="Optional; kept in the audit trail with the figures before and after.",
+    )
+    confirmed = forms.BooleanField(required=False, widget=UnfoldBooleanSwitchWidget, label="I have read what this does")
+    seen_at = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.warnings: list[str] = []
+        self.asks_first = False
+        model = type(self.instance)
+        self.stored: Any = model.objects.filter(pk=self.instance.pk).first() if self.instance.pk else None
+        if SEEN_AT in self.fields and self.stored:  # it has no fields for those who may only look
+            self.fields[SEEN_AT].initial = self.stored.updated_at.isoformat()
+
+    @property
+    def seen(self) -> str:
+        return str(self.data.get(SEEN_AT) or "")
+
+    @property
+    def was_overtaken(self) -> bool:
+        """Whether somebody else has saved the row since it was shown."""
+        return bool(self.stored and self.seen and self.seen != self.stored.updated_at.isoformat())
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether there is something that a person has to have read before it is saved."""
+        return bool(self.warnings) and self.has_changed()
+
+    @property
+    def needs_confirmation(self) -> bool:
+        return self.is_bound and self.is_unread and not self.errors
+
+    def is_valid(self) -> bool:
+        return super().is_valid() and not self.asks_first
