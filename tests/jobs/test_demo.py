@@ -16,7 +16,7 @@ from django.test import override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs import demo, demo_sheets
+from jobs import demo, demo_sheets, demo_usage
 from jobs.batch_report import GROUPS, duration_text, read_report
 from jobs.management.commands.seed_demo import Command as SeedDemo
 from jobs.models import Batch, Job
@@ -25,8 +25,9 @@ from jobs.testing import drain
 from queueops.core.env import Environment
 from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.models import Credential, ProducerKey
-from ratelimits.models import Limit
+from ratelimits.models import Allowance, Limit, UsageTracking
 from ratelimits.services import catalogue
+from ratelimits.services.ledger import check_ledger
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.sandbox import Sandbox
 
@@ -198,3 +199,23 @@ def _with(*, sandbox_port: int | None = 8001, allow_loopback_targets: bool = Tru
         sandbox_port=sandbox_port or 0,
         allow_loopback_targets=allow_loopback_targets,
     )
+
+
+@pytest.mark.django_db
+def test_the_demos_users_have_used_a_part_of_their_allowance_however_often_it_is_started():
+    make_project(demo.PROJECT)
+    for at in (timezone.now(), timezone.now() + timedelta(seconds=5)):
+        demo_usage.ensure_usage(demo.PROJECT, actor="system:test", at=at)
+    used = set(UsageTracking.objects.filter(project=demo.PROJECT).values_list("used", flat=True))
+    assert used == {4_240, 3_120, 1_520, 320}
+    assert max(used) < demo_usage.TOKENS_EACH
+    assert check_ledger(demo.PROJECT).differences == []
+
+
+@pytest.mark.django_db
+def test_the_demo_leaves_an_allowance_that_was_changed_as_it_is():
+    make_project(demo.PROJECT)
+    demo_usage.ensure_usage(demo.PROJECT, actor="system:test", at=timezone.now())
+    Allowance.objects.update(quota=7)
+    demo_usage.ensure_usage(demo.PROJECT, actor="system:test", at=timezone.now())
+    assert Allowance.objects.get().quota == 7

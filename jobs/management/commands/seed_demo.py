@@ -10,14 +10,15 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from jobs import demo, demo_sheets
+from jobs import demo, demo_sheets, demo_usage
 from jobs.batch_report import read_report
 from jobs.models import Batch
 from jobs.services.submit import SubmittedBatch, submit_batch
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy.models import ProducerKey, Project
+from queueops.tenancy.models import ProducerKey, Project, Scope
 from ratelimits.services.catalogue import rules
 
+ACTOR = "system:seed_demo"
 # `manage.py up` gives the leave to call this machine to what it starts, and not to other terminals.
 ONCE_MORE = "QUEUEOPS_ALLOW_LOOPBACK_TARGETS=on .venv/bin/python manage.py seed_demo --again --watch"
 
@@ -78,9 +79,11 @@ class Command(BaseCommand):
     def _project(self) -> Project:
         project, is_new = Project.objects.get_or_create(pk=demo.PROJECT, defaults={"name": "Demo"})
         if is_new:
-            _, secret = ProducerKey.issue(project, name="demo")
+            scopes = [Scope.READ, Scope.SUBMIT, Scope.USAGE]
+            _, secret = ProducerKey.issue(project, name="demo", scopes=scopes)
             self.stdout.write(f"key of project {project.pk}: {secret}  (shown this once; only its hash is stored)")
         demo_sheets.ensure_credential(project, self.sandbox)
+        demo_usage.ensure_usage(project.pk, actor=ACTOR, at=timezone.now())
         return project
 
     def _newest(self, name: str) -> Batch | None:
@@ -121,6 +124,7 @@ class Command(BaseCommand):
             ("a batch and its jobs", f"{self.admin}/jobs/batch/{batch_id}/change/"),
             ("dead letters to requeue", f"{self.admin}/jobs/deadletter/"),
             ("the limits and who used them", f"{self.admin}/ratelimits/limit/"),
+            ("users' allowances, what is used", f"{self.admin}/ratelimits/usagetracking/"),
             ("what the provider received", f"{self.sandbox}/plain/sheets/{demo.SHEET}/rows"),
             ("the API", f"http://{settings.QUEUEOPS.host}:{settings.QUEUEOPS.port}/api/v1/docs/"),
             ("your own handler in 15 minutes", "docs/tutorial.md"),
@@ -129,4 +133,4 @@ class Command(BaseCommand):
 
 
 def _submit(project: Project, name: str, lines: Iterable[dict[str, Any]], **options: Any) -> SubmittedBatch:
-    return submit_batch(lines, project_id=project.pk, actor="system:seed_demo", name=name, **options)
+    return submit_batch(lines, project_id=project.pk, actor=ACTOR, name=name, **options)
