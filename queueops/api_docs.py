@@ -28,7 +28,8 @@ HEAD = """\
 
 Written by `manage.py write_docs` from `jobs/api/` and `ratelimits/api/`; change it there. A running installation
 serves the whole OpenAPI document at `/api/v1/schema/` and a page to browse and try it at `/api/v1/docs/`. How to submit
-work: [submit.md](../how-to/submit.md). How to ask the limiter: [ask-the-limiter.md](../how-to/ask-the-limiter.md).
+work: [submit.md](../how-to/submit.md). How to ask the limiter: [ask-the-limiter.md](../how-to/ask-the-limiter.md). How
+to count against allowances: [report-usage.md](../how-to/report-usage.md).
 
 ## Keys, scopes and sessions
 
@@ -45,7 +46,8 @@ for itself: with several web processes a key may send that many to each.
 
 ## Operations
 
-Paths are below `/api/v1`.
+Paths are below `/api/v1`. `/usage/reserve/`, `/usage/ingest/` and `/usage/cancel/` are also served as
+`/functions/reserve-usage`, `/functions/ingest-usage` and `/functions/cancel-reservation`.
 """
 
 LISTS = """\

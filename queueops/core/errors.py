@@ -49,6 +49,13 @@ class IdempotencyKeyReused(QueueOpsError):
     detail_fields = ("idempotency_key",)
 
 
+class ForeignUser(QueueOpsError):
+    """An end user acts for nobody else."""
+
+    code = "foreign_user"
+    status = 403
+
+
 def error_body(
     code: str,
     message: str,

@@ -1,4 +1,4 @@
-"""What the list of limits can be narrowed by."""
+"""What the lists can be narrowed by."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import django_filters
 
 from queueops.rest.filtering import ChoicesFilter
 from ratelimits.models import CallType, Limit, Unit
+from ratelimits.models.allowance import UsageEvent, UsageTracking
 
 
 class LimitFilter(django_filters.FilterSet):  # type: ignore[misc]  # untyped package
@@ -18,3 +19,20 @@ class LimitFilter(django_filters.FilterSet):  # type: ignore[misc]  # untyped pa
     class Meta:
         model = Limit
         fields = ("service", "name", "model")
+
+
+class UserMonthFilter(django_filters.FilterSet):  # type: ignore[misc]
+    user_id = django_filters.UUIDFilter()
+    month = django_filters.CharFilter(field_name="month_year")
+
+    class Meta:
+        model = UsageTracking
+        fields = ()
+
+
+class UsageEventFilter(UserMonthFilter):
+    over_limit = django_filters.BooleanFilter()
+
+    class Meta:
+        model = UsageEvent
+        fields = ()

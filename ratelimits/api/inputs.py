@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
-from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, RootModel, StringConstraints
 
 from queueops.core.nul import NO_NUL
 from queueops.rest.inputs import Input
 from ratelimits.models import CallType, Limit, Unit
+from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
 from ratelimits.services.answers import MAX_CALLS
 from ratelimits.services.simulate import MOST_HOURS
 from ratelimits.subjects import LONGEST_KEY, LONGEST_NAME
 
 LARGEST_COST = 1e12
+LARGEST_USE = 1_000_000_000  # units of one call: a month's sum stays far below what a bigint holds
+MAX_EVENTS = 1000
 LONGEST_HOLD_SECONDS = 86_400
 
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
@@ -141,4 +146,69 @@ class OfOverride(Input):
 
     key: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_KEY, pattern=NO_NUL)]
     reason: Annotated[Reason, StringConstraints(pattern=NO_NUL)] = ""
+    project: str = ""
+
+
+def _text_alone(given: object) -> object:
+    """Pydantic would take a number for the seconds since 1970, also one in a text."""
+    if not isinstance(given, str) or "-" not in given[:5]:
+        raise ValueError("not ISO 8601")
+    return given
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """PostgreSQL takes offsets of up to 16 hours, ISO 8601 of up to 24."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("outside the calendar") from None
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_text_alone), AfterValidator(_in_utc)]
+
+
+class ReserveUsage(Input):
+    """Units of a user's allowance to hold before a call."""
+
+    amount: Annotated[int, Field(strict=True, ge=1, le=LARGEST_USE)] = Field(
+        default=1, description="In the allowance's unit; with tokens, the most that the call may cost."
+    )
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_IDEMPOTENCY_KEY)] | None = Field(
+        default=None, description="The same key again gets the same reservation. Or send it as Idempotency-Key."
+    )
+    user_id: UUID | None = Field(default=None, description="A server key names the user; a user's token is its own.")
+
+
+class UsedUnits(Input):
+    """One call that was made."""
+
+    event_id: UUID = Field(description="Made by whoever made the call, once: it is counted once, however often sent.")
+    user_id: UUID | None = Field(default=None, description="A server key names the user; a user's token is its own.")
+    tokens: Annotated[int, Field(strict=True, ge=0, le=LARGEST_USE)] = Field(
+        description="What the call cost. Where the allowance counts requests, every event is one."
+    )
+    ts: Moment = Field(description="When it was made: ISO 8601 with a time zone.")
+    reservation_id: UUID | None = Field(default=None, description="Released, and confirmed, by the event.")
+    service: Annotated[str, StringConstraints(max_length=LONGEST_SERVICE, pattern=NO_NUL)] = ""
+
+
+Events = Annotated[list[UsedUnits], Field(min_length=1, max_length=MAX_EVENTS)]
+
+
+class EventsByName(Input):
+    events: Events
+
+
+class IngestUsage(RootModel[Events | EventsByName]):
+    """Up to 1,000 events, as an array or below `events`. For the OpenAPI document: events are read one by one."""
+
+
+class CancelReservation(Input):
+    reservation_id: UUID
+
+
+class OfUser(Input):
+    """Query parameters that name a user."""
+
+    user_id: UUID | None = None
     project: str = ""

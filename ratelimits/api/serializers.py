@@ -1,4 +1,4 @@
-"""Limits as the API shows them."""
+"""Limits and usage as the API shows them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from ratelimits.models import Limit, LimitOverride
+from ratelimits.models.allowance import UsageEvent, UsageTracking
 
 
 class OverrideSerializer(serializers.ModelSerializer[LimitOverride]):
@@ -60,3 +61,23 @@ class LimitSerializer(serializers.ModelSerializer[Limit]):
     @extend_schema_field(GaugeSerializer(many=True))
     def get_counters(self, limit: Limit) -> list[dict[str, Any]]:
         return list(GaugeSerializer(self.context["seen"].gauges.get(limit.pk, ()), many=True).data)
+
+
+class UserMonthSerializer(serializers.ModelSerializer[UsageTracking]):
+    month = serializers.CharField(source="month_year")
+
+    class Meta:
+        model = UsageTracking
+        fields = ("id", "user_id", "month", "quota", "used", "reserved", "overage")
+
+
+class UsageEventSerializer(serializers.ModelSerializer[UsageEvent]):
+    month = serializers.CharField(source="month_year")
+    reservation_id = serializers.UUIDField(source="reservation", allow_null=True)
+
+    class Meta:
+        model = UsageEvent
+        fields = (
+            *("id", "event_id", "user_id", "month", "service", "tokens", "amount", "occurred_at", "created_at"),
+            *("reservation_id", "over_limit", "correction"),
+        )

@@ -4,7 +4,7 @@ from django.urls import URLPattern, path
 
 from queueops.rest.views import CallerView
 
-from .views import decide, limits
+from .views import decide, limits, usage
 
 
 def also_without_slash(address: str, view: type[CallerView]) -> list[URLPattern]:
@@ -15,6 +15,12 @@ def also_without_slash(address: str, view: type[CallerView]) -> list[URLPattern]
 urlpatterns: list[URLPattern] = [
     *also_without_slash("ratelimits/decide/", decide.DecideCalls),
     *also_without_slash("ratelimits/settle/", decide.SettleCall),
+    *also_without_slash("usage/reserve/", usage.ReserveUsage),
+    *also_without_slash("usage/ingest/", usage.IngestUsage),
+    *also_without_slash("usage/cancel/", usage.CancelReservation),
+    *also_without_slash("usage/me/", usage.UserStanding),
+    *also_without_slash("usage/events/", usage.UserEvents),
+    *also_without_slash("usage/", usage.UserMonths),
     path("limits/", limits.LimitList.as_view()),
     path("limits/<int:pk>/", limits.LimitDetail.as_view()),
     path("limits/<int:pk>/counters/", limits.LimitCounters.as_view()),
@@ -22,4 +28,11 @@ urlpatterns: list[URLPattern] = [
     path("limits/<int:pk>/simulate/", limits.SimulateLimit.as_view()),
 ]
 
-functions: list[URLPattern] = []
+ALIASES = {
+    "reserve-usage": usage.ReserveUsage,
+    "ingest-usage": usage.IngestUsage,
+    "cancel-reservation": usage.CancelReservation,
+}
+functions: list[URLPattern] = [
+    path(f"{name}{end}", view.as_view(schema=None)) for name, view in ALIASES.items() for end in ("", "/")
+]

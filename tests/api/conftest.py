@@ -12,19 +12,24 @@ from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 
 ROOT = "/api/v1"
-ALL_SCOPES = ["read", "submit", "operate", "decide", "limits"]
+ALL_SCOPES = ["read", "submit", "operate", "decide", "limits", "usage"]
 SPEC: dict[str, Any] = {"kind": "http.request", "payload": {"method": "GET", "url": "https://api.example.org/rows/7"}}
 
 
+def address_of(path: str) -> str:
+    """Below /api/v1, unless it is an alias."""
+    return path if path.startswith("/functions/") else ROOT + path
+
+
 class Api:
-    """Calls below /api/v1 with one key, or with none."""
+    """Calls below /api/v1, and below /functions, with one key, or with none."""
 
     def __init__(self, secret: str | None = None) -> None:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         self.client = Client(headers=headers, raise_request_exception=False)
 
     def get(self, path: str, **headers: str) -> Any:
-        return self.client.get(ROOT + path, headers=headers)
+        return self.client.get(address_of(path), headers=headers)
 
     def post(self, path: str, body: Any = None, **headers: str) -> Any:
         return self.send("POST", path, "" if body is None else json.dumps(body), **headers)
@@ -33,7 +38,7 @@ class Api:
         self, method: str, path: str, body: bytes | str, content_type: str = "application/json", **headers: str
     ) -> Any:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.client.generic(method, ROOT + path, body, content_type=content_type, headers=named)
+        return self.client.generic(method, address_of(path), body, content_type=content_type, headers=named)
 
     def lines(self, body: bytes | str, query: str = "", **headers: str) -> Any:
         return self.send("POST", f"/batches/{query}", body, "application/x-ndjson", **headers)
