@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
@@ -18,6 +19,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from queueops.core.errors import QueueOpsError, error_body
+from queueops.tenancy.authentication import CHALLENGE
 from ratelimits.api.urls import functions
 
 logger = logging.getLogger(__name__)
@@ -58,12 +60,12 @@ def handle_exception(error: Exception, context: dict[str, Any]) -> Response:
 
 def _answer_to(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
     if isinstance(error, QueueOpsError):
-        seconds = error.details.get("retry_after")
-        return (
-            error.status,
-            error.as_dict(),
-            {} if seconds is None else {"Retry-After": str(math.ceil(seconds))},
-        )
+        headers = {}
+        if (seconds := error.details.get("retry_after")) is not None:
+            headers["Retry-After"] = str(math.ceil(seconds))
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = f'{CHALLENGE}, error="invalid_token"'  # RFC 6750, also of expired ones
+        return error.status, error.as_dict(), headers
     if isinstance(error, exceptions.APIException):
         return _answer_to_rest_framework(error)
     if isinstance(error, (OperationalError, InterfaceError)):
@@ -90,7 +92,7 @@ def _answer_to_rest_framework(
     detail = error.detail
     message = str(detail) if isinstance(detail, str) else str(error.default_detail)
     if isinstance(error, exceptions.NotAuthenticated):
-        message = "Send an API key: `Authorization: Bearer qo_…`."
+        message = "Send an API key, `Authorization: Bearer qo_…`, or a user's token in the same place."
     details = {"retry_after": math.ceil(wait_seconds)} if wait_seconds is not None else None
     return error.status_code, error_body(code, message, details=details), headers
 

@@ -36,6 +36,7 @@ INSTALLED_APPS = [
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "django.contrib.postgres",
+    "corsheaders",
     "rest_framework",
     "django_filters",
     "drf_spectacular",
@@ -55,6 +56,7 @@ MIDDLEWARE = [
     "queueops.core.security_headers.SecurityHeaders",  # before all that answer by themselves
     "queueops.core.request_log.RequestLog",
     "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see there
+    "corsheaders.middleware.CorsMiddleware",  # before all that may answer, or its answers could not be read
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -131,11 +133,20 @@ SESSION_COOKIE_NAME = "__Host-sessionid" if QUEUEOPS.tls else "sessionid"
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 
+# Pages elsewhere show a key or a token; a cookie would make them the visitor's own pages.
+CORS_URLS_REGEX = r"^/(api|functions)/"
+CORS_ALLOWED_ORIGINS = list(QUEUEOPS.cors_origins)
+CORS_ALLOW_CREDENTIALS = False
+CORS_ALLOW_HEADERS = ("accept", "authorization", "content-type", "idempotency-key", "x-api-key", "x-project")
+CORS_EXPOSE_HEADERS = ("Idempotency-Replayed", "Location", "Retry-After", "X-Request-Id")
+
 REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "queueops.api.handle_exception",
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "queueops.tenancy.authentication.ProducerKeyAuthentication",
+        "queueops.tenancy.authentication.TokenAuthentication",
         "queueops.tenancy.authentication.OperatorSessionAuthentication",
+        "queueops.tenancy.authentication.AnonymousAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["queueops.tenancy.permissions.MeetsNeed"],
     "DEFAULT_THROTTLE_CLASSES": ["queueops.tenancy.throttles.CallerThrottle"],

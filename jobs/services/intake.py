@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 
@@ -45,10 +46,17 @@ class LineError:
 class Intake:
     """Validates the lines of a batch and keeps their errors. `chunks` and `refuse` may run in different threads."""
 
-    def __init__(self, project_id: str, *, start_interval_seconds: float = 0.0, first_line: int = 1) -> None:
+    def __init__(
+        self,
+        project_id: str,
+        *,
+        only_user: UUID | None = None,
+        start_interval_seconds: float = 0.0,
+        first_line: int = 1,
+    ) -> None:
         self.start_interval_seconds = start_interval_seconds
         self.first_line = first_line
-        self.rules = Rules(project_id)
+        self.rules = Rules(project_id, only_user=only_user)
         self.rules.read_all()  # here, or the thread that makes the chunks would open a connection for it
         self._lock = Lock()
         self.seen = 0

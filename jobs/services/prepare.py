@@ -27,7 +27,7 @@ from jobs.handlers.registry import Cost, Handler, find_handler
 from jobs.lanes import escaped
 from jobs.models import RetryPolicy, new_id
 from jobs.states import Priority
-from queueops.core.errors import QueueOpsError, fields_of
+from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
 from queueops.core.nul import NO_NUL, NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed
 from queueops.tenancy.models import Credential
@@ -131,11 +131,27 @@ class PreparedJob:
 class Rules:
     """What jobs are held against besides their handler's schema; one object serves a whole batch."""
 
-    def __init__(self, project_id: str | None = None) -> None:
-        """`project_id`: the producer's, whose credentials its jobs may name; None: the platform submits them itself."""
+    def __init__(self, project_id: str | None = None, *, only_user: UUID | None = None) -> None:
+        """
+        Args:
+            project_id: The producer's, whose credentials its jobs may name; None: the platform submits them itself.
+            only_user: The end user who submits, for nobody else.
+        """
         self.project_id = project_id
+        self.only_user = only_user
         self.max_payload_bytes: int = settings.QUEUEOPS.max_payload_bytes
         self.max_line_bytes: int = settings.QUEUEOPS.max_job_bytes
+
+    def owned(self, spec: JobSpec) -> JobSpec:
+        """
+        Raises:
+            ForeignUser
+        """
+        if self.only_user is None:
+            return spec
+        if spec.user_id not in (None, self.only_user):
+            raise ForeignUser(fields={"user_id": ["Must be your own; leave it out."]})
+        return spec.model_copy(update={"user_id": self.only_user})
 
     @cached_property
     def retry_policies(self) -> frozenset[str]:
@@ -161,9 +177,10 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:
-        UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed
+        UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed, ForeignUser
     """
     rules = rules or Rules()
+    spec = rules.owned(spec)
     handler = find_handler(spec.kind)
     if handler.internal and rules.project_id is not None:
         raise InvalidJob("Such jobs are not for producers.", fields={"kind": [f"only QueueOps submits {spec.kind!r}"]})

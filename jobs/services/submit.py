@@ -61,14 +61,17 @@ class BatchRejected(QueueOpsError):
     detail_fields = ("error_count", "errors")
 
 
-def submit_job(spec: JobSpec, *, project_id: str, actor: str) -> SubmittedJob:
+def submit_job(spec: JobSpec, *, project_id: str, actor: str, only_user: UUID | None = None) -> SubmittedJob:
     """
     Store one job durably and wake an executor.
 
+    Args:
+        only_user: The end user who submits it: it is theirs.
+
     Raises:
-        UnknownKind, InvalidJob, PayloadTooLarge, QueueFull, IdempotencyKeyReused: Nothing was stored.
+        UnknownKind, InvalidJob, PayloadTooLarge, ForeignUser, QueueFull, IdempotencyKeyReused: Nothing was stored.
     """
-    prepared = prepare_job(spec, rules=Rules(project_id))
+    prepared = prepare_job(spec, rules=Rules(project_id, only_user=only_user))
     with transaction.atomic():
         refuse_when_full(project_id, 1)
         if insert_prepared([prepared], project_id=project_id, actor=actor):
@@ -85,6 +88,7 @@ def submit_batch(
     *,
     project_id: str,
     actor: str,
+    only_user: UUID | None = None,
     name: str = "",
     partial: bool = False,
     start_interval_seconds: float = 0.0,
@@ -95,6 +99,7 @@ def submit_batch(
 
     Args:
         lines: One JobSpec each: JSON text or already parsed. Read once, chunk by chunk; blank text is skipped.
+        only_user: The end user who submits them: the batch and its jobs are theirs.
         first_line: The number of the first, where it is not 1.
         partial: Accept the valid lines and report the others; otherwise one bad line rejects all.
         start_interval_seconds: Start the jobs this far apart; 0: as soon as limits allow.
@@ -103,10 +108,12 @@ def submit_batch(
         BatchRejected: A line is bad (partial: every line is). Nothing was stored.
         TooManyJobs, QueueFull, EmptyBatch: Nothing was stored.
     """
-    intake = Intake(project_id, start_interval_seconds=start_interval_seconds, first_line=first_line)
+    intake = Intake(
+        project_id, only_user=only_user, start_interval_seconds=start_interval_seconds, first_line=first_line
+    )
     with transaction.atomic():
         room = refuse_when_full(project_id, 0)
-        batch = Batch.objects.create(project_id=project_id, name=name, submitted_by=actor)
+        batch = Batch.objects.create(project_id=project_id, user_id=only_user, name=name, submitted_by=actor)
         accepted = duplicates = 0
         for prepared in _one_ahead(intake.chunks(lines)):
             if intake.error_count and not partial:
@@ -191,7 +198,7 @@ def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
 
 def reused_key(job: PreparedJob) -> IdempotencyKeyReused:
     key = job.spec.idempotency_key
-    return IdempotencyKeyReused(f"{key!r} was used for another kind or payload.", idempotency_key=key)
+    return IdempotencyKeyReused(f"{key!r} was used for another kind, payload or user.", idempotency_key=key)
 
 
 def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUID], list[PreparedJob]]:
@@ -201,13 +208,18 @@ def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUI
         row["idempotency_key"]: row
         for row in Job.objects.of_project(project_id)
         .filter(idempotency_key__in=keys)
-        .values("id", "idempotency_key", "kind", "payload")
+        .values("id", "idempotency_key", "kind", "payload", "user_id")
     }
     twins: dict[UUID, UUID] = {}
     reused: list[PreparedJob] = []
     for job in jobs:
-        twin = existing[job.spec.idempotency_key]
-        if twin["kind"] == job.handler.kind and twin["payload"] == pydantic_core.from_json(job.payload):
+        twin = existing.get(job.spec.idempotency_key)  # None: another user's, whose rows an end user's role cannot see
+        if (
+            twin is not None
+            and twin["user_id"] == job.spec.user_id
+            and twin["kind"] == job.handler.kind
+            and twin["payload"] == pydantic_core.from_json(job.payload)
+        ):
             twins[job.id] = twin["id"]
         else:
             reused.append(job)

@@ -10,8 +10,14 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from pydantic import BaseModel, Field
 
 ALWAYS = {
-    401: ("not_authenticated", "No API key was sent; `invalid_key`: it is unknown, expired or revoked."),
-    403: ("missing_scope", "The key's scopes, or the operator's permissions, do not cover this."),
+    401: (
+        "not_authenticated",
+        "No key or token was sent; `invalid_key`, `invalid_token`, `expired_token`: it counts for nothing, or no more.",
+    ),
+    403: (
+        "missing_scope",
+        "The caller's scopes or permissions do not cover this; `not_for_users`, `foreign_user`: not an end user's.",
+    ),
     429: ("throttled", "Too many requests; Retry-After says when to try again."),
     500: ("internal_error", "A bug. It is in the server's log."),
     503: ("database_unavailable", "The database does not answer; Retry-After says when to try again."),
@@ -57,6 +63,32 @@ class ProducerKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-unty
             {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer qo_…`"},
             {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
         ]
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "queueops.tenancy.authentication.TokenAuthentication"
+    name = "userToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "JWT",
+            "description": "A token of an issuer that the project trusts; it sees and does what is its user's.",
+        }
+
+
+class AnonymousScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "queueops.tenancy.authentication.AnonymousAuthentication"
+    name = "anonymous"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {
+            "type": "apiKey",
+            "in": "header",
+            "name": "X-Project",
+            "description": "Reading jobs and batches of a project that shows itself to everybody.",
+        }
 
 
 class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

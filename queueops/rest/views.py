@@ -39,7 +39,17 @@ class AlwaysJSON(BaseContentNegotiation):
 
 
 class CallerView(APIView):
+    """
+    Closed to end users and to those without credentials, unless a view says otherwise.
+
+    Attributes:
+        for_users: An end user sees and changes here nothing but what is theirs.
+        for_anonymous: Whoever names a project that shows itself to everybody may read here.
+    """
+
     needs: ClassVar[Mapping[str, Need]]
+    for_users: ClassVar[bool] = False
+    for_anonymous: ClassVar[bool] = False
     content_negotiation_class = AlwaysJSON
 
     @property

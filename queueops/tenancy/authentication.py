@@ -1,4 +1,4 @@
-"""Who calls the API: a producer with a key, or a signed-in operator acting for one project."""
+"""Who calls the API: a producer with a key, an end user with a token, an operator, or anybody where that is allowed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Now
@@ -20,11 +21,13 @@ from queueops.core.client_address import client_address
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import hot_cursor
 
-from .models import ProducerKey, Project, digest_of
+from .models import KEY_PREFIX, ProducerKey, Project, Scope, digest_of
 from .throttles import TooManyBadKeys, bad_keys
+from .tokens import InvalidToken, verify_token
 
 UNUSED_LATELY = Q(last_used_at=None) | Q(last_used_at__lt=Now() - timedelta(minutes=1))
 DIGEST_PLACE = "the digest"
+CHALLENGE = 'Bearer realm="QueueOps"'
 
 
 class InvalidKey(AuthenticationFailed):
@@ -58,11 +61,12 @@ class Caller:
     On whose behalf a request is carried out: `request.auth` of every authenticated request.
 
     Attributes:
-        actor: `key:<prefix>` or `user:<pk>`, as services and the audit log want it.
+        actor: `key:<prefix>`, `token:<issuer>:<user>`, `user:<pk>` or `anonymous`, as services and the audit log want.
         identity: Whose requests are throttled together.
-        scopes: Of the key; empty for operators, who have permissions instead.
-        operator: The signed-in user; None for a key.
+        scopes: Of the key or the issuer; empty for operators, who have permissions instead.
+        operator: The signed-in user; None for all others.
         user_id: The end user who calls, and who sees and does only what is theirs; None: everybody's of the project.
+        requests_per_minute: None: QUEUEOPS_REQUESTS_PER_MINUTE.
     """
 
     project_id: str
@@ -71,6 +75,7 @@ class Caller:
     scopes: Collection[str] = ()
     operator: AbstractUser | None = None
     user_id: UUID | None = None
+    requests_per_minute: int | None = None
 
     is_authenticated: ClassVar[bool] = True
     is_active: ClassVar[bool] = True
@@ -93,15 +98,51 @@ class ProducerKeyAuthentication(BaseAuthentication):
             if wait_seconds := bad_keys.take(client_address(request)):
                 raise TooManyBadKeys(wait_seconds)
             raise InvalidKey
-        pk, project_id, prefix, scopes, unused_lately = found
+        pk, project_id, prefix, scopes, requests_per_minute, unused_lately = found
         if unused_lately:
             # Filtered again: parallel requests would each write the row.
             ProducerKey.objects.filter(UNUSED_LATELY, pk=pk).update(last_used_at=Now())
-        caller = Caller(project_id=project_id, actor=f"key:{prefix}", identity=f"key:{pk}", scopes=scopes)
+        caller = Caller(
+            project_id=project_id,
+            actor=f"key:{prefix}",
+            identity=f"key:{pk}",
+            scopes=scopes,
+            requests_per_minute=requests_per_minute,
+        )
         return caller, caller
 
     def authenticate_header(self, request: Request) -> str:
-        return 'Bearer realm="QueueOps"'
+        return CHALLENGE
+
+
+class TokenAuthentication(BaseAuthentication):
+    """
+    `Authorization: Bearer <JWT>` of an issuer that a project trusts.
+
+    The issuer is looked up on every request and never cached, so that the tokens of one turned off are refused at once.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
+        presented = _bearer(request)
+        if presented is None or not is_token(presented):
+            return None
+        try:
+            token = verify_token(presented)
+        except InvalidToken:
+            # Expired ones are not counted: they were genuine, and the users of one office share an address.
+            if wait_seconds := bad_keys.take(client_address(request)):
+                raise TooManyBadKeys(wait_seconds) from None
+            raise
+        actor = f"token:{token.issuer.id}:{token.user_id}"
+        caller = Caller(
+            project_id=token.issuer.project_id,
+            actor=actor,
+            identity=actor,
+            scopes=token.issuer.scopes,
+            user_id=token.user_id,
+            requests_per_minute=settings.QUEUEOPS.user_requests_per_minute,
+        )
+        return caller, caller
 
 
 class OperatorSessionAuthentication(SessionAuthentication):
@@ -114,7 +155,7 @@ class OperatorSessionAuthentication(SessionAuthentication):
         user = signed_in[0]
         if not user.is_staff:
             raise StaffOnly
-        project_id = request.headers.get("X-Project") or request.query_params.get("project")
+        project_id = _named_project(request)
         if not project_id:
             raise ProjectRequired
         if "\0" in project_id or not Project.objects.filter(pk=project_id).exists():
@@ -123,8 +164,37 @@ class OperatorSessionAuthentication(SessionAuthentication):
         return user, Caller(project_id=project_id, actor=actor, identity=actor, operator=user)
 
 
+class AnonymousAuthentication(BaseAuthentication):
+    """
+    Nobody in particular, reading what a project shows to everybody.
+
+    Only where the view says `for_anonymous`; anywhere else, and for other projects, the answer is that of a request
+    without credentials, so that it does not tell which projects there are.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
+        view = (request.parser_context or {}).get("view")
+        project_id = _named_project(request)
+        if request.method not in {"GET", "HEAD"} or not getattr(view, "for_anonymous", False) or not project_id:
+            return None
+        if "\0" in project_id or not Project.objects.filter(pk=project_id, anonymous_read=True).exists():
+            return None
+        caller = Caller(
+            project_id=project_id,
+            actor="anonymous",
+            identity=f"anonymous:{client_address(request)}",
+            scopes=(Scope.READ.value,),
+            requests_per_minute=settings.QUEUEOPS.user_requests_per_minute,
+        )
+        return caller, caller
+
+
+def _named_project(request: Request) -> str | None:
+    return request.headers.get("X-Project") or request.query_params.get("project")
+
+
 def _find_key(digest: str) -> tuple[Any, ...] | None:
-    """Look a usable key up: its pk, project, prefix, scopes, and whether it was unused for a minute."""
+    """Look a usable key up: its pk, project, prefix, scopes, rate, and whether it was unused for a minute."""
     statement, parameters = _look_up()
     with hot_cursor() as cursor:
         cursor.execute(statement, [digest if value == DIGEST_PLACE else value for value in parameters])
@@ -138,15 +208,25 @@ def _look_up() -> tuple[bytes, tuple[Any, ...]]:
         ProducerKey.objects.usable()
         .annotate(unused_lately=ExpressionWrapper(UNUSED_LATELY, output_field=BooleanField()))
         .filter(digest=DIGEST_PLACE)
-        .values_list("pk", "project_id", "prefix", "scopes", "unused_lately")
+        .values_list("pk", "project_id", "prefix", "scopes", "requests_per_minute", "unused_lately")
     )
     statement, parameters = rows.order_by().query.sql_with_params()
     return statement.encode(), tuple(parameters)
 
 
 def presented_key(request: Request) -> str | None:
-    scheme, _, credentials = str(request.META.get("HTTP_AUTHORIZATION", "")).partition(" ")
-    if scheme.lower() == "bearer":
-        return credentials.strip()
+    bearer = _bearer(request)
+    if bearer is not None:
+        return None if is_token(bearer) else bearer
     key = request.META.get("HTTP_X_API_KEY")
     return None if key is None else str(key).strip()
+
+
+def is_token(credentials: str) -> bool:
+    """Whether it is meant as a token (JWT) rather than a key, which holds no dot."""
+    return "." in credentials and not credentials.startswith(KEY_PREFIX)
+
+
+def _bearer(request: Request) -> str | None:
+    scheme, _, credentials = str(request.META.get("HTTP_AUTHORIZATION", "")).partition(" ")
+    return credentials.strip() if scheme.lower() == "bearer" else None

@@ -1,4 +1,4 @@
-"""What a caller may do: scopes of a key, permissions of an operator."""
+"""What a caller may do: scopes of a key or of a token's issuer, permissions of an operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .models import Scope
 
 
 class MissingScope(QueueOpsError):
-    """The key's scopes do not cover this."""
+    """The scopes of the key, or of the token's issuer, do not cover this."""
 
     code = "missing_scope"
     status = 403
@@ -29,6 +29,13 @@ class MissingPermission(QueueOpsError):
     detail_fields = ("needed",)
 
 
+class NotForUsers(QueueOpsError):
+    """This address is not for end users: it concerns the whole project."""
+
+    code = "not_for_users"
+    status = 403
+
+
 class Need(NamedTuple):
     """What a method needs: this scope of a key, this permission of an operator."""
 
@@ -37,7 +44,10 @@ class Need(NamedTuple):
 
 
 class MeetsNeed(BasePermission):
-    """Views say in `needs` what each of their methods needs; one that says nothing raises a KeyError."""
+    """
+    Views say in `needs` what each of their methods needs; one that says nothing raises a KeyError. End users are let in
+    only where the view says `for_users`: that it shows and changes nothing but what is theirs.
+    """
 
     def has_permission(self, request: Request, view: Any) -> bool:
         caller = request.auth
@@ -45,6 +55,8 @@ class MeetsNeed(BasePermission):
             return False
         method = "GET" if request.method == "HEAD" else request.method or ""
         if method != "OPTIONS" and hasattr(view, method.lower()):
+            if caller.user_id is not None and not view.for_users:
+                raise NotForUsers
             ensure(caller, view.needs[method])
         return True
 
@@ -57,7 +69,7 @@ def ensure(caller: Caller, need: Need) -> None:
     if caller.operator is None:
         if need.scope.value not in caller.scopes:
             raise MissingScope(
-                f"The key needs the scope {need.scope.value!r}.",
+                f"The key or the token's issuer needs the scope {need.scope.value!r}.",
                 needed=need.scope.value,
                 given=sorted(caller.scopes),
             )

@@ -30,17 +30,23 @@ class Rate:
     """
 
     def __init__(self, per_minute: int) -> None:
-        self._spacing_seconds = 60 / per_minute
+        self._per_minute = per_minute
         self._full_at: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def take(self, identity: str) -> float:
-        """Take one; return 0, or the seconds to wait when there is none."""
+    def take(self, identity: str, per_minute: int | None = None) -> float:
+        """
+        Take one; return 0, or the seconds to wait when there is none.
+
+        Args:
+            per_minute: Where this identity has a rate of its own.
+        """
+        spacing_seconds = 60 / (per_minute or self._per_minute)
         now = time.monotonic()
         with self._lock:
-            full_at = max(now, self._full_at.pop(identity, now)) + self._spacing_seconds
+            full_at = max(now, self._full_at.pop(identity, now)) + spacing_seconds
             wait_seconds = full_at - now - 60
-            self._full_at[identity] = full_at if wait_seconds <= 0 else full_at - self._spacing_seconds
+            self._full_at[identity] = full_at if wait_seconds <= 0 else full_at - spacing_seconds
             if len(self._full_at) > MAX_TRACKED:
                 del self._full_at[next(iter(self._full_at))]
         return max(0.0, wait_seconds)
@@ -57,7 +63,10 @@ bad_keys = Rate(BAD_KEYS_PER_MINUTE)
 
 
 class CallerThrottle(BaseThrottle):
-    """QUEUEOPS_REQUESTS_PER_MINUTE for each key, each operator, and each address that is neither."""
+    """
+    QUEUEOPS_REQUESTS_PER_MINUTE for each operator, each key without a rate of its own and each address that is neither;
+    QUEUEOPS_USER_REQUESTS_PER_MINUTE for each end user, and for each address without credentials.
+    """
 
     rate = Rate(settings.QUEUEOPS.requests_per_minute)
 
@@ -66,8 +75,10 @@ class CallerThrottle(BaseThrottle):
 
     def allow_request(self, request: Request, view: Any) -> bool:
         caller: Any = request.auth
-        identity = caller.identity if caller else f"address:{client_address(request)}"
-        self._wait_seconds = self.rate.take(identity)
+        if caller:
+            self._wait_seconds = self.rate.take(caller.identity, caller.requests_per_minute)
+        else:
+            self._wait_seconds = self.rate.take(f"address:{client_address(request)}")
         return not self._wait_seconds
 
     def wait(self) -> float:

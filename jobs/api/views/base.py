@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -31,14 +32,19 @@ Effect = Callable[[], tuple[int, dict[str, Any]]]
 
 
 class ApiView(CallerView):
+    def own_rows(self, rows: QuerySet[Row]) -> QuerySet[Row]:
+        """Of the caller's project; where an end user calls, of that user alone."""
+        mine = {} if self.caller.user_id is None else {"user_id": self.caller.user_id}
+        return rows.filter(project_id=self.caller.project_id, **mine)
+
     def own(self, rows: QuerySet[Row], pk: UUID) -> Row:
         """
-        Return the row of the caller's project.
+        Return one of the caller's rows.
 
         Raises:
-            NotFound: Also for another project's row, so that an id does not tell whether it exists.
+            NotFound: Also for somebody else's row, so that an id does not tell whether it exists.
         """
-        row = rows.filter(project_id=self.caller.project_id, pk=pk).first()
+        row = self.own_rows(rows).filter(pk=pk).first()
         if row is None:
             raise NotFound
         return row
@@ -55,7 +61,13 @@ class ApiView(CallerView):
         if key is None:
             status, body = effect()
             return Response(body, status)
-        stored = answer_once(project_id=self.caller.project_id, key=key, body_digest=digest(), effect=effect)
+        stored = answer_once(
+            project_id=self.caller.project_id,
+            key=key,
+            # Another user's request with the same key is another request, however alike they look.
+            body_digest=digest_for(self.caller.user_id, digest()),
+            effect=effect,
+        )
         return Response(
             stored.answer,
             stored.status_code,
@@ -65,3 +77,7 @@ class ApiView(CallerView):
 
 class ApiListView(ApiView, CallerListView[Row]):
     """A list of the caller's project."""
+
+
+def digest_for(user_id: UUID | None, digest: str) -> str:
+    return digest if user_id is None else hashlib.sha256(f"{user_id} {digest}".encode()).hexdigest()

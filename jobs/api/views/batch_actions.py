@@ -22,6 +22,7 @@ from .operations import start, starting
 
 class CancelBatch(ApiView):
     needs: ClassVar = {"POST": CANCEL}
+    for_users = True
 
     @starting(
         "Cancel the jobs of a batch that have not ended",

@@ -46,6 +46,7 @@ from .base import READ, SUBMIT, ApiListView, ApiView
 
 class BatchList(ApiListView[Batch]):
     needs: ClassVar = {"GET": READ, "POST": SUBMIT}
+    for_users = for_anonymous = True
     parser_classes = (JSONDocument, JSONLines)
     queryset = Batch.objects.none()
     serializer_class = BatchSerializer
@@ -60,7 +61,7 @@ class BatchList(ApiListView[Batch]):
         errors=[400],
     )
     def get(self, request: Request) -> Response:
-        return self.listed(Batch.objects.of_project(self.caller.project_id))
+        return self.listed(self.own_rows(Batch.objects.all()))
 
     def shown(self, page: list[Batch]) -> list[dict[str, Any]]:
         counts = batch_counts([batch.pk for batch in page])
@@ -108,6 +109,7 @@ class BatchList(ApiListView[Batch]):
             lines,
             project_id=self.caller.project_id,
             actor=self.caller.actor,
+            only_user=self.caller.user_id,
             name=given.name,
             partial=given.partial,
             start_interval_seconds=given.start_interval_seconds,
@@ -132,6 +134,7 @@ class BatchList(ApiListView[Batch]):
 
 class BatchDetail(ApiView):
     needs: ClassVar = {"GET": READ}
+    for_users = for_anonymous = True
 
     @operation(
         "Look at a batch",
@@ -152,6 +155,7 @@ class BatchDetail(ApiView):
 
 class BatchJobs(ApiListView[Job]):
     needs: ClassVar = {"GET": READ}
+    for_users = for_anonymous = True
     queryset = Job.objects.none()
     serializer_class = JobSerializer
     filterset_class = BatchJobFilter
@@ -166,5 +170,5 @@ class BatchJobs(ApiListView[Job]):
     )
     def get(self, request: Request, pk: UUID) -> Response:
         batch = self.own(Batch.objects.only("id"), pk)
-        rows = Job.objects.of_project(self.caller.project_id).filter(batch_id=batch.pk)
+        rows = self.own_rows(Job.objects.filter(batch_id=batch.pk))
         return self.listed(rows.defer("payload", "result"))

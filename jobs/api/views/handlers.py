@@ -18,6 +18,7 @@ from .base import READ, ApiView
 
 class HandlerList(ApiView):
     needs: ClassVar = {"GET": READ}
+    for_users = True
 
     @operation(
         "List the kinds of jobs that may be submitted, and the schemas of their payloads",

@@ -50,7 +50,7 @@ class JobsAction(ApiView):
         wanted = distinct_ids(ids)
 
         def effect() -> tuple[int, dict[str, Any]]:
-            own = set(Job.objects.of_project(self.caller.project_id).filter(pk__in=wanted).ids())
+            own = set(self.own_rows(Job.objects.filter(pk__in=wanted)).values_list("pk", flat=True))
             result = action([job_id for job_id in wanted if job_id in own])
             moved = set(result.moved)
             return 200, {
@@ -112,6 +112,7 @@ def many(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any
 
 class CancelJob(JobAction):
     needs: ClassVar = {"POST": CANCEL}
+    for_users = True
 
     @one("Cancel a job that has not ended", "cancel", inputs.WithReason, {"reason": "not needed any more"})
     def post(self, request: Request, pk: UUID) -> Response:
@@ -201,6 +202,7 @@ def requeue_one(view: ApiView, letter: DeadLetter, given: inputs.Requeue) -> tup
 
 class CancelJobs(JobsAction):
     needs: ClassVar = {"POST": CANCEL}
+    for_users = True
 
     @many("Cancel jobs", "cancel", inputs.CancelMany, {"reason": "not needed any more"})
     def post(self, request: Request) -> Response:

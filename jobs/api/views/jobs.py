@@ -24,6 +24,7 @@ from .base import READ, SUBMIT, ApiListView, ApiView
 
 class JobList(ApiListView[Job]):
     needs: ClassVar = {"GET": READ, "POST": SUBMIT}
+    for_users = for_anonymous = True
     queryset = Job.objects.none()
     serializer_class = JobSerializer
     filterset_class = JobFilter
@@ -38,7 +39,7 @@ class JobList(ApiListView[Job]):
         description="Without payloads and results. Commas separate choices: `state=failed,cancelled`.",
     )
     def get(self, request: Request) -> Response:
-        return self.listed(Job.objects.of_project(self.caller.project_id).defer("payload", "result"))
+        return self.listed(self.own_rows(Job.objects.all()).defer("payload", "result"))
 
     @operation(
         "Submit a job",
@@ -60,7 +61,9 @@ class JobList(ApiListView[Job]):
         spec = parse_spec(parse_object(raw))
 
         def submit() -> tuple[int, dict[str, Any]]:
-            job = submit_job(spec, project_id=self.caller.project_id, actor=self.caller.actor)
+            job = submit_job(
+                spec, project_id=self.caller.project_id, actor=self.caller.actor, only_user=self.caller.user_id
+            )
             answer = {"id": str(job.id), "created": job.created, "url": f"/api/v1/jobs/{job.id}/"}
             return (201 if job.created else 200), answer
 
@@ -71,6 +74,7 @@ class JobList(ApiListView[Job]):
 
 class JobDetail(ApiView):
     needs: ClassVar = {"GET": READ}
+    for_users = for_anonymous = True
 
     @operation(
         "Look at a job",
@@ -89,6 +93,7 @@ class JobDetail(ApiView):
 
 class JobEvents(ApiListView[JobEvent]):
     needs: ClassVar = {"GET": READ}
+    for_users = for_anonymous = True
     queryset = JobEvent.objects.none()
     serializer_class = EventSerializer
     filterset_class = JobEventFilter
@@ -103,4 +108,4 @@ class JobEvents(ApiListView[JobEvent]):
     )
     def get(self, request: Request, pk: UUID) -> Response:
         job = self.own(Job.objects.only("id"), pk)
-        return self.listed(JobEvent.objects.filter(job_id=job.pk, project_id=self.caller.project_id))
+        return self.listed(self.own_rows(JobEvent.objects.filter(job_id=job.pk)))

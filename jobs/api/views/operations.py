@@ -18,17 +18,19 @@ from jobs.models import BulkOperation
 from jobs.services.bulk_run import cancel_bulk
 from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
+from queueops.tenancy.authentication import Caller
 
 from .base import OPERATE_BULK, READ_OPERATIONS, ApiListView, ApiView
 
 RECHECK_SECONDS = 2
 
 
-def operations_of(project_id: str) -> QuerySet[BulkOperation]:
-    """Operations confined to the project; those over several projects belong to none."""
-    return BulkOperation.objects.filter(
-        Q(parameters__project_id=project_id) | Q(parameters__filter__project_id=project_id)
+def operations_of(caller: Caller) -> QuerySet[BulkOperation]:
+    """Operations confined to the project; those over several projects belong to none. Of an end user: their own."""
+    rows = BulkOperation.objects.filter(
+        Q(parameters__project_id=caller.project_id) | Q(parameters__filter__project_id=caller.project_id)
     )
+    return rows if caller.user_id is None else rows.filter(actor=caller.actor)
 
 
 def own_operation(view: ApiView, pk: UUID) -> BulkOperation:
@@ -36,7 +38,7 @@ def own_operation(view: ApiView, pk: UUID) -> BulkOperation:
     Raises:
         NotFound
     """
-    found = operations_of(view.caller.project_id).filter(pk=pk).first()
+    found = operations_of(view.caller).filter(pk=pk).first()
     if found is None:
         raise NotFound
     return found
@@ -61,6 +63,7 @@ def start(view: ApiView, raw: bytes, begin: Callable[[], BulkOperation]) -> Resp
 
 class OperationList(ApiListView[BulkOperation]):
     needs: ClassVar = {"GET": READ_OPERATIONS}
+    for_users = True
     queryset = BulkOperation.objects.none()
     serializer_class = OperationSerializer
     filterset_class = OperationFilter
@@ -74,11 +77,12 @@ class OperationList(ApiListView[BulkOperation]):
         errors=[400],
     )
     def get(self, request: Request) -> Response:
-        return self.listed(operations_of(self.caller.project_id))
+        return self.listed(operations_of(self.caller))
 
 
 class OperationDetail(ApiView):
     needs: ClassVar = {"GET": READ_OPERATIONS}
+    for_users = True
 
     @operation(
         "Look at an operation",

@@ -15,7 +15,7 @@ from queueops.rest.errors import InvalidInput
 from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerView
-from queueops.tenancy.authentication import OperatorSessionAuthentication
+from queueops.tenancy.authentication import OperatorSessionAuthentication, TokenAuthentication
 from queueops.tenancy.models import Scope
 from queueops.tenancy.permissions import Need
 from ratelimits.api import answers, examples, inputs
@@ -43,7 +43,11 @@ class LimiterView(CallerView):
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         started = super().initialize_request(request, *args, **kwargs)
-        started.authenticators = (RememberingKeyAuthentication(), OperatorSessionAuthentication())
+        started.authenticators = (
+            RememberingKeyAuthentication(),
+            TokenAuthentication(),
+            OperatorSessionAuthentication(),
+        )
         return started
 
 
