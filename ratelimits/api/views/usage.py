@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any, ClassVar
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter
@@ -32,6 +32,7 @@ from ratelimits.services.standings import standing
 SEE = Need(Scope.USAGE, "ratelimits.view_usagetracking")
 SEE_EVENTS = Need(Scope.USAGE, "ratelimits.view_usageevent")
 REPORT = Need(Scope.USAGE, "ratelimits.add_usageevent")
+CANCEL = Need(Scope.USAGE, "ratelimits.cancel_reservation")
 
 UNNAMED_USER = "Name the user: a server key belongs to none."
 USER_ID = OpenApiParameter("user_id", UUID, description="A server key names the user; a user's token is its own.")
@@ -86,11 +87,16 @@ class ReserveUsage(CallerView):
             project_id=self.caller.project_id,
             user_id=user_id,
             amount=given.amount,
-            idempotency_key=given.idempotency_key or self.idempotency_key(),
+            idempotency_key=self._own_key(given.idempotency_key or self.idempotency_key()),
         )
         answer = asdict(reserved)
         replayed = answer.pop("replayed")
         return Response(answer, 201, headers={"Idempotency-Replayed": "true"} if replayed else None)
+
+    def _own_key(self, key: str | None) -> str | None:
+        """Apps number their calls alike: without this one user's key would be refused to all others of the project."""
+        own = self.caller.user_id
+        return key if key is None or own is None else str(uuid5(own, key))
 
 
 class IngestUsage(CallerView):
@@ -142,7 +148,7 @@ def _shown(reading: Reading, status: str, reason: str | None, message: str | Non
 
 class CancelReservation(CallerView):
     for_users = True
-    needs: ClassVar = {"POST": REPORT}
+    needs: ClassVar = {"POST": CANCEL}
 
     @operation(
         "Give a reservation back",
