@@ -1,0 +1,176 @@
+"""Who may use the addresses of allowances, and for whom."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
+from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
+from tests.api.test_access import signed_in
+from tests.factories import make_allowance, make_reservation, make_usage_event
+from tests.support.issuers import OTHER_USER, USER, make_issuer, shared_token
+
+POSTS = {
+    "/usage/reserve/": "add_usageevent",
+    "/usage/ingest/": "add_usageevent",
+    "/usage/cancel/": "cancel_reservation",
+    "/functions/reserve-usage": "add_usageevent",
+    "/functions/ingest-usage": "add_usageevent",
+    "/functions/cancel-reservation": "cancel_reservation",
+}
+GETS = {
+    "/usage/me/": "view_usagetracking",
+    "/usage/": "view_usagetracking",
+    "/usage/events/": "view_usageevent",
+}
+NEEDS = {**{("POST", path): needed for path, needed in POSTS.items()}, **{("GET", path): GETS[path] for path in GETS}}
+
+
+def an_event(**fields: Any) -> dict[str, Any]:
+    return {"event_id": str(uuid4()), "tokens": 10, "ts": timezone.now().isoformat(), **fields}
+
+
+def body_of(path: str) -> Any:
+    """What a caller who is no user sends."""
+    if "reserve" in path:
+        return {"user_id": str(USER)}
+    if "ingest" in path:
+        return [an_event(user_id=str(USER))]
+    return {"reservation_id": str(make_reservation(USER).pk)}
+
+
+def ask(api: Api, method: str, path: str) -> Any:
+    return api.get(f"{path}?user_id={USER}") if method == "GET" else api.post(path, body_of(path))
+
+
+@pytest.fixture(autouse=True)
+def allowance(db: None) -> None:
+    make_allowance("acme", unit="tokens")
+
+
+@pytest.fixture
+def mine() -> Api:
+    """A user's app."""
+    make_issuer(scopes=["usage"])
+    return Api(shared_token(USER))
+
+
+@pytest.mark.parametrize(("method", "path"), NEEDS)
+def test_only_the_scope_usage_opens_it(method, path):
+    for scope in ALL_SCOPES:
+        response = ask(Api(key_for("acme", scopes=[scope])), method, path)
+        assert (response.status_code < 300) is (scope == "usage"), (scope, response.content)
+    assert error_of(ask(Api(), method, path), 401)["code"] == "not_authenticated"
+
+
+@pytest.mark.parametrize(("method", "path"), NEEDS)
+def test_an_operator_needs_its_permission_and_names_the_user(method, path):
+    needed = NEEDS[method, path]
+    address = f"{path if path.startswith('/functions') else f'/api/v1{path}'}?project=acme"
+
+    def asked(client: Client) -> Any:
+        if method == "GET":
+            return client.get(f"{address}&user_id={USER}")
+        return client.post(address, json.dumps(body_of(path)), content_type="application/json")
+
+    error = error_of(asked(signed_in("view_job")), 403)
+    assert (error["code"], error["details"]["needed"]) == ("missing_permission", f"ratelimits.{needed}")
+    assert asked(signed_in(needed)).status_code < 300
+    if method == "POST":  # a session counts with its token alone
+        forged = signed_in(needed, enforce_csrf_checks=True)
+        assert error_of(asked(forged), 403)["code"] == "permission_denied"
+
+
+@pytest.mark.parametrize(("method", "path"), NEEDS)
+def test_other_methods_are_refused_and_named(method, path):
+    api = Api(key_for("acme", scopes=["usage"]))
+    others = {"GET", "POST", "PUT", "PATCH", "DELETE"} - {method}
+    for other in others:
+        response = api.send(other, path, "{}")
+        assert error_of(response, 405)["code"] == "method_not_allowed"
+        assert method in response["Allow"]
+    assert api.send("OPTIONS", path, "").status_code == 200
+
+
+@pytest.mark.parametrize("named", [{}, {"user_id": str(USER)}])
+def test_a_users_app_acts_for_its_user_and_need_not_say_so(mine: Api, named):
+    reserved = mine.post("/usage/reserve/", {"amount": 100, **named})
+    assert (reserved.status_code, reserved.json()["user_id"]) == (201, str(USER))
+    reservation_id = reserved.json()["reservation_id"]
+    answer = mine.post("/functions/ingest-usage", [an_event(tokens=80, reservation_id=reservation_id, **named)]).json()
+    assert [row["status"] for row in answer["results"]] == ["accepted"]
+    standing = mine.get("/usage/me", **({} if named else {"X-Project": "acme"})).json()
+    assert (standing["user_id"], standing["used"], standing["reserved"]) == (str(USER), 80, 0)
+    assert answer["usage"] == [standing]
+    other = mine.post("/usage/reserve/", {"amount": 100}).json()["reservation_id"]
+    assert mine.post("/usage/cancel/", {"reservation_id": other}).json()["released"] is True
+
+
+def test_a_users_app_reserves_and_looks_for_nobody_else(mine: Api):
+    for response in (
+        mine.post("/usage/reserve/", {"user_id": str(OTHER_USER)}),
+        mine.get(f"/usage/me/?user_id={OTHER_USER}"),
+    ):
+        error = error_of(response, 403)
+        assert (error["code"], list(error["fields"])) == ("foreign_user", ["user_id"])
+    assert not UsageTracking.objects.exists()
+
+
+def test_a_users_app_reports_for_nobody_else_and_its_own_events_count(mine: Api):
+    results = mine.post("/usage/ingest/", [an_event(), an_event(user_id=str(OTHER_USER)), an_event()]).json()["results"]
+    assert [row["status"] for row in results] == ["accepted", "rejected", "accepted"]
+    assert results[1]["reason"] == "foreign_user"
+    assert list(UsageEvent.objects.values_list("user_id", flat=True)) == [USER, USER]
+
+
+def test_a_users_app_neither_cancels_nor_confirms_the_reservation_of_somebody_else(mine: Api):
+    theirs = make_reservation(OTHER_USER, amount=10)
+    body = {"reservation_id": str(theirs.pk)}
+    unknown = mine.post("/usage/cancel/", {"reservation_id": str(uuid4())})
+    assert error_of(mine.post("/usage/cancel/", body), 404) == error_of(unknown, 404)
+    [result] = mine.post("/usage/ingest/", [an_event(**body)]).json()["results"]
+    assert result["status"] == "accepted"
+    assert UsageReservation.objects.get().status == "active"
+    assert UsageTracking.objects.get(user_id=OTHER_USER).reserved == 10
+
+
+def test_a_users_app_lists_its_users_use_alone(mine: Api):
+    own, theirs = make_usage_event(USER), make_usage_event(OTHER_USER)
+    assert [row["user_id"] for row in mine.get("/usage/").json()["results"]] == [str(USER)]
+    assert [row["event_id"] for row in mine.get("/usage/events/").json()["results"]] == [str(own.event_id)]
+    assert mine.get(f"/usage/events/?user_id={OTHER_USER}").json()["results"] == []
+    assert mine.get(f"/usage/?user_id={OTHER_USER}").json()["results"] == []
+    assert str(theirs.event_id) not in mine.get("/usage/events/").content.decode()
+
+
+def test_an_event_that_somebody_else_has_reported_is_a_duplicate_and_says_nothing_of_them(mine: Api):
+    theirs = make_usage_event(OTHER_USER, amount=7)
+    answer = mine.post("/usage/ingest/", [an_event(event_id=str(theirs.event_id))]).json()
+    assert [row["status"] for row in answer["results"]] == ["duplicate"]
+    assert [row["user_id"] for row in answer["usage"]] == [str(USER)]
+    assert not UsageTracking.objects.filter(user_id=USER, used__gt=0).exists()
+
+
+def test_two_users_may_choose_the_same_key_and_each_has_a_reservation_of_its_own(mine: Api):
+    other = Api(shared_token(OTHER_USER))
+    body = {"amount": 5, "idempotency_key": "call-1"}
+    first, theirs, again = (api.post("/usage/reserve/", body) for api in (mine, other, mine))
+    assert [response.status_code for response in (first, theirs, again)] == [201] * 3
+    assert first.json() == again.json()
+    assert theirs.json()["user_id"] == str(OTHER_USER)
+    assert error_of(mine.post("/usage/reserve/", {**body, "amount": 6}), 422)["code"] == "idempotency_key_reused"
+    assert UsageReservation.objects.count() == 2
+
+
+def test_a_project_that_shows_itself_to_everybody_shows_nobodys_use(db):
+    make_usage_event(USER)
+    type(make_allowance("acme").project).objects.update(anonymous_read=True)
+    for path in GETS:
+        response = Api().get(f"{path}?user_id={USER}", **{"X-Project": "acme"})
+        assert error_of(response, 401)["code"] == "not_authenticated"
