@@ -55,6 +55,14 @@ JOB = {
     "started_at": AT,
     "finished_at": None,
 }
+RESULT = {
+    **{name: JOB[name] for name in ("id", "kind", "user_id", "idempotency_key", "origin")},
+    "state": "completed",
+    "result": {"status": 200},
+    "last_error_code": "",
+    "last_error_message": "",
+    "finished_at": LATER,
+}
 EVENT = {
     "id": 184467,
     "job_id": JOB_ID,

@@ -83,6 +83,27 @@ class EventSerializer(serializers.ModelSerializer[JobEvent]):
         read_only_fields = fields
 
 
+class ResultSerializer(serializers.ModelSerializer[Job]):
+    state = serializers.ChoiceField(source="status", choices=JobState.choices)
+    result = AnyJSON()
+
+    class Meta:
+        model = Job
+        fields = (
+            "id",
+            "kind",
+            "user_id",
+            "idempotency_key",
+            "state",
+            "result",
+            "last_error_code",
+            "last_error_message",
+            "origin",
+            "finished_at",
+        )
+        read_only_fields = fields
+
+
 class ReasonSerializer(serializers.Serializer[Reason]):
     """One thing that keeps a job from running."""
 

@@ -12,6 +12,7 @@ from .views import (
     log,
     operations,
     projects,
+    results,
 )
 
 urlpatterns: list[URLPattern] = [
@@ -30,6 +31,7 @@ urlpatterns: list[URLPattern] = [
     path("batches/", batches.BatchList.as_view()),
     path("batches/<uuid:pk>/", batches.BatchDetail.as_view()),
     path("batches/<uuid:pk>/jobs/", batches.BatchJobs.as_view()),
+    path("batches/<uuid:pk>/results/", results.BatchResults.as_view()),
     path("batches/<uuid:pk>/cancel/", batch_actions.CancelBatch.as_view()),
     path("batches/<uuid:pk>/pause/", batch_actions.PauseBatch.as_view()),
     path("batches/<uuid:pk>/resume/", batch_actions.ResumeBatch.as_view()),

@@ -28,12 +28,22 @@ class NewestFirst(BasePagination):
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         size = _page_size(request.query_params.get("page_size"))
-        if cursor := request.query_params.get("cursor"):
-            queryset = queryset.filter(pk__lt=_decode(cursor, queryset))
-        rows = list(queryset.order_by("-pk")[: size + 1])
-        self._next_cursor = _encode(rows[size - 1].pk) if len(rows) > size else None
+        cursor = request.query_params.get("cursor")
+        after = _decode(cursor, queryset) if cursor else None
+        rows, last = self.page(queryset, after=after, size=size, view=view)
+        self._next_cursor = None if last is None else _encode(last)
         self._address = request.build_absolute_uri()
-        return rows[:size]
+        return rows
+
+    def page(self, rows: QuerySet[Any], *, after: Any, size: int, view: Any) -> tuple[list[Any], Any]:
+        """
+        Returns:
+            The rows of a page, and the key after which the next one begins; None on the last page.
+        """
+        if after is not None:
+            rows = rows.filter(pk__lt=after)
+        found = list(rows.order_by("-pk")[: size + 1])
+        return found[:size], found[size - 1].pk if len(found) > size else None
 
     def get_paginated_response(self, data: Sequence[Any]) -> Response:
         cursor = self._next_cursor

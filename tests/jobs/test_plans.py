@@ -291,3 +291,15 @@ def test_a_jobs_events_are_found_by_its_id(backlog):
 def test_counts_are_not_counted(backlog):
     for plan in explain_reads(lambda: (project_counts("p1"), batch_counts([BATCH]))):
         assert not any(BIG_TABLES.match(node.get("Relation Name", "")) for node in nodes(plan))
+
+
+def test_a_page_of_a_batchs_results_reads_the_batch_and_not_the_table(backlog):
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(ONE_PROJECT)
+            cursor.execute("UPDATE jobs_job SET batch_id = %s WHERE id < %s", [BATCH, UUID(int=2_000)])
+            cursor.execute("ANALYZE jobs_job")
+        for after in (0, 1_980):  # the last page, which a walk along the ids would look for to the table's end
+            plan = explain_file("choose_results", batch=BATCH, after=UUID(int=after), most=101)
+            assert_bounded(plan, rows=2_100, blocks=4_500)
+        transaction.set_rollback(True)

@@ -1,8 +1,8 @@
 """
 One request and its answer, without any input or output: what to send, when again, what an answer means.
 
-Everything the client does is written once, as a generator of steps. `transport` takes the steps, one kind of it by
-blocking and one by awaiting, and sends back what came of each.
+Everything the client does is written once, as a generator of steps: Send, Pause, Emit, or a function of no arguments.
+`transport` takes the steps, one kind of it by blocking and one by awaiting, and sends back what came of each.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -33,7 +34,8 @@ def base_url_of(given: str) -> str:
     """
     try:
         url = httpx.URL(given.strip())
-    except (httpx.InvalidURL, AttributeError):
+        urlsplit(given)  # refuses what the line above escapes
+    except (httpx.InvalidURL, ValueError):
         raise BadConfiguration(f"{given!r} is not an address.") from None
     if url.scheme not in {"http", "https"} or not url.host:
         raise BadConfiguration(f"{given!r} is not an address; give one such as https://queue.example.org.")
@@ -57,7 +59,7 @@ def _arguments(request: Send, token: str) -> dict[str, Any]:
     }
 
 
-def _resumed(steps: Steps[Any], outcome: Any) -> Any:
+def resumed(steps: Steps[Any], outcome: Any) -> Any:
     """The next step."""
     return steps.throw(outcome) if isinstance(outcome, ClientError) else steps.send(outcome)
 
@@ -134,7 +136,7 @@ class Transport(_Common):
         try:
             step = next(steps)
             while True:
-                step = _resumed(steps, self._take(step))
+                step = resumed(steps, self.take(step))
         except StopIteration as end:
             value: Value = end.value
             return value
@@ -148,14 +150,14 @@ class Transport(_Common):
             while True:
                 if isinstance(step, Emit):
                     yield step.item
-                step = _resumed(steps, self._take(step))
+                step = resumed(steps, self.take(step))
         except StopIteration:
             return
         finally:
             steps.close()
 
     def token(self) -> str:
-        return self._token if isinstance(self._token, str) else self._token()
+        return self._token() if callable(self._token) else self._token
 
     def close(self) -> None:
         self._http.close()
@@ -166,22 +168,23 @@ class Transport(_Common):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _take(self, step: Any) -> Any:
+    def take(self, step: Any) -> Any:
         """What came of a step; an expected error is returned, for the steps to deal with."""
         try:
             if isinstance(step, Send):
                 return self._send(step)
             if isinstance(step, Pause):
                 time.sleep(step.seconds)
+            if callable(step):
+                return step()
         except ClientError as error:
             return error
         return None
 
     def _send(self, request: Send) -> Received:
         content = request.content() if callable(request.content) else request.content
-        token = self._token() if callable(self._token) else self._token
         try:
-            return _received(self._http.request(**_arguments(request, token), content=content))
+            return _received(self._http.request(**_arguments(request, self.token()), content=content))
         except httpx.RequestError as error:
             raise _unreachable(error) from error
 
@@ -215,7 +218,7 @@ class AsyncTransport(_Common):
         try:
             step = next(steps)
             while True:
-                step = _resumed(steps, await self._take(step))
+                step = resumed(steps, await self.take(step))
         except StopIteration as end:
             value: Value = end.value
             return value
@@ -229,11 +232,15 @@ class AsyncTransport(_Common):
             while True:
                 if isinstance(step, Emit):
                     yield step.item
-                step = _resumed(steps, await self._take(step))
+                step = resumed(steps, await self.take(step))
         except StopIteration:
             return
         finally:
             steps.close()
+
+    async def token(self) -> str:
+        token = self._token() if callable(self._token) else self._token
+        return await token if inspect.isawaitable(token) else token
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -246,21 +253,21 @@ class AsyncTransport(_Common):
     ) -> None:
         await self.close()
 
-    async def _take(self, step: Any) -> Any:
+    async def take(self, step: Any) -> Any:
         try:
             if isinstance(step, Send):
                 return await self._send(step)
             if isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)
+            if callable(step):
+                return await step()
         except ClientError as error:
             return error
         return None
 
     async def _send(self, request: Send) -> Received:
         content = _later(request.content()) if callable(request.content) else request.content
-        token = self._token() if callable(self._token) else self._token
-        if inspect.isawaitable(token):
-            token = await token
+        token = await self.token()
         try:
             return _received(await self._http.request(**_arguments(request, token), content=content))
         except httpx.RequestError as error:

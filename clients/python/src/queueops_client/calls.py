@@ -1,0 +1,212 @@
+"""What the API can be asked for, each as steps that both kinds of client take. `QueueOps` says what the calls do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar, cast
+from uuid import UUID, uuid4
+
+from queueops_client.errors import InvalidRequest, NotFound
+from queueops_client.exchange import Answer, Emit, RequestOptions, Steps, exchange, request_of
+from queueops_client.records import (
+    Batch,
+    DeadLetter,
+    Job,
+    Moved,
+    Operation,
+    Paused,
+    Project,
+    Record,
+    Result,
+    SubmittedBatch,
+)
+from queueops_client.retry import Retry
+from queueops_client.specs import JobSpec, Spool, encoded
+
+API = "/api/v1"
+PAGE_SIZE = 500
+BATCH_TIMEOUT_SECONDS = 300.0  # 100,000 jobs are checked and stored before the answer
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+Id = UUID | str
+Target = UUID | str | Job | Batch | SubmittedBatch | Operation
+Subject = Job | Batch | Operation
+Body = Mapping[str, Any]
+Letters = Iterable[Id | DeadLetter]
+AnyBatch = Batch | SubmittedBatch
+
+
+def id_of(given: Id | Record) -> str:
+    """
+    Raises:
+        InvalidRequest: It is no UUID, so it would name another address.
+    """
+    value = getattr(given, "id", given)
+    try:
+        return str(UUID(str(value)))
+    except ValueError:
+        raise InvalidRequest("invalid_id", f"{value!r} is not an id.", status=422) from None
+
+
+class Calls:
+    """
+    Attributes:
+        timeout: Seconds without a byte; None: the transport's.
+    """
+
+    def __init__(self, retry: Retry) -> None:
+        self._retry = retry
+        self.timeout: float | None = None
+
+    def submit(self, job: JobSpec) -> Steps[Job]:
+        body = encoded(job)
+        headers = {"content-type": "application/json", "idempotency-key": str(uuid4())}
+        answer = yield from self.request("POST", "/jobs/", content=body, headers=headers)
+        return Job.of({"kind": job.kind, "payload": dict(job.payload), **answer.body})
+
+    def submit_batch(
+        self, spool: Spool, *, name: str, partial: bool, start_interval_seconds: float, idempotency_key: str | None
+    ) -> Steps[SubmittedBatch]:
+        key = idempotency_key or str(uuid4())
+        answer = yield from self.request(
+            "POST",
+            "/batches/",
+            content=spool.blocks,
+            params={"name": name, "partial": partial or None, "start_interval_seconds": start_interval_seconds or None},
+            headers={
+                "content-type": "application/x-ndjson",
+                "content-length": str(spool.size_bytes),
+                "idempotency-key": key,
+            },
+            timeout=BATCH_TIMEOUT_SECONDS,
+        )
+        return SubmittedBatch.of({**answer.body, "idempotency_key": key})
+
+    def job(self, job: Id | Job) -> Steps[Job]:
+        return self._read(f"/jobs/{id_of(job)}/", Job)
+
+    def batch(self, batch: Id | AnyBatch) -> Steps[Batch]:
+        return self._read(f"/batches/{id_of(batch)}/", Batch)
+
+    def operation(self, operation: Id | Operation) -> Steps[Operation]:
+        return self._read(f"/operations/{id_of(operation)}/", Operation)
+
+    def project(self) -> Steps[Project]:
+        return self._read("/project/", Project)
+
+    def handlers(self) -> Steps[list[dict[str, Any]]]:
+        answer = yield from self.request("GET", "/handlers/")
+        kinds: list[dict[str, Any]] = answer.body["results"]
+        return kinds
+
+    def subject(self, given: Target) -> Steps[Subject]:
+        """What an id or an earlier record stands for, as it is now. A plain id may be a batch's or a job's."""
+        if isinstance(given, Job):
+            return (yield from self.job(given))
+        if isinstance(given, Operation):
+            return (yield from self.operation(given))
+        if isinstance(given, Batch | SubmittedBatch):
+            return (yield from self.batch(given))
+        try:
+            return (yield from self.batch(given))
+        except NotFound:
+            return (yield from self.job(given))
+
+    def cancel_job(self, job: Id | Job, reason: str) -> Steps[Job]:
+        return self._act(f"/jobs/{id_of(job)}/cancel/", Job, reason=reason)
+
+    def cancel_jobs(self, jobs: Iterable[Id | Job], reason: str) -> Steps[Moved]:
+        return self._act("/jobs/cancel/", Moved, ids=[id_of(job) for job in jobs], reason=reason)
+
+    def retry_job(self, job: Id | Job, *, payload: Body | None, priority: str | None, note: str) -> Steps[Job]:
+        path = f"/jobs/{id_of(job)}/retry/"
+        return self._act(path, Job, payload=payload, priority=priority, note=note)
+
+    def cancel_batch(self, batch: Id | AnyBatch, reason: str) -> Steps[Operation]:
+        return self._act(f"/batches/{id_of(batch)}/cancel/", Operation, reason=reason)
+
+    def retry_batch(
+        self, batch: Id | AnyBatch, *, priority: str | None, spread_seconds: float, note: str
+    ) -> Steps[Operation]:
+        path = f"/batches/{id_of(batch)}/retry/"
+        return self._act(path, Operation, priority=priority, spread_seconds=spread_seconds, note=note)
+
+    def pause_batch(self, batch: Id | AnyBatch, reason: str) -> Steps[Paused]:
+        return self._act(f"/batches/{id_of(batch)}/pause/", Paused, reason=reason)
+
+    def resume_batch(self, batch: Id | AnyBatch, reason: str) -> Steps[Paused]:
+        return self._act(f"/batches/{id_of(batch)}/resume/", Paused, reason=reason)
+
+    def pause_project(self, reason: str) -> Steps[Paused]:
+        return self._act("/project/pause/", Paused, reason=reason)
+
+    def resume_project(self, reason: str) -> Steps[Paused]:
+        return self._act("/project/resume/", Paused, reason=reason)
+
+    def requeue(self, letters: Letters, **options: Any) -> Steps[Moved]:
+        return self._act("/dead-letters/requeue/", Moved, ids=[id_of(letter) for letter in letters], **options)
+
+    def requeue_where(self, where: Body, **options: Any) -> Steps[Operation]:
+        return self._act("/dead-letters/requeue/", Operation, filter=_plain(where), **options)
+
+    def discard(self, letters: Letters, *, reason: str) -> Steps[Moved]:
+        return self._act("/dead-letters/discard/", Moved, ids=[id_of(letter) for letter in letters], reason=reason)
+
+    def discard_where(self, where: Body, *, reason: str) -> Steps[Operation]:
+        return self._act("/dead-letters/discard/", Operation, filter=_plain(where), reason=reason)
+
+    def jobs(self, filters: Body) -> Steps[None]:
+        return self._list("/jobs/", Job, filters)
+
+    def batches(self, filters: Body) -> Steps[None]:
+        return self._list("/batches/", Batch, filters)
+
+    def dead_letters(self, filters: Body) -> Steps[None]:
+        # Smaller pages: each letter comes with its payload.
+        return self._list("/dead-letters/", DeadLetter, filters, page_size=100)
+
+    def results(self, batch: Id | AnyBatch) -> Steps[None]:
+        return self._list(f"/batches/{id_of(batch)}/results/", Result, {}, page_size=100)
+
+    def _read(self, path: str, record: type[AnyRecord]) -> Steps[AnyRecord]:
+        answer = yield from self.request("GET", path)
+        return record.of(answer.body)
+
+    def _act(self, path: str, record: type[AnyRecord], **body: Any) -> Steps[AnyRecord]:
+        """Do something once. What is None or empty is left to the server."""
+        answer = yield from self.request(
+            "POST",
+            path,
+            json={name: value for name, value in body.items() if value not in (None, "")},
+            headers={"idempotency-key": str(uuid4())},
+        )
+        return record.of(answer.body)
+
+    def _list(self, path: str, record: type[Record], filters: Body, *, page_size: int = PAGE_SIZE) -> Steps[None]:
+        """Emit the rows of a list, page by page."""
+        params: dict[str, Any] = {"page_size": page_size, **_plain(filters)}
+        while True:
+            answer = yield from self.request("GET", path, params=params)
+            for row in answer.body["results"]:
+                yield Emit(record.of(row))
+            if not answer.body["next_cursor"]:
+                return
+            params["cursor"] = answer.body["next_cursor"]
+
+    def request(self, method: str, path: str, **options: Any) -> Steps[Answer]:
+        given = cast("RequestOptions", {"timeout": self.timeout, **options})
+        return exchange(request_of(method, f"{API}{path}", **given), self._retry)
+
+
+def _plain(filters: Body) -> dict[str, Any]:
+    """What is None is left out; a record stands for its id."""
+    given = {name: value for name, value in filters.items() if value is not None}
+    return {
+        name: id_of(value)
+        if isinstance(value, Record | UUID)
+        else value.isoformat()
+        if isinstance(value, datetime)
+        else value
+        for name, value in given.items()
+    }

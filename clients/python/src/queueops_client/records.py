@@ -1,0 +1,284 @@
+"""What the server tells, as frozen dataclasses. Fields that a newer server adds are in `raw`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+ENDED_STATES = frozenset({"completed", "failed", "cancelled"})
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _id(given: str | int) -> UUID | str | int:
+    try:
+        return UUID(given) if isinstance(given, str) else given
+    except ValueError:
+        return given  # a project's name
+
+
+PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("id", "job", "batch", "batch_id", "user_id", "origin", "requeued_as"), _id),
+    **dict.fromkeys(
+        (
+            "at",
+            "created_at",
+            "updated_at",
+            "started_at",
+            "finished_at",
+            "scheduled_at",
+            "expires_at",
+            "resolved_at",
+            "eta",
+        ),
+        _moment,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """
+    Attributes:
+        raw: The JSON object as it came.
+    """
+
+    raw: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Self:
+        names = [field.name for field in fields(cls) if field.name != "raw"]
+        given = {name: raw[name] for name in names if raw.get(name) is not None}
+        return cls(
+            raw=raw, **{name: PARSERS[name](value) if name in PARSERS else value for name, value in given.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Record):
+    """
+    A job. Lists and the answer to a submission leave some fields None; `QueueOps.job` has them all.
+
+    Attributes:
+        created: Of a submission: False: there was a job with this idempotency_key and the same work already.
+        waiting_for: Why it does not run now, in words.
+    """
+
+    id: UUID
+    kind: str | None = None
+    state: str | None = None
+    created: bool | None = None
+    batch: UUID | None = None
+    user_id: UUID | None = None
+    service: str | None = None
+    priority: str | None = None
+    held: bool | None = None
+    idempotency_key: str | None = None
+    payload: Any = None
+    result: Any = None
+    progress: float | None = None
+    progress_message: str | None = None
+    retry_count: int | None = None
+    last_error_code: str | None = None
+    last_error_message: str | None = None
+    waiting_for: str | None = None
+    origin: UUID | None = None
+    scheduled_at: datetime | None = None
+    expires_at: datetime | None = None
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    eta: datetime | None = None
+    recheck_after_seconds: float | None = None
+    cursor: int = 0
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED_STATES
+
+    @property
+    def failed(self) -> bool:
+        """Ended, and not as it should."""
+        return self.has_ended and self.state != "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch(Record):
+    """
+    A batch.
+
+    Attributes:
+        counts: Items by state; a requeued item counts once, as its latest job.
+        progress: Percent of the items that have ended.
+        eta: A forecast; None while nothing is known.
+    """
+
+    id: UUID
+    name: str = ""
+    total: int = 0
+    paused: bool = False
+    counts: Mapping[str, int]
+    finished: int = 0
+    progress: float = 0.0
+    rate_per_second: float | None = None
+    eta: datetime | None = None
+    created_at: datetime | None = None
+    finished_at: datetime | None = None
+    recheck_after_seconds: float | None = None
+    cursor: int = 0
+
+    @property
+    def has_ended(self) -> bool:
+        return self.finished >= sum(self.counts.values())
+
+    @property
+    def failed(self) -> int:
+        """Items that ended, and not as they should."""
+        return self.counts.get("failed", 0) + self.counts.get("cancelled", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmittedBatch(Record):
+    """
+    Attributes:
+        duplicates: Jobs whose own idempotency_key existed already; they are not in this batch.
+        errors: With `partial`, the first 1,000 lines refused: line (from 1), code, message, fields.
+        idempotency_key: Under which it was submitted.
+    """
+
+    id: UUID
+    accepted: int = 0
+    duplicates: int = 0
+    error_count: int = 0
+    errors: tuple[Mapping[str, Any], ...] = ()
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(Record):
+    """
+    What became of one job of a batch.
+
+    Attributes:
+        result: What its handler returned; None until it has completed.
+        last_error_code: Of its last failed attempt; also set while it is retried.
+        origin: The failed job whose place this one took, where it was requeued.
+    """
+
+    id: UUID
+    state: str
+    result: Any = None
+    kind: str = ""
+    user_id: UUID | None = None
+    idempotency_key: str | None = None
+    last_error_code: str | None = None
+    last_error_message: str | None = None
+    origin: UUID | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.state == "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter(Record):
+    id: UUID
+    job: UUID
+    batch_id: UUID | None = None
+    kind: str = ""
+    service: str | None = None
+    payload: Any = None
+    error_code: str | None = None
+    error_class: str | None = None
+    error_message: str | None = None
+    http_status: int | None = None
+    remediation: str | None = None
+    fingerprint: str | None = None
+    created_at: datetime | None = None
+    resolution: str | None = None
+    resolved_at: datetime | None = None
+    requeued_as: UUID | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Record):
+    """Something done to many rows in the background."""
+
+    id: UUID
+    status: str
+    action: str | None = None
+    total: int = 0
+    done: int = 0
+    skipped: int = 0
+    error: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status != "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event(Record):
+    """
+    Something that happened to a job.
+
+    Attributes:
+        to: The state after a `state_change`; the one before is in `raw["from"]`.
+        skipped: So many events before this one were left out, because too many came at once.
+    """
+
+    id: int
+    type: str = ""
+    job: UUID | None = None
+    to: str | None = None
+    message: str = ""
+    percent: float | None = None
+    data: Any = None
+    at: datetime | None = None
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved(Record):
+    """
+    Attributes:
+        moved: What an action changed; of requeued dead letters, their new jobs.
+        unmoved: Unknown in this project, or in a state that the action does not apply to.
+    """
+
+    moved: Mapping[str, str] | tuple[str, ...] = ()
+    unmoved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused(Record):
+    """
+    Attributes:
+        changed_jobs: Held or released by this call.
+    """
+
+    paused: bool = False
+    changed_jobs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project(Record):
+    """
+    Attributes:
+        counts: Jobs by state.
+        max_waiting_jobs: Submissions beyond so many unfinished jobs are refused.
+    """
+
+    id: str
+    name: str = ""
+    paused: bool = False
+    counts: Mapping[str, int]
+    unfinished: int = 0
+    max_waiting_jobs: int = 0

@@ -1,0 +1,145 @@
+"""What is submitted: single jobs, and streams of them laid down in a file until they are accepted."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias, TypedDict
+from uuid import UUID
+
+from queueops_client.errors import InvalidRequest, TooManyJobs
+
+MAX_BATCH_JOBS = 100_000  # the server's, of one batch
+MEMORY_BYTES = 1_000_000  # of a stream; the rest goes to a temporary file
+BLOCK_BYTES = 262_144
+
+
+class JobOptions(TypedDict, total=False):
+    """
+    What a job may have besides its kind and payload.
+
+    Attributes:
+        idempotency_key: Of the work itself: a second job with it is never created, in any batch.
+        user_id: The end user on whose behalf the call is made.
+        scheduled_at: Not before then; or `delay_seconds` from now.
+        expires_at: Fails if it still waits then.
+        retry_policy, cost, model: Instead of the handler's own.
+    """
+
+    priority: Literal["urgent", "normal", "low"] | None
+    user_id: UUID | str | None
+    idempotency_key: str | None
+    scheduled_at: datetime | str | None
+    delay_seconds: float | None
+    expires_at: datetime | str | None
+    retry_policy: str | None
+    cost: int | None
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A job to be submitted; JobOptions says what the fields mean."""
+
+    kind: str
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    priority: Literal["urgent", "normal", "low"] | None = None
+    user_id: UUID | str | None = None
+    idempotency_key: str | None = None
+    scheduled_at: datetime | str | None = None
+    delay_seconds: float | None = None
+    expires_at: datetime | str | None = None
+    retry_policy: str | None = None
+    cost: int | None = None
+    model: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+AnyJob: TypeAlias = JobSpec | Mapping[str, Any]
+
+
+def encoded(job: AnyJob) -> bytes:
+    """
+    A job as JSON on one line; times must have an offset, or the server would guess it.
+
+    Raises:
+        InvalidRequest: It is no job, or holds what JSON has no form for.
+    """
+    given = job.as_dict() if isinstance(job, JobSpec) else job
+    if not isinstance(given, Mapping):
+        raise _invalid(f"A job is a JobSpec or a mapping, not {type(job).__name__}.")
+    try:
+        return json.dumps(dict(given), default=_plain, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _invalid(f"The job cannot be written as JSON: {error}.") from error
+
+
+class Spool:
+    """
+    Jobs as lines in a temporary file.
+
+    A request that is repeated because its answer was lost must be the same to the byte, and a generator cannot be
+    read twice. It also keeps a slow or failing generator out of the server's transaction: nothing is sent before
+    the last job is known.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115 (closed by close)
+        self.count = 0
+        self.size_bytes = 0
+
+    def add(self, job: AnyJob) -> None:
+        """
+        Raises:
+            TooManyJobs: There are MAX_BATCH_JOBS already.
+            InvalidRequest: With the number of the job, from 1.
+        """
+        if self.count >= MAX_BATCH_JOBS:
+            raise TooManyJobs(
+                "too_many_jobs",
+                f"A batch takes at most {MAX_BATCH_JOBS:,} jobs; nothing was sent. Submit several batches.",
+                status=413,
+                details={"limit": MAX_BATCH_JOBS},
+            )
+        try:
+            line = encoded(job)
+        except InvalidRequest as error:
+            raise _invalid(f"Job {self.count + 1}: {error.message}") from error
+        self._file.write(line + b"\n")
+        self.count += 1
+        self.size_bytes += len(line) + 1
+
+    def blocks(self) -> Iterator[bytes]:
+        """From the beginning, each time."""
+        self._file.seek(0)
+        while block := self._file.read(BLOCK_BYTES):
+            yield block
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone")
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _invalid(message: str) -> InvalidRequest:
+    return InvalidRequest("invalid_job", message, status=422)

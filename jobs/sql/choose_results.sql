@@ -1,0 +1,16 @@
+-- Choose a page of a batch's jobs, in the order in which they were submitted.
+--
+-- Ordered and cut outside of the first step: otherwise the planner may walk the primary key to the first or the
+-- last job of the batch through all that were submitted before or after it.
+--
+-- params  batch; after: the last id of the page before, the nil UUID for the first page; most: rows of a page
+-- locks   none
+-- returns id and whether a requeue took the job's place, in order
+WITH later AS MATERIALIZED (
+    SELECT id FROM jobs_job WHERE batch_id = %(batch)s::uuid AND id > %(after)s::uuid
+), page AS MATERIALIZED (
+    SELECT id FROM later ORDER BY id LIMIT %(most)s::int
+)
+SELECT id, EXISTS (SELECT FROM jobs_job AS successor WHERE successor.origin_id = page.id) AS is_replaced
+  FROM page
+ ORDER BY id;
