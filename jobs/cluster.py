@@ -30,6 +30,7 @@ from django_q.tasks import async_task
 
 from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
 from jobs.services import bulk_run, executors, pauses, upkeep, uploads
+from ratelimits.services import release
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ ALLOWED_TASKS = frozenset(
         "jobs.cluster.settle_holds",
         "jobs.cluster.restart_operations",
         "jobs.cluster.sweep_leases",
+        "jobs.cluster.expire_reservations",
         "jobs.cluster.clean_executors",
     }
 )
@@ -53,6 +55,7 @@ HOUSE_KEEPING = {
     "settle_holds": 1,
     "restart_operations": 1,
     "sweep_leases": 1,
+    "expire_reservations": 1,
     "clean_executors": 1,
 }
 
@@ -210,6 +213,11 @@ def restart_operations() -> None:
 def sweep_leases() -> int:
     """Take back jobs with a lapsed lease. Executors do it every few seconds; this is for when none of them does."""
     return upkeep.rescue_lapsed()
+
+
+def expire_reservations() -> int:
+    """Give back what reservations of allowances hold beyond their time. Executors do it every few seconds as well."""
+    return release.expire_reservations()
 
 
 def clean_executors() -> list[int]:

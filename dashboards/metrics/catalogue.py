@@ -75,6 +75,18 @@ _ALL = (
     Metric("limit_shadow_denials", "gauge", ("service", "limit"), "What limits in shadow mode would have refused."),
     Metric("quota_exceeded", "gauge", ("service", "limit"), "Alerts kept that a provider refused or a cap was passed."),
     Metric("alerts_open", "gauge", ("kind", "severity"), "Alerts that are not resolved."),
+    Metric(
+        "allowance_users",
+        "gauge",
+        ("project", "level"),
+        "Users by how much of this month's quota they have used: 0, 60, 80, 100 percent or more of it; 101: passed. "
+        "Users who used and reserved nothing are not counted. Read once a minute, as the next five.",
+    ),
+    Metric("allowance_used_ratio", "gauge", ("project",), "What users have used of this month's quotas together."),
+    Metric("allowance_reserved", "gauge", ("project",), "Units held by active reservations of this month."),
+    Metric("allowance_overage", "gauge", ("project",), "Units used beyond quotas this month."),
+    Metric("allowance_refusals", "gauge", ("project",), "Reservations refused this month for want of room."),
+    Metric("allowance_expired", "gauge", ("project",), "Reservations of this month that nobody confirmed in time."),
     Metric("executors", "gauge", ("role", "health"), "Registered worker processes: alive, draining or silent."),
     Metric("executor_slots", "gauge", ("host", "pid"), "Calls that a worker process carries out at once."),
     Metric("executor_in_flight", "gauge", ("host", "pid"), "Calls that it carries out now."),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from django.db.models import Count, Sum
 from django.utils import timezone
 
+from dashboards.services.kept import Kept
 from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount
 from jobs.services import flow
 from jobs.services.depths import waiting_depths
@@ -19,10 +20,15 @@ from jobs.services.ready import oldest_ready
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from ratelimits.services.gauges import CounterGauge, gauges
+from ratelimits.services.usage_totals import usage_totals
 
 MOST_COUNTERS = 100  # of one limit
 FULL_PERCENT = 100
+TOTALS_SECONDS = 60.0  # of allowances: a sum over every user's current month
 MOST_PROJECTS = 50  # asked for their oldest ready job, those with the most queued first
+
+
+kept_totals = Kept(usage_totals, seconds=TOTALS_SECONDS)
 
 
 class Value(NamedTuple):
@@ -55,7 +61,7 @@ Sample = Value | Histogram
 
 def read_samples() -> list[Sample]:
     """Everything that the database knows; what this process alone knows is process.py's."""
-    return [*_flow(), *_depths(), *_limits(), *_alerts(), *_executors()]
+    return [*_flow(), *_depths(), *_limits(), *_alerts(), *_allowances(), *_executors()]
 
 
 def _flow() -> Iterator[Sample]:
@@ -119,6 +125,18 @@ def _alerts() -> Iterator[Sample]:
     unresolved = QuotaAlert.objects.filter(resolved_at=None)
     for kind, severity, count in unresolved.values_list("kind", "severity").annotate(Count("pk")).order_by():
         yield Value("alerts_open", (kind, severity), count)
+
+
+def _allowances() -> Iterator[Sample]:
+    for project, totals in kept_totals.get().items():
+        of = (project,)
+        for level, users in totals.users.items():
+            yield Value("allowance_users", (project, str(level)), users)
+        yield Value("allowance_used_ratio", of, totals.used / totals.quota if totals.quota else 0.0)
+        yield Value("allowance_reserved", of, totals.reserved)
+        yield Value("allowance_overage", of, totals.overage)
+        yield Value("allowance_refusals", of, totals.refused)
+        yield Value("allowance_expired", of, totals.expired)
 
 
 def _executors() -> Iterator[Sample]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from jobs.services import breaker, executors, flow, upkeep, watch
-from ratelimits.services import decide
+from ratelimits.services import decide, release
 
 TICK_SECONDS = 1.0
 ALERT_SECONDS = 5.0
@@ -63,6 +63,7 @@ class Duties:
             self._alert_at = now + ALERT_SECONDS
             if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * ALERT_SECONDS):
                 watch.tend_alerts()
+                release.expire_reservations()
         if executors.take_duty("flow", holder=self.executor, term_seconds=3 * TICK_SECONDS):
             flow.sum_up()
             if now >= self._sample_at:

@@ -14,6 +14,7 @@ from django.utils import timezone
 from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts import Opening, reconcile
+from ratelimits.services.allowance_alerts import tend_allowance_alerts
 from ratelimits.services.quiet import resolve_quiet
 
 from .notify_alerts import send_unsent
@@ -46,6 +47,7 @@ def tend_alerts() -> None:
     watch_ready(watch_lanes())
     watch_executors()
     watch_charges()
+    tend_allowance_alerts()
     send_unsent(SENT_AT_ONCE)
     _delete_old()
 

@@ -140,9 +140,11 @@ def _set_quotas(project_id: str) -> int:
 
 def _is_zone(name: str) -> bool:
     """Whether the database, which decides the month, knows it, and Python, which tells when it ends."""
+    if name not in available_timezones():
+        return False
     with connection.cursor() as cursor:
         cursor.execute("SELECT FROM pg_timezone_names WHERE name = %s", [name])
-        return cursor.rowcount > 0 and name in available_timezones()
+        return bool(cursor.rowcount)
 
 
 def _changed(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:

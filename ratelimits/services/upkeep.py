@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Max, QuerySet
 from django.db.models.functions import Now
 
+from queueops.core.sql import run_sql
 from ratelimits.models import CallTally, Counter, Limit
 
 from .answers import forget_answers
@@ -30,7 +32,21 @@ def forget_old() -> int:
     tallies = CallTally.objects.filter(at__lt=Now() - KEEP_TALLIES)
     chosen = list(tallies.values_list("pk", flat=True)[:AT_ONCE])
     deleted, _ = CallTally.objects.filter(pk__in=chosen).delete()
-    return deleted + _forget_counters() + forget_answers()
+    return deleted + _forget_counters() + forget_answers() + forget_usage()
+
+
+def forget_usage(*, months: int = 1000) -> int:
+    """
+    Delete users' months that began before QUEUEOPS_USAGE_RETENTION_DAYS, each whole with its events, and reservations
+    as old; at most so many months, and AT_ONCE reservations.
+
+    Returns:
+        How many rows were deleted.
+    """
+    days = settings.QUEUEOPS.usage_retention_days
+    reservations = run_sql("ratelimits", "forget_reservations", {"days": days, "most": AT_ONCE})
+    old = run_sql("ratelimits", "forget_months", {"days": days, "most": months})
+    return len(reservations) + len(old) + sum(int(events) for _, events in old)
 
 
 @transaction.atomic

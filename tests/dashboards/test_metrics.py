@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from unittest import mock
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
@@ -13,11 +14,19 @@ from django.test import Client, override_settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from dashboards.metrics.catalogue import METRICS
-from dashboards.metrics.exposition import kept_samples
+from dashboards.services.kept import forget_all
 from jobs.services.executors import register
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey
-from tests.factories import make_dead_letter, make_jobs, make_project
+from ratelimits.models import UsageTracking
+from tests.factories import (
+    make_allowance,
+    make_dead_letter,
+    make_jobs,
+    make_project,
+    make_reservation,
+    make_usage_event,
+)
 from tests.support.flow import count_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,7 +36,7 @@ TOKEN = "a-token-for-scrapers"
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    kept_samples.forget()
+    forget_all()
 
 
 def scrape(**headers: str) -> dict[tuple[str, ...], float]:
@@ -60,6 +69,25 @@ def test_the_page_counts_what_the_log_says():
     assert found["queueops_jobs_waiting", "priority=urgent", "service=http", "state=queued"] == 2
     assert found[("queueops_dead_letters_open",)] == 1
     assert found["queueops_handler_seconds_count", "service=http"] == 0
+
+
+def test_the_page_sums_up_allowances_by_project_and_knows_no_user():
+    make_allowance(quota=10)
+    make_allowance("idle")
+    one, other = uuid4(), uuid4()
+    make_usage_event(one, amount=12)
+    make_reservation(other, amount=4)
+    make_usage_event(one, amount=9, month_year="2026-01")
+    UsageTracking.objects.filter(user_id=other).update(refused=3, expired=2)
+    found = scrape()
+    users = {
+        level: found["queueops_allowance_users", f"level={level}", "project=acme"] for level in (0, 60, 80, 100, 101)
+    }
+    assert users == {0: 1, 60: 0, 80: 0, 100: 0, 101: 1}
+    figures = ("used_ratio", "reserved", "overage", "refusals", "expired")
+    assert [found[f"queueops_allowance_{figure}", "project=acme"] for figure in figures] == [0.6, 4, 2, 3, 2]
+    assert [found[f"queueops_allowance_{figure}", "project=idle"] for figure in figures] == [0, 0, 0, 0, 0]
+    assert not [key for key in found if str(one) in str(key)]
 
 
 def test_every_metric_of_the_catalogue_is_on_the_page_with_its_kind():

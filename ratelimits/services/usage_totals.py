@@ -1,0 +1,41 @@
+"""What the users of each project have used of the current month together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from queueops.core.sql import run_sql
+from ratelimits.models.allowance import LEVELS, PASSED
+
+
+@dataclass(slots=True)
+class UsageTotals:
+    """
+    One project's, in its allowance's unit.
+
+    Attributes:
+        users: How many there are by the level that they have reached; see UsageTracking.
+        quota: Of these users together.
+        refused: Reservations refused for want of room; `expired`: that nobody confirmed in time.
+    """
+
+    users: dict[int, int] = field(default_factory=lambda: dict.fromkeys((0, *LEVELS, PASSED), 0))
+    quota: int = 0
+    used: int = 0
+    reserved: int = 0
+    overage: int = 0
+    refused: int = 0
+    expired: int = 0
+
+
+def usage_totals() -> dict[str, UsageTotals]:
+    """By project, of those that have an allowance. Reads every user's current month."""
+    totals: dict[str, UsageTotals] = {}
+    for project, level, users, *sums in run_sql("ratelimits", "sum_usage", {}):
+        total = totals.setdefault(project, UsageTotals())
+        if level is None:
+            continue
+        total.users[level] = users
+        for name, value in zip(("quota", "used", "reserved", "overage", "refused", "expired"), sums, strict=True):
+            setattr(total, name, getattr(total, name) + value)
+    return totals

@@ -1,0 +1,17 @@
+-- Lock months whose level people were not told.
+--
+-- params  most
+-- order   by id: none stays behind
+-- locks   the months; skips those that a use holds, which the next sweep finds
+-- clock   statement_timestamp(), in the allowance's zone
+-- returns id, project_id, user_id, month_year, quota, used, overage, level, alerted_level, the allowance's unit and
+--         policy, and whether the month is over; without an allowance it is
+SELECT month.id, month.project_id, month.user_id, month.month_year, month.quota, month.used, month.overage, month.level,
+       month.alerted_level, allowance.unit, allowance.policy,
+       coalesce(month.month_year < to_char(statement_timestamp() AT TIME ZONE allowance.time_zone, 'YYYY-MM'), true)
+  FROM ratelimits_usagetracking AS month
+  LEFT JOIN ratelimits_allowance AS allowance ON allowance.project_id = month.project_id
+ WHERE month.level <> month.alerted_level
+ ORDER BY month.id
+ LIMIT %(most)s
+   FOR UPDATE OF month SKIP LOCKED

@@ -1,0 +1,12 @@
+-- Sum up the current month of every project's users.
+--
+-- clock   statement_timestamp(), in each allowance's zone
+-- returns project_id, level, users, and the sums of quota, used, reserved, overage, refused and expired, by project and
+--         level; a level of null for a project whose users have used nothing
+SELECT allowance.project_id, month.level, count(*), sum(month.quota)::bigint, sum(month.used)::bigint,
+       sum(month.reserved)::bigint, sum(month.overage)::bigint, sum(month.refused), sum(month.expired)
+  FROM ratelimits_allowance AS allowance
+  LEFT JOIN ratelimits_usagetracking AS month
+         ON month.project_id = allowance.project_id
+        AND month.month_year = to_char(statement_timestamp() AT TIME ZONE allowance.time_zone, 'YYYY-MM')
+ GROUP BY allowance.project_id, month.level

@@ -1,0 +1,73 @@
+"""Cancelling and expiring: what a reservation holds is given back once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.utils import timezone
+
+from ratelimits.models import UsageReservation, UsageTracking
+from ratelimits.services import release
+from ratelimits.services.errors import UnknownReservation
+from ratelimits.services.release import cancel, expire_reservations
+from tests.factories import make_allowance, make_reservation
+from tests.ratelimits.usage.reports import month_of
+
+pytestmark = pytest.mark.django_db
+
+
+def test_cancelling_gives_back_once_and_repeating_it_says_the_same(user):
+    make_allowance(quota=10)
+    kept, made = make_reservation(user, amount=4), make_reservation(user, amount=5)
+    first = cancel(made.pk, project_id="acme", only_user=user)
+    again = cancel(made.pk, project_id="acme", only_user=user)
+    assert (first.status, first.released, first.remaining) == ("cancelled", True, 6)
+    assert (again.status, again.released, again.remaining) == ("cancelled", False, 6)
+    assert month_of(user) == (0, kept.amount)
+
+
+@pytest.mark.parametrize("status", ["confirmed", "expired"])
+def test_cancelling_what_has_ended_says_how_it_ended(user, status):
+    make_allowance()
+    made = make_reservation(user, status=status)
+    cancelled = cancel(made.pk, project_id="acme")
+    assert (cancelled.status, cancelled.released) == (status, False)
+
+
+def test_a_reservation_of_somebody_else_is_unknown(user):
+    make_allowance()
+    make_allowance("other")
+    made = make_reservation(user)
+    for reservation, project, whose in [
+        (uuid4(), "acme", None),
+        (made.pk, "other", None),
+        (made.pk, "acme", uuid4()),
+    ]:
+        with pytest.raises(UnknownReservation):
+            cancel(reservation, project_id=project, only_user=whose)
+    assert month_of(user) == (0, 1)
+
+
+def test_reservations_expire_when_their_time_is_over_in_whatever_project(user):
+    now = timezone.now()
+    make_allowance()
+    make_allowance("other")
+    make_reservation(user, amount=2, expires_at=now + timedelta(minutes=1))
+    make_reservation(user, amount=3, expires_at=now - timedelta(seconds=1))
+    make_reservation(user, amount=4, expires_at=now - timedelta(days=1))
+    make_reservation(user, amount=5, expires_at=now - timedelta(days=1), project="other", month_year="2026-01")
+    assert (expire_reservations(), expire_reservations()) == (3, 0)
+    assert month_of(user) == (0, 2)
+    assert month_of(user, "2026-01", project="other") == (0, 0)
+    assert dict(UsageTracking.objects.values_list("project_id", "expired")) == {"acme": 2, "other": 1}
+
+
+def test_a_sweep_is_bounded_and_the_next_goes_on(user, monkeypatch):
+    monkeypatch.setattr(release, "EXPIRED_AT_ONCE", 2)
+    make_allowance()
+    for _ in range(5):
+        make_reservation(user, expires_at=timezone.now() - timedelta(seconds=1))
+    assert [expire_reservations(rounds=2) for _ in range(3)] == [4, 1, 0]
+    assert UsageReservation.objects.filter(status="expired").count() == 5
