@@ -119,8 +119,9 @@ def test_nothing_of_the_server_is_there(command, name):
 
 def test_the_clients_own_tests_pass_there(command, tmp_path):
     (site,) = command.parent.parent.glob("lib/python*/site-packages")
-    for package in (distribution("pytest"), *closure(distribution("pytest"))):
-        copy(package, to=site)
+    (metadata,) = site.glob("queueops_client-*.dist-info")
+    for needed in closure(Distribution.at(metadata), extra="test"):
+        copy(needed, to=site)
     shutil.copytree(CLIENT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(CLIENT / "pyproject.toml", tmp_path)
     # Away from src/, which `pythonpath` would find before the wheel.
