@@ -87,6 +87,10 @@ MAY: Mapping[str, str] = {
     "ratelimits.acknowledge_alert": "acknowledge alerts",
     "ratelimits.steer_counter": "clear counters and cool them down",
     "ratelimits.add_charge": "ask the limiter, which spends quota",
+    "ratelimits.cancel_reservation": "cancel reservations of users",
+    "ratelimits.export_usage": "export the usage of users",
+    "ratelimits.correct_usage": "correct usage, check the ledger and repair it",
+    "ratelimits.add_usageevent": "reserve and report usage over the API with a session",
 }
 
 

@@ -24,7 +24,17 @@ SEEN = (
     "upload",
 )
 
-LIMITS_SEEN = ("limit", "limitoverride", "counter", "quotaalert")
+LIMITS_SEEN = (
+    "limit",
+    "limitoverride",
+    "counter",
+    "quotaalert",
+    "allowance",
+    "allowanceoverride",
+    "usagetracking",
+    "usagereservation",
+    "usageevent",
+)
 
 VIEWER = frozenset(
     {
@@ -45,12 +55,18 @@ OPERATOR = VIEWER | {
     "jobs.share_savedfilter",
     "jobs.change_bulkoperation",
     "ratelimits.acknowledge_alert",
+    "ratelimits.cancel_reservation",
 }
 LIMITS_MANAGER = VIEWER | {
     "ratelimits.acknowledge_alert",
     "ratelimits.steer_counter",
     "ratelimits.add_charge",  # asking the limiter spends quota
     *(f"ratelimits.{verb}_{model}" for verb in ("add", "change", "delete") for model in ("limit", "limitoverride")),
+    "ratelimits.add_allowance",
+    "ratelimits.change_allowance",
+    *(f"ratelimits.{verb}_allowanceoverride" for verb in ("add", "change", "delete")),
+    "ratelimits.cancel_reservation",
+    "ratelimits.export_usage",
 }
 ADMINISTRATOR = (
     OPERATOR
@@ -61,6 +77,8 @@ ADMINISTRATOR = (
         "jobs.change_agingrule",
         "jobs.add_webhook",
         "jobs.change_webhook",
+        "ratelimits.correct_usage",
+        "ratelimits.add_usageevent",  # reporting over the API with a session
         "ratelimits.view_alertroute",
         "ratelimits.add_alertroute",
         "ratelimits.change_alertroute",

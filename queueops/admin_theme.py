@@ -104,6 +104,23 @@ UNFOLD: dict[str, Any] = {
                 ],
             },
             {
+                "title": "Allowances",
+                "items": [
+                    _item("Allowances", "savings", "ratelimits_allowance", "ratelimits.view_allowance"),
+                    _item("Usage", "data_usage", "ratelimits_usagetracking", "ratelimits.view_usagetracking"),
+                    _item(
+                        "Users' quotas", "tune", "ratelimits_allowanceoverride", "ratelimits.view_allowanceoverride"
+                    ),
+                    _item(
+                        "Reservations",
+                        "bookmark_manager",
+                        "ratelimits_usagereservation",
+                        "ratelimits.view_usagereservation",
+                    ),
+                    _item("Usage events", "receipt_long", "ratelimits_usageevent", "ratelimits.view_usageevent"),
+                ],
+            },
+            {
                 "title": "Projects",
                 "items": [
                     _item("Projects", "apartment", "tenancy_project", "tenancy.view_project"),

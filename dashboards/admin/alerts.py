@@ -23,8 +23,9 @@ from dashboards.runbooks import read_runbook
 from jobs.admin import showing
 from jobs.admin.forms import ConfirmForm
 from jobs.admin.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
-from ratelimits.models import Limit, QuotaAlert
+from ratelimits.models import Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts import acknowledge_alerts
+from ratelimits.services.allowance_alerts import OF_ALLOWANCES
 
 from .one_page import NewestPage
 
@@ -222,7 +223,7 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
         key = alert.subject.partition(":")[2]
         facts += [("Limit", _limit_link(alert.limit)), ("Service", alert.limit.service), ("Counts", key)]
     else:
-        facts.append(("About", alert.subject))
+        facts.append(("About", _month_link(alert) or alert.subject))
     if alert.threshold:
         facts.append(("Threshold", f"{alert.threshold} %"))
     facts.append(("Opened", showing.ago(alert.opened_at)))
@@ -244,6 +245,15 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
         "sections": sections,
         "title": f"Alert {alert.pk}",
     }
+
+
+def _month_link(alert: QuotaAlert) -> SafeString | None:
+    """The user's month that an alert of an allowance is about, as long as it is kept."""
+    if alert.kind not in OF_ALLOWANCES:
+        return None
+    month, project_id, user_id = alert.subject.split("/")
+    found = UsageTracking.objects.filter(project_id=project_id, user_id=user_id, month_year=month).first()
+    return showing.link("ratelimits_usagetracking", found.pk, f"{user_id}, {month}") if found else None
 
 
 def _limit_link(limit: Limit) -> SafeString | str:

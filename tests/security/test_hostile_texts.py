@@ -19,6 +19,7 @@ HOSTILE = "'\"><img src=x onerror=alert(1)></textarea></title><script>alert(1)</
 RAW = re.compile(r"<img src=x|</textarea></title>|<script>alert|<!--\{\{|<!--49", re.IGNORECASE)
 SHOWN = "&lt;img src=x onerror=alert(1)&gt;"
 FORMULAS = ["=cmd|' /C calc'!A0", "@SUM(A1)", "\t=1+1"]
+HAS_NO_TEXT = {"admin/ratelimits/usagetracking/export.csv"}  # ids, months and figures alone
 ACTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -52,5 +53,5 @@ def test_no_cell_of_any_csv_can_act_as_a_formula(formula):
     assert "admin/jobs/deadletter/export.csv" in exports
     for route, text in exports.items():
         cells = [cell for line in csv.reader(io.StringIO(text)) for cell in line]
-        assert [cell for cell in cells if formula.strip() in cell], route
+        assert [cell for cell in cells if formula.strip() in cell] or route in HAS_NO_TEXT, route
         assert [cell for cell in cells if cell.startswith(ACTS)] == [], route

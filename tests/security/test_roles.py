@@ -113,6 +113,9 @@ EXTRA = {
     "jobs_deadletter_groups": "jobs.view_deadletter",
     "jobs_pauseswitch_pause_work": "jobs.pause_work",
     "auth_user_password_change": "auth.change_user",
+    "ratelimits_usagetracking_top": "ratelimits.view_usagetracking",
+    "ratelimits_usagetracking_csv": "ratelimits.export_usage",
+    "ratelimits_allowance_repair": "ratelimits.correct_usage",
 }
 
 

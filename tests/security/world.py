@@ -7,6 +7,7 @@ import zlib
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
@@ -32,12 +33,20 @@ from jobs.models import (
 from queueops.access.models import SignInCount
 from queueops.tenancy import credentials
 from queueops.tenancy.models import Credential, ProducerKey
-from ratelimits.models import AlertRoute, Limit
+from ratelimits.models import AlertRoute, AllowanceOverride, Limit, UsageTracking
 from ratelimits.services import catalogue, limits
 from ratelimits.services.alerts import open_alert
 from ratelimits.services.decide import Call, decide
 from ratelimits.subjects import Subject
-from tests.factories import make_batch, make_dead_letter, make_job, make_project
+from tests.factories import (
+    make_allowance,
+    make_batch,
+    make_dead_letter,
+    make_job,
+    make_project,
+    make_reservation,
+    make_usage_event,
+)
 from tests.security.people import person
 
 MARK = "canary-7c1f"
@@ -137,10 +146,26 @@ class World:
         made["access_signincount"] = SignInCount.objects.create(
             purpose="password", account=text, failures=1, forget_at=Now() + timedelta(hours=1)
         )
+        made |= _usage(text, project)
         made["jobs_agingrule"] = apps.get_model("jobs.AgingRule").objects.earliest("tier")
         made["jobs_retrypolicy"] = apps.get_model("jobs.RetryPolicy").objects.earliest("name")
         made["django_q_schedule"] = Schedule.objects.earliest("pk")
         return cls({name: str(row.pk) for name, row in made.items()})
+
+
+def _usage(text: str, project: str) -> dict[str, Model]:
+    """An allowance, a user's own quota, and what that user has used and reserved of this month."""
+    allowance, user = make_allowance(project), uuid4()
+    override = AllowanceOverride.objects.create(project_id=project, user_id=user, quota=50, note=text)
+    reservation = make_reservation(user, project=project, amount=2, idempotency_key=text)
+    event = make_usage_event(user, project=project, service=text[:64], over_limit=True)
+    return {
+        "ratelimits_allowance": allowance,
+        "ratelimits_allowanceoverride": override,
+        "ratelimits_usagetracking": UsageTracking.objects.get(project_id=project, user_id=user),
+        "ratelimits_usagereservation": reservation,
+        "ratelimits_usageevent": event,
+    }
 
 
 def everything(*, project: str = "") -> dict[str, list[dict[str, Any]]]:

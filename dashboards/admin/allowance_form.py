@@ -1,0 +1,113 @@
+"""The forms of allowances and of single users' quotas."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import available_timezones
+
+from django import forms
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
+
+from dashboards.services.usage import MOST_COUNTED, current_month, users_beyond, was_used
+from queueops.tenancy.models import Project
+from ratelimits.models import Allowance, AllowanceOverride
+
+from .asking_form import AskingForm
+
+FIGURES = ("unit", "quota", "policy", "time_zone", "reservation_seconds")
+
+
+class AllowanceForm(AskingForm):
+    time_zone = forms.ChoiceField(
+        widget=UnfoldAdminSelectWidget,
+        help_text="Where the month begins at midnight. An event counts in the month that it was there.",
+    )
+
+    class Meta:
+        model = Allowance
+        fields = ("project", *FIGURES)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "time_zone" in self.fields:
+            self.fields["time_zone"].choices = [(zone, zone) for zone in zones()]  # type: ignore[attr-defined]
+            self.fields["time_zone"].initial = self.instance.time_zone
+        if "project" in self.fields:
+            without = Project.objects.filter(allowance=None)
+            self.fields["project"].queryset = without  # type: ignore[attr-defined]
+
+    def figures(self) -> dict[str, Any]:
+        """What the service is given."""
+        return {name: self.cleaned_data[name] for name in FIGURES}
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if self.errors:
+            return given
+        if self.was_overtaken:
+            self.add_error(
+                None, "Somebody else has changed this allowance meanwhile. Reload the page to see their figures."
+            )
+            return given
+        if self.stored:
+            self.warnings = changes_that_bite(self.stored, self.figures())
+        self.asks_first = self.is_unread and not given.get("confirmed")
+        return given
+
+
+def changes_that_bite(before: Allowance, after: dict[str, Any]) -> list[str]:
+    """What a person has to have read before these figures hold."""
+    found = []
+    month = current_month(before.time_zone)
+    used = was_used(before.pk, month)
+    if after["unit"] != before.unit and used:
+        found.append(
+            f"What was used in {month} was counted in {before.unit} and is not converted: from now on the same numbers"
+            f" are {after['unit']}. Reservations that are active keep their amounts too. Change the unit at the"
+            " beginning of a month, or correct the users afterwards."
+        )
+    if after["quota"] < before.quota and (beyond := users_beyond(before.pk, month, after["quota"])):
+        words = f"More than {MOST_COUNTED:,}" if beyond > MOST_COUNTED else f"{beyond:,}"
+        found.append(
+            f"{words} of the users without a quota of their own have used or reserved more than"
+            f" {after['quota']:,} {after['unit']} in {month} already: nothing more can be reserved for them."
+        )
+    if after["policy"] != before.policy:
+        found.append(
+            "From now on nothing is reserved beyond the quota: calls may be refused that went through until now."
+            if after["policy"] == Allowance.Policy.STRICT
+            else "From now on reservations pass the quota. What passes it is recorded as overage, and nothing stops it."
+        )
+    if after["time_zone"] != before.time_zone and used:
+        found.append(
+            "Months begin at another instant: near the edge of a month a user's next use may count in another month"
+            " than the last. What was counted stays in its month."
+        )
+    return found
+
+
+def zones() -> list[str]:
+    """UTC, then the places by name; no abbreviations, which mean different things to different people."""
+    return ["UTC", *sorted(zone for zone in available_timezones() if "/" in zone and not zone.startswith("Etc/"))]
+
+
+class UserQuotaForm(forms.ModelForm):  # type: ignore[type-arg]
+    reason = forms.CharField(
+        required=False,
+        max_length=2000,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        help_text="Optional; kept in the audit trail.",
+    )
+
+    class Meta:
+        model = AllowanceOverride
+        fields = ("project", "user_id", "quota", "note")
+        widgets = {"note": UnfoldAdminTextareaWidget(attrs={"rows": 2})}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "project" in self.fields:
+            self.fields["project"].queryset = Project.objects.exclude(allowance=None)  # type: ignore[attr-defined]
+            self.fields["project"].help_text = "One that has an allowance."
+        if "user_id" in self.fields:
+            self.fields["user_id"].help_text = "The user's UUID, as tokens and server keys name it."

@@ -1,0 +1,148 @@
+"""Quotas of single users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+
+from jobs.admin import showing
+from jobs.admin.filters import ProjectFilter
+from jobs.admin.forms import ReasonForm
+from jobs.admin.paging import as_uuid
+from jobs.admin.verbs import Outcome, Verb, VerbsMixin, actor_of, on_one, on_selected
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.models import Project
+from ratelimits.models import AllowanceOverride
+from ratelimits.services import allowances
+
+from .allowance_form import UserQuotaForm
+from .one_page import NewestPage
+from .usage_parts import amount, narrowed, units_of
+from .usage_verbs import REMOVE_QUOTA
+
+
+def _remove(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+    rows = list(AllowanceOverride.objects.filter(pk__in=ids).order_by("pk"))
+    removed = sum(allowances.remove_override(row.project_id, row.user_id, actor=actor, reason=reason) for row in rows)
+    return Outcome(removed, len(ids) - removed, goes_to=narrowed("ratelimits_allowanceoverride"))
+
+
+REMOVE = Verb(
+    name="remove",
+    permission=REMOVE_QUOTA.permission,
+    label="Remove",
+    done="removed",
+    explains="These users have everybody's quota again, also in the current month.",
+    icon="delete",
+    applies=lambda rows: rows,
+    carry_out=_remove,
+    form=ReasonForm,
+    overrides=True,
+)
+
+
+class WithUnits(NewestPage):
+    def prepare_rows(self, rows: list[AllowanceOverride]) -> None:
+        units = units_of(row.project_id for row in rows)
+        for row in rows:
+            row.unit = units[row.project_id]  # type: ignore[attr-defined]
+
+
+@admin.register(AllowanceOverride)
+class AllowanceOverrideAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    form = UserQuotaForm
+    list_display = ("user", "of_project", "quota_shown", "note_shown", "months")
+    list_display_links = ("user",)
+    list_filter = (ProjectFilter,)
+    list_filter_submit = True
+    list_fullwidth = True
+    list_per_page = 50
+    show_full_result_count = False
+    sortable_by = ()
+    search_fields = ("pk",)
+    search_help_text = "A user's id, in full"
+    change_list_template = "admin/jobs/change_list.html"
+    fields = ("project", "user_id", "quota", "note", "reason")
+    empty_title = "Every user has the quota of the project's allowance."
+    empty_hint = "A quota for one user is set here, or on the page of the user's month."
+    actions = ("remove_selected",)
+    actions_detail = ("remove",)
+
+    remove_selected, remove = on_selected(REMOVE), on_one(REMOVE)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithUnits]:
+        return WithUnits
+
+    def has_delete_permission(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> bool:
+        return False  # by its verb alone, which gives the months their quota back
+
+    def get_readonly_fields(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> tuple[str, ...]:
+        return ("project", "user_id") if obj else ()
+
+    def get_fields(self, request: HttpRequest, obj: AllowanceOverride | None = None) -> tuple[str, ...]:
+        may_edit = self.has_change_permission(request, obj) if obj else self.has_add_permission(request)
+        return self.fields if may_edit else self.fields[:-1]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[AllowanceOverride], search_term: str
+    ) -> tuple[QuerySet[AllowanceOverride], bool]:
+        if not search_term.strip():
+            return queryset, False
+        user_id = as_uuid(search_term)
+        if user_id is None:
+            return queryset.none(), False
+        return queryset.filter(project_id__in=Project.objects.values("pk"), user_id=user_id), False
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        try:
+            response: HttpResponse = super().changeform_view(request, object_id, form_url, extra_context)
+        except QueueOpsError as error:
+            # The allowance, or the quota, was changed by somebody else after the form had found it sound.
+            messages.error(request, error.message)
+            return HttpResponseRedirect(request.get_full_path())
+        return response
+
+    def save_model(self, request: HttpRequest, obj: AllowanceOverride, form: UserQuotaForm, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        allowances.set_override(
+            obj.project_id,
+            obj.user_id,
+            quota=obj.quota,
+            note=obj.note,
+            actor=actor_of(request),
+            reason=form.cleaned_data.get("reason", ""),
+        )
+        obj.pk = AllowanceOverride.objects.get(project_id=obj.project_id, user_id=obj.user_id).pk
+
+    @admin.display(description="user")
+    def user(self, override: AllowanceOverride) -> SafeString:
+        return format_html('<code class="qo-id">{}</code>', override.user_id)
+
+    @admin.display(description="project")
+    def of_project(self, override: AllowanceOverride) -> str:
+        return override.project_id
+
+    @admin.display(description="a month")
+    def quota_shown(self, override: AllowanceOverride) -> str:
+        return amount(override.quota, override.unit)  # type: ignore[attr-defined]
+
+    @admin.display(description="note")
+    def note_shown(self, override: AllowanceOverride) -> str:
+        return override.note[:120] or showing.NOTHING
+
+    @admin.display(description="usage")
+    def months(self, override: AllowanceOverride) -> SafeString:
+        href = narrowed("ratelimits_usagetracking", q=override.user_id)
+        return format_html('<a class="qo-link" href="{}">months</a>', href)

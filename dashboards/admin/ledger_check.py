@@ -1,0 +1,156 @@
+"""Whether the sums of months are what their events and reservations say; and making them so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import OperationalError, connection, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from psycopg.errors import QueryCanceled
+from unfold.decorators import action
+from unfold.widgets import UnfoldAdminSelectWidget
+
+from jobs.admin import showing
+from jobs.admin.filters import MOST_PROJECTS
+from jobs.admin.forms import ConfirmForm, ReasonForm
+from jobs.admin.verbs import actor_of, ask, show_error
+from queueops.core.errors import QueueOpsError
+from ratelimits.models import Allowance
+from ratelimits.services import ledger
+from ratelimits.services.ledger import Difference, LedgerCheck
+
+PERMISSION = "ratelimits.correct_usage"
+MOST_SECONDS = 20  # of a request
+MOST_SHOWN = 200  # differences
+
+
+class LedgerTooLarge(QueueOpsError):
+    """It takes longer than a page may: check one project, or use `manage.py check_ledger`."""
+
+    code = "ledger_too_large"
+    status = 503
+
+
+class CheckForm(ConfirmForm):
+    project = forms.ChoiceField(
+        required=False,
+        widget=UnfoldAdminSelectWidget,
+        help_text=f"Large ledgers project by project: a check ends after {MOST_SECONDS} s and then says nothing.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        projects = Allowance.objects.values_list("pk", flat=True)[:MOST_PROJECTS]
+        self.fields["project"].choices = [("", "all of them"), *((key, key) for key in projects)]  # type: ignore[attr-defined]
+
+
+def _check(model_admin: Any, request: HttpRequest) -> HttpResponse:
+    """The page that asks for what; once that is sent, what was found. It changes nothing."""
+    if not request.user.has_perm(PERMISSION):
+        raise PermissionDenied
+    form = CheckForm(request.POST if request.method == "POST" else None)
+    shown: dict[str, Any] = {}
+    if form.is_bound and form.is_valid():
+        project = form.cleaned_data["project"]
+        try:
+            with _bounded():
+                found = ledger.check_ledger(project or None)
+        except QueueOpsError as error:
+            show_error(form, error)
+        else:
+            shown = _found(found, project)
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "title": "Check the ledger",
+        "form": form,
+        "goes_back_to": reverse("admin:ratelimits_allowance_changelist"),
+        **shown,
+    }
+    return TemplateResponse(request, "admin/ratelimits/allowance/ledger.html", context)
+
+
+def repair(model_admin: Any, request: HttpRequest) -> HttpResponse:
+    """Ask, then set what differs to the sums of its events and reservations."""
+    if not request.user.has_perm(PERMISSION):
+        raise PermissionDenied
+    project = request.GET.get("project", "")
+    form = ReasonForm(request.POST if request.method == "POST" else None)
+    if form.is_bound and form.is_valid():
+        try:
+            with _bounded():
+                repaired = ledger.repair_ledger(
+                    project or None, actor=actor_of(request), reason=form.cleaned_data["reason"]
+                )
+        except QueueOpsError as error:
+            show_error(form, error)
+        else:
+            messages.success(request, f"{len(repaired):,} months repaired; each is in the audit trail.")
+            return HttpResponseRedirect(reverse("admin:ratelimits_allowance_check_ledger"))
+    return ask(
+        model_admin,
+        request,
+        title="Repair the ledger",
+        form=form,
+        explains="Months that differ when you confirm are set to the sums of their events and active reservations,"
+        " which stay as they are. Users may then have more or less left than they were told.",
+        overrides=True,
+        button="Yes, repair",
+        named=[f"Project {project}" if project else "Every project"],
+        goes_back_to=reverse("admin:ratelimits_allowance_check_ledger"),
+    )
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """
+    Raises:
+        LedgerTooLarge: A statement took longer than MOST_SECONDS; nothing was changed.
+    """
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL statement_timeout = '{MOST_SECONDS}s'")
+            yield
+    except OperationalError as error:
+        if isinstance(error.__cause__, QueryCanceled):
+            raise LedgerTooLarge from error
+        raise
+
+
+def _found(found: LedgerCheck, project: str) -> dict[str, Any]:
+    whole = f"{found.rows:,} months of {project or 'all projects'} compared"
+    if not found.differences:
+        verdict = showing.badge("qo-batch-ended", "check", "Every month holds its sums")
+    else:
+        verdict = showing.badge("qo-state-failed", "error", f"{len(found.differences):,} months differ")
+    return {
+        "checked": f"{whole} with all their events and active reservations.",
+        "verdict": verdict,
+        "differences": [_line(one) for one in found.differences[:MOST_SHOWN]],
+        "unshown": max(0, len(found.differences) - MOST_SHOWN),
+        "repair_href": f"{reverse('admin:ratelimits_allowance_repair')}?project={project}",
+    }
+
+
+def _line(one: Difference) -> dict[str, Any]:
+    return {
+        "user": one.user_id,
+        "project": one.project_id,
+        "month": one.month,
+        "used": f"{one.used:,}",
+        "events": f"{one.events:,}",
+        "reserved": f"{one.reserved:,}",
+        "active": f"{one.reservations:,}",
+    }
+
+
+_check.__name__ = "check_ledger"
+_check.needs = PERMISSION  # type: ignore[attr-defined]
+ACTION = action(_check, description="Check the ledger…", url_path="check-ledger", icon="fact_check")

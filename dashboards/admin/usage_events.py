@@ -1,0 +1,118 @@
+"""Events of use, as they were reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+
+from jobs.admin import showing
+from jobs.admin.filters import ProjectFilter, UserFilter
+from jobs.admin.paging import NumberedListMixin, as_uuid
+from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin
+from queueops.tenancy.models import Project
+from ratelimits.models import UsageEvent, UsageReservation
+
+from .usage_filters import MarkFilter, MonthFilter
+from .usage_parts import amount, event_marks, month_link, units_of
+
+
+@admin.register(UsageEvent)
+class UsageEventAdmin(ReadOnlyMixin, VerbsMixin, NumberedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    list_display = ("event", "of_project", "of_month", "counted", "token_count", "by_service", "when", "marks")
+    list_display_links = ("event",)
+    list_filter = (ProjectFilter, UserFilter, MonthFilter, MarkFilter)
+    list_filter_submit = True
+    list_fullwidth = True
+    search_fields = ("pk",)
+    search_help_text = "An event's id, in full, as whoever reported it chose it"
+    empty_title = "No events yet."
+    empty_hint = "What apps report of their calls appears here, each event once."
+    fields = (
+        "event_id", "of_project", "of_month", "counted", "token_count", "by_service", "marks", "when", "kept",
+        "of_reservation",
+    )  # fmt: skip
+    readonly_fields = fields
+
+    def prepare_rows(self, rows: list[UsageEvent]) -> None:
+        units = units_of(row.project_id for row in rows)
+        for row in rows:
+            row.unit = units[row.project_id]  # type: ignore[attr-defined]
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> UsageEvent | None:
+        event: UsageEvent | None = super().get_object(request, object_id, from_field)
+        if event is not None:
+            self.prepare_rows([event])
+        return event
+
+    def rows_by_index(self, rows: QuerySet[Any], wanted: Mapping[str, str]) -> QuerySet[Any] | None:
+        """What one user reported in one month."""
+        narrow = wanted.get("project") and as_uuid(wanted.get("user_id", "")) and wanted.get("month")
+        return rows if narrow else None
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        if not search_term.strip():
+            return queryset, False
+        event_id = as_uuid(search_term)
+        if event_id is None:
+            return queryset.none(), False
+        # The index begins with the project, of which there are few; by id afterwards, lest the planner walk the table.
+        found = UsageEvent.objects.filter(project_id__in=Project.objects.values("pk"), event_id=event_id).order_by()
+        return queryset.filter(pk__in=list(found.values_list("pk", flat=True))), False
+
+    @admin.display(description="event")
+    def event(self, event: UsageEvent) -> SafeString:
+        return showing.short_id(event.event_id)
+
+    @admin.display(description="project")
+    def of_project(self, event: UsageEvent) -> str:
+        return event.project_id
+
+    @admin.display(description="user and month")
+    def of_month(self, event: UsageEvent) -> SafeString:
+        return month_link(event)
+
+    @admin.display(description="counted")
+    def counted(self, event: UsageEvent) -> str:
+        return _signed(event)
+
+    @admin.display(description="tokens")
+    def token_count(self, event: UsageEvent) -> str:
+        return f"{event.tokens:,}"
+
+    @admin.display(description="service")
+    def by_service(self, event: UsageEvent) -> str:
+        return event.service or showing.NOTHING
+
+    @admin.display(description="when")
+    def when(self, event: UsageEvent) -> SafeString | str:
+        return showing.ago(event.occurred_at)
+
+    @admin.display(description="reported")
+    def kept(self, event: UsageEvent) -> SafeString | str:
+        return showing.ago(event.created_at)
+
+    @admin.display(description="")
+    def marks(self, event: UsageEvent) -> SafeString:
+        return event_marks(event)
+
+    @admin.display(description="reservation")
+    def of_reservation(self, event: UsageEvent) -> SafeString | str:
+        if event.reservation is None:
+            return showing.NOTHING
+        if not UsageReservation.objects.filter(pk=event.reservation, project_id=event.project_id).exists():
+            return format_html("{}, which is not known", event.reservation)
+        return showing.link("ratelimits_usagereservation", event.reservation, event.reservation)
+
+
+def _signed(event: UsageEvent) -> str:
+    unit: str = event.unit  # type: ignore[attr-defined]
+    return f"{event.amount:+,} {unit}" if event.correction else amount(event.amount, unit)

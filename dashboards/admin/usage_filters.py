@@ -1,0 +1,90 @@
+"""What the lists of usage can be narrowed by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from unfold.contrib.filters.admin import DropdownFilter
+
+from dashboards.services.usage import months_until
+from ratelimits.models.allowance import NEAR, PASSED
+
+from .usage_parts import is_month
+
+EVERY_MONTH = "any"
+MONTHS_OFFERED = 24
+LEVELS: dict[str, dict[str, Any]] = {
+    "near": {"level__gte": NEAR, "level__lt": PASSED},
+    "over": {"level": PASSED},
+}
+MARKS: dict[str, dict[str, Any]] = {"over": {"over_limit": True}, "correction": {"correction": True}}
+
+
+def this_month() -> str:
+    """In UTC: of a project whose month began earlier or later, another is chosen by hand."""
+    return f"{timezone.now():%Y-%m}"
+
+
+def months_offered() -> list[str]:
+    return months_until(this_month(), MONTHS_OFFERED)[::-1]
+
+
+def month_wanted(request: HttpRequest) -> str | None:
+    """The month that the list of usage means; None: every month."""
+    chosen = request.GET.get("month", "")
+    if is_month(chosen):
+        return chosen
+    return None if chosen == EVERY_MONTH or request.GET.get("q") else this_month()
+
+
+class MonthFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+    title = "month"
+    parameter_name = "month"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        offered = months_offered()
+        chosen = request.GET.get("month", "")
+        more = [chosen] if is_month(chosen) and chosen not in offered else []
+        return [(month, month) for month in [*more, *offered]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        chosen = self.value() or ""
+        return queryset.filter(month_year=chosen) if is_month(chosen) else queryset
+
+
+class ThisMonthFilter(MonthFilter):
+    """This month unless another choice is made: a list of years is long."""
+
+    all_option = ["", "this month"]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [*super().lookups(request, model_admin), (EVERY_MONTH, "every month")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        month = month_wanted(request)
+        return queryset.filter(month_year=month) if month else queryset
+
+
+class LevelFilter(DropdownFilter):  # type: ignore[misc]
+    title = "level"
+    parameter_name = "level"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("near", f"near: {NEAR} % to all of the quota"), ("over", "over the quota")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(**LEVELS.get(self.value() or "", {}))
+
+
+class MarkFilter(DropdownFilter):  # type: ignore[misc]
+    title = "marked"
+    parameter_name = "marked"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("over", "over the limit"), ("correction", "corrections")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(**MARKS.get(self.value() or "", {}))

@@ -1,0 +1,165 @@
+"""Reservations: what is set aside now, and what became of the others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.contrib.filters.admin import DropdownFilter
+
+from jobs.admin import showing
+from jobs.admin.filters import ProjectFilter, UserFilter
+from jobs.admin.paging import BoundedChangeList, BoundedListMixin, as_uuid
+from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+from ratelimits.models import UsageReservation
+
+from .one_page import OnePage
+from .usage_filters import MonthFilter
+from .usage_parts import amount, month_link, units_of
+from .usage_verbs import CANCEL
+
+Status = UsageReservation.Status
+EVERY_STATE = "any"
+SIGNS = {
+    Status.ACTIVE: ("qo-batch-open", "hourglass_top"),
+    Status.CONFIRMED: ("qo-batch-ended", "check"),
+    Status.CANCELLED: ("", "block"),
+    Status.EXPIRED: ("qo-batch-paused", "timer_off"),
+}
+
+
+class StateFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+    """Active ones unless another choice is made: they hold something."""
+
+    title = "state"
+    parameter_name = "status"
+    all_option = ["", "active"]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        ended = [choice for choice in Status.choices if choice[0] != Status.ACTIVE]
+        return [*ended, (EVERY_STATE, "all")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() == EVERY_STATE or request.GET.get("q"):
+            return queryset
+        return queryset.filter(status=self.value() or Status.ACTIVE)
+
+
+class FirstToExpire(OnePage):
+    """The active ones, by the index that holds no others: a page costs what there are of them, not of all."""
+
+    first_words, next_words = "First to expire", "Later"
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[str]:
+        return ["expires_at", "pk"]
+
+    def start_of(self, text: str) -> tuple[datetime, UUID] | None:
+        moment, _, key = text.partition("_")
+        identifier = as_uuid(key)
+        try:
+            expires_at = datetime.fromisoformat(moment)
+        except ValueError:
+            return None
+        return (expires_at, identifier) if identifier and expires_at.tzinfo else None
+
+    def rows_beyond(self, start: tuple[datetime, UUID]) -> QuerySet[Any]:
+        moment, identifier = start
+        later = Q(expires_at__gt=moment) | Q(expires_at=moment, pk__gt=identifier)
+        # The first condition says nothing new, but the index can begin there.
+        rows: QuerySet[Any] = self.queryset.filter(expires_at__gte=moment).filter(later)
+        return rows
+
+    def prepare_rows(self, rows: list[UsageReservation]) -> None:
+        self.model_admin.prepare_rows(rows)
+
+    def place_of(self, row: UsageReservation) -> str:
+        return f"{row.expires_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}_{row.pk}"
+
+
+@admin.register(UsageReservation)
+class UsageReservationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]
+    list_display = ("reservation", "state", "of_project", "of_month", "held", "made", "expires")
+    list_display_links = ("reservation",)
+    list_filter = (StateFilter, ProjectFilter, UserFilter, MonthFilter)
+    list_filter_submit = True
+    list_fullwidth = True
+    search_fields = ("pk",)
+    search_help_text = "A reservation's id, in full"
+    empty_title = "Nothing is reserved."
+    empty_hint = "Reservations that hold a part of an allowance appear here until their event comes or they expire."
+    actions = ("cancel_selected",)
+    actions_detail = ("cancel",)
+    fields = ("id", "state", "of_project", "of_month", "held", "left_then", "made", "expires", "idempotency_key")
+    readonly_fields = fields
+
+    cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[Any]:
+        active = not request.GET.get("status") and not request.GET.get("q")
+        return FirstToExpire if active else BoundedChangeList
+
+    def prepare_rows(self, rows: list[UsageReservation]) -> None:
+        units = units_of(row.project_id for row in rows)
+        for row in rows:
+            row.unit = units[row.project_id]  # type: ignore[attr-defined]
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        reservation = super().get_object(request, object_id, from_field) if as_uuid(object_id) else None
+        if reservation is not None:
+            self.prepare_rows([reservation])
+        return reservation
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        if not search_term.strip():
+            return queryset, False
+        identifier = as_uuid(search_term)
+        return (queryset.filter(pk=identifier) if identifier else queryset.none()), False
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        identifier = as_uuid(str(object_id))
+        active = UsageReservation.objects.filter(pk=identifier, status=Status.ACTIVE) if identifier else None
+        return super().get_actions_detail(request, object_id) if active is not None and active.exists() else []
+
+    @admin.display(description="reservation")
+    def reservation(self, reservation: UsageReservation) -> SafeString:
+        return showing.short_id(reservation.pk)
+
+    @admin.display(description="state")
+    def state(self, reservation: UsageReservation) -> SafeString:
+        return showing.badge(*SIGNS[Status(reservation.status)], reservation.status)
+
+    @admin.display(description="project")
+    def of_project(self, reservation: UsageReservation) -> str:
+        return reservation.project_id
+
+    @admin.display(description="user and month")
+    def of_month(self, reservation: UsageReservation) -> SafeString:
+        return month_link(reservation)
+
+    @admin.display(description="amount")
+    def held(self, reservation: UsageReservation) -> str:
+        return amount(reservation.amount, _unit(reservation))
+
+    @admin.display(description="left after it")
+    def left_then(self, reservation: UsageReservation) -> str:
+        return amount(reservation.remaining, _unit(reservation))
+
+    @admin.display(description="made")
+    def made(self, reservation: UsageReservation) -> SafeString | str:
+        return showing.ago(reservation.created_at)
+
+    @admin.display(description="expires")
+    def expires(self, reservation: UsageReservation) -> SafeString | str:
+        return showing.ago(reservation.expires_at)
+
+
+def _unit(reservation: UsageReservation) -> str:
+    return reservation.unit  # type: ignore[attr-defined, no-any-return]

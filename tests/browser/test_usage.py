@@ -1,0 +1,79 @@
+"""Allowances as a limits manager and an administrator use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID, uuid5
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from dashboards.services.usage import months_until
+from jobs.models import AuditEntry
+from ratelimits.services.allowance_alerts import tend_allowance_alerts
+from ratelimits.services.reserve import reserve
+from tests.factories import make_project, make_usage_event, make_usage_month
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+ANN = UUID("018f6a52-3c1d-7000-8000-0000000000a1")
+MONTH = f"{timezone.now():%Y-%m}"
+
+
+def use_up(user: UUID, *, share: float) -> None:
+    """Events of the days of this month until now, and reservations of calls that are under way."""
+    now = timezone.now()
+    first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    days = [first + timedelta(days=place, hours=9) for place in range(now.day)]
+    tokens = int(100_000 * share / len(days))
+    for place, day in enumerate(days):
+        spent = int(tokens * (0.4 + (place * 7 % 5) * 0.3))
+        make_usage_event(user, amount=spent, tokens=spent, service="gemini", occurred_at=min(day, now))
+
+
+def fill_the_project() -> None:
+    """A year of one user, and the month of a dozen others."""
+    for place, month in enumerate(months_until(MONTH, 12)[:-1]):
+        used = (38_000, 52_000, 71_000, 64_000, 90_000, 112_000, 45_000, 0, 66_000, 81_000, 97_000)[place]
+        if used:
+            make_usage_month(ANN, month=month, used=used)
+    use_up(ANN, share=0.85)
+    for place in range(12):
+        use_up(uuid5(ANN, str(place)), share=0.1 + place * 0.09)
+    reserve(project_id="acme", user_id=ANN, amount=800)
+    reserve(project_id="acme", user_id=ANN, amount=1_200)
+    tend_allowance_alerts()
+    tend_allowance_alerts()
+
+
+def test_an_allowance_is_set_filled_corrected_and_checked(page: Page, shoot: Callable[[str], None]):
+    make_project("acme")
+    page.goto("/admin/ratelimits/allowance/")
+    expect(page.get_by_text("No allowances yet.")).to_be_visible()
+    page.get_by_role("link", name="Add allowance").first.click()
+    page.get_by_label("Project").select_option("acme")
+    page.get_by_label("Quota").fill("100000")
+    page.get_by_label("Unit").select_option("tokens")
+    page.get_by_label("Time zone").select_option("Europe/Vienna")
+    page.get_by_label("Reason").fill("the plan they bought")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.wait_for_url("**/admin/ratelimits/allowance/")
+    assert AuditEntry.objects.get(action="set_allowance").reason == "the plan they bought"
+
+    fill_the_project()
+    page.goto("/admin/ratelimits/allowance/")
+    row = page.locator("#result_list tbody").filter(has_text="acme")
+    expect(row).to_contain_text("100,000 tokens")
+    expect(row).to_contain_text("13")
+    shoot("allowances")
+    page.get_by_role("link", name="acme", exact=True).click()
+    shoot("allowance")
+    page.get_by_role("link", name="Top users").click()
+    expect(page.get_by_text("13 users used")).to_be_visible()
+    shoot("usage-top")
+    page.goto("/admin/ratelimits/usagetracking/")
+    shoot("usage")
+    page.locator("#result_list").get_by_role("link", name=str(ANN)).click()
+    shoot("usage-month")
