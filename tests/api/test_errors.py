@@ -27,7 +27,8 @@ def test_an_unknown_address_is_a_404_in_the_same_shape(db, path, method):
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_below_functions_it_is_too(db, path, method):
     strict = Client(enforce_csrf_checks=True)
-    assert error_of(strict.generic(method, path, "{", content_type="application/json"), 404)["code"] == "not_found"
+    error = error_of(strict.generic(method, path, "{", content_type="application/json"), 404)
+    assert error == {"code": "not_found", "message": f"There is no address {path}."}
 
 
 def test_a_host_name_that_is_not_ours_is_refused_below_functions_too(db):
