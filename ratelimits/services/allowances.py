@@ -8,7 +8,7 @@ from uuid import UUID
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
+from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
 from django.forms.models import model_to_dict
 
@@ -142,9 +142,12 @@ def _is_zone(name: str) -> bool:
     """Whether the database, which decides the month, knows it, and Python, which tells when it ends."""
     if name not in available_timezones():
         return False
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT FROM pg_timezone_names WHERE name = %s", [name])
-        return bool(cursor.rowcount)
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT now() AT TIME ZONE %s", [name])
+    except DataError:
+        return False
+    return True
 
 
 def _changed(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[str, ...]:
