@@ -35,11 +35,19 @@ from queueops_client.records import (
 )
 from queueops_client.retry import Retry
 from queueops_client.specs import JobSpec
+from queueops_client.usage.async_tracker import AsyncUsageTracker
+from queueops_client.usage.desk import Standing, Usage
+from queueops_client.usage.errors import OutboxFailed, OutboxFull, QuotaUnavailable, TokensNotSet, TrackerClosed
+from queueops_client.usage.flush import Flushed
+from queueops_client.usage.policies import Policy
+from queueops_client.usage.report import LeftIntent, RejectedRow, Report
+from queueops_client.usage.tracker import UsageTracker
 from queueops_client.watching import Update
 
 __all__ = [
     "ApiError",
     "AsyncQueueOps",
+    "AsyncUsageTracker",
     "BadConfiguration",
     "Batch",
     "BatchRejected",
@@ -47,27 +55,40 @@ __all__ = [
     "Conflict",
     "DeadLetter",
     "Event",
+    "Flushed",
     "IdempotencyKeyReused",
     "InvalidRequest",
     "Job",
     "JobSpec",
+    "LeftIntent",
     "Moved",
     "NotAllowed",
     "NotAuthenticated",
     "NotFound",
     "Operation",
+    "OutboxFailed",
+    "OutboxFull",
     "Paused",
+    "Policy",
     "Project",
     "QueueFull",
     "QueueOps",
     "QuotaExceeded",
+    "QuotaUnavailable",
+    "RejectedRow",
+    "Report",
     "Result",
     "Retry",
     "ServerError",
+    "Standing",
     "SubmittedBatch",
+    "TokensNotSet",
     "TooManyJobs",
     "TooManyRequests",
+    "TrackerClosed",
     "Unreachable",
     "Update",
+    "Usage",
+    "UsageTracker",
     "WaitTimeout",
 ]

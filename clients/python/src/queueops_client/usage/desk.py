@@ -1,0 +1,262 @@
+"""What happens around a use, as steps for a blocking and an asynchronous tracker alike."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID, uuid4
+
+from queueops_client.errors import ApiError, BadConfiguration, QuotaExceeded, ServerError, TooManyRequests, Unreachable
+from queueops_client.exchange import Answer, Steps
+from queueops_client.retry import Retry
+from queueops_client.usage.cache import RECORD_OVERAGE, REQUESTS, TOKENS, Heard, View, cost_of
+from queueops_client.usage.clock import ServerClock, as_text, seconds_of
+from queueops_client.usage.errors import QuotaUnavailable, TokensNotSet
+from queueops_client.usage.flush import Flusher
+from queueops_client.usage.outbox import Intent, Outbox, Reservation
+from queueops_client.usage.policies import Rules
+
+RESERVE = "/api/v1/usage/reserve/"
+ME = "/api/v1/usage/me/"
+ASK_TIMEOUT_SECONDS = 5.0
+ASK_RETRY = Retry(budget_seconds=1.0, base_seconds=0.1, cap_seconds=0.5)  # somebody waits
+MOST_TOKENS = 10**9
+MOST_SERVICE_CHARACTERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A user's allowance as the server knows it; what waits in outboxes is not contained."""
+
+    user_id: UUID
+    unit: str
+    policy: str
+    month: str
+    quota: int
+    used: int
+    reserved: int
+    overage: int
+    remaining: int
+    resets_at: datetime
+
+
+class Usage:
+    """
+    One use, between its begin and its end.
+
+    Attributes:
+        event_id: Made once, known before the call: the provider may get it as an idempotency key.
+        reservation_id: Of the units that the server holds for it; None: it went ahead unasked.
+        tokens: To be set to what the call took.
+    """
+
+    __slots__ = ("_tokens", "event_id", "intent", "reservation_id", "unit")
+
+    def __init__(self, intent: Intent) -> None:
+        self.intent = intent
+        self.event_id = intent.event_id
+        self.reservation_id: str | None = None
+        self.unit = TOKENS
+        self._tokens: int | None = None
+
+    @property
+    def tokens(self) -> int | None:
+        return self._tokens
+
+    @tokens.setter
+    def tokens(self, value: int) -> None:
+        self._tokens = _checked("tokens", value)
+
+    def taken(self, *, failed: bool) -> int | None:
+        """Tokens; None: the call failed before it took any. Called by what the `with` statement calls."""
+        if self._tokens is not None or failed:
+            return self._tokens
+        estimate = self.intent.estimate or 0
+        if self.unit != REQUESTS:
+            warnings.warn(
+                f"usage.tokens was not set; the estimate, {estimate:,}, is counted", TokensNotSet, stacklevel=3
+            )
+        return estimate
+
+
+class Desk:
+    """
+    Args:
+        user_id: Whose uses these are unless `use` names another.
+        only_user: The token is this user's, who can neither act nor send for others; None: it is a key.
+    """
+
+    def __init__(
+        self, outbox: Outbox, clock: ServerClock, rules: Rules, *, user_id: str | None, only_user: str | None
+    ) -> None:
+        self.outbox = outbox
+        self.clock = clock
+        self.rules = rules
+        self.flusher = Flusher(outbox, clock, only_user=only_user)
+        self._user_id = user_id
+        self._only_user = only_user
+
+    def usage(self, *, estimate: int | None, service: str, user_id: UUID | str | None) -> Usage:
+        """A use to be admitted."""
+        if len(service) > MOST_SERVICE_CHARACTERS or not service.isprintable():
+            raise BadConfiguration(f"service is at most {MOST_SERVICE_CHARACTERS} printable characters.")
+        if estimate is not None:
+            _checked("estimate", estimate)
+        return Usage(Intent(str(uuid4()), self.user(user_id), service, estimate))
+
+    def user(self, given: UUID | str | None) -> str:
+        user_id = self._user_id if given is None else str(UUID(str(given)))
+        if user_id is None:
+            raise BadConfiguration("A key acts for many users: name one with user_id.")
+        if self._only_user not in {None, user_id}:
+            raise BadConfiguration(f"The token is for user {self._only_user}; it cannot act for {user_id}.")
+        return user_id
+
+    def admit(self, usage: Usage) -> Steps[None]:
+        """
+        Let a use begin: when this ends without an error it is written down, and its call may be made.
+
+        Raises:
+            QuotaExceeded: Nothing is left for it.
+            QuotaUnavailable: The server has to be asked, and does not answer.
+            OutboxFull, OutboxFailed
+            ApiError: The server refuses this token or address.
+        """
+        intent = usage.intent
+        begun, view = self.outbox.begin(intent, self.rules.goes_ahead)
+        if not begun and view is None:
+            yield from self._ask_first(self.standing(intent.user_id))
+            begun, view = self.outbox.begin(intent, self.rules.goes_ahead)
+        usage.unit = view.unit if view else TOKENS
+        if view and usage.unit == TOKENS and intent.estimate is None:
+            self.outbox.drop(intent.event_id)
+            raise BadConfiguration("The allowance is in tokens: give the use an estimate, at least what it may take.")
+        if not begun:
+            yield from self._admit_by_reservation(usage, view)
+
+    def finish(self, usage: Usage, tokens: int | None) -> None:
+        """Write down what a use took; None: nothing."""
+        if tokens is None:
+            self.outbox.drop(usage.event_id)
+        else:
+            self.outbox.complete(usage.intent, tokens=tokens, unit=usage.unit)
+
+    def resolve(self, event_id: UUID | str, tokens: int | None) -> bool:
+        """Say what became of a use that a crash cut off, or of a rejected one; None: nothing to be counted."""
+        if tokens is None:
+            return self.outbox.discard(str(event_id))
+        return self.outbox.resolve(str(event_id), tokens=_checked("tokens", tokens))
+
+    def standing(self, user_id: str) -> Steps[Standing]:
+        """Ask the server, and take its answer in."""
+        versions = self.outbox.versions()
+        params = None if self._only_user else {"user_id": user_id}
+        answer = yield from self.flusher.ask("GET", ME, params=params, retry=ASK_RETRY, timeout=ASK_TIMEOUT_SECONDS)
+        try:
+            said: Mapping[str, Any] = answer.body
+            heard = Heard.of(said)
+            standing = Standing(
+                **{name: said[name] for name in Standing.__dataclass_fields__ if name not in {"user_id", "resets_at"}},
+                user_id=UUID(said["user_id"]),
+                resets_at=datetime.fromisoformat(said["resets_at"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _not_understood(answer, error) from error
+        self.outbox.settle([], {str(standing.user_id): heard}, versions=versions)
+        return standing
+
+    def _admit_by_reservation(self, usage: Usage, view: View | None) -> Steps[None]:
+        try:
+            try:
+                yield from self._reserve(usage, key=usage.event_id)
+            except QuotaExceeded:
+                # What this outbox holds back may be what is missing: less was used than had been reserved for it.
+                if not (yield from self._settle_up()):
+                    raise
+                # Under another key: under the same one the reservation that was given back would be answered again.
+                yield from self._reserve(usage, key=f"{usage.event_id}-again")
+        except QuotaUnavailable:
+            if not self.rules.may_go_on_alone(view):
+                raise
+            self.outbox.begin(usage.intent, _always)
+
+    def _reserve(self, usage: Usage, *, key: str) -> Steps[None]:
+        """Under a key of the use's own, so that a request that is repeated reserves once."""
+        intent = usage.intent
+        versions = self.outbox.versions()
+        amount = max(1, cost_of(intent.estimate or 0, usage.unit))
+        asked = {"amount": amount, "idempotency_key": key, "user_id": intent.user_id}
+        try:
+            answer = yield from self._ask_first(
+                self.flusher.ask("POST", RESERVE, json=asked, retry=ASK_RETRY, timeout=ASK_TIMEOUT_SECONDS)
+            )
+        except QuotaExceeded as error:
+            with suppress(KeyError, TypeError, ValueError):  # an answer that says less is a refusal all the same
+                self.outbox.settle([], {intent.user_id: Heard.of(error.details)}, versions=versions)
+            raise
+        try:
+            said: Mapping[str, Any] = answer.body
+            heard = Heard.of(said)
+            held_until = seconds_of(said["expires_at"])
+            reservation = Reservation(said["reservation_id"], said["month"], int(said["amount"]), held_until)
+            free = bool(said["over_limit"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _not_understood(answer, error) from error
+        self.outbox.settle([], {intent.user_id: heard}, versions=versions)
+
+        def fits(view: View | None, _cost: int) -> bool:
+            # The server does not know what waits here: that must fit beside what it granted.
+            return free or view is None or view.policy == RECORD_OVERAGE or view.remaining >= 0
+
+        begun, view = self.outbox.begin(intent, fits, reservation)
+        usage.reservation_id = reservation.id
+        if not begun:
+            self.outbox.give_back(reservation.id, held_until=held_until)
+            raise QuotaExceeded(
+                "quota_exceeded",
+                "What is left of the allowance is needed for uses that were not reported yet.",
+                status=HTTPStatus.CONFLICT,
+                details={
+                    "remaining": max(0, view.remaining + amount) if view else 0,
+                    "resets_at": as_text(heard.resets_at),
+                    "quota": view.quota if view else None,
+                },
+            )
+
+    def _settle_up(self) -> Steps[bool]:
+        """Send what waits; whether that may have changed anything."""
+        if not self.outbox.releases() and not self.outbox.pending(user_id=self._only_user):
+            return False
+        try:
+            yield from self.flusher.flush()
+        except (ApiError, Unreachable):
+            return False
+        return True
+
+    def _ask_first(self, steps: Steps[Any]) -> Steps[Any]:
+        try:
+            return (yield from steps)
+        except (Unreachable, ServerError, TooManyRequests) as error:
+            raise QuotaUnavailable(
+                f"This use must be asked for first, and the server does not answer: {error}",
+                retry_after=getattr(error, "retry_after", None),
+            ) from error
+
+
+def _always(_view: View | None, _cost: int) -> bool:
+    return True
+
+
+def _not_understood(answer: Answer, error: Exception) -> ServerError:
+    return ServerError("unexpected_answer", f"The server's answer was not understood: {error!r}", status=answer.status)
+
+
+def _checked(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_TOKENS:
+        raise ValueError(f"{name} is a whole number from 0 to {MOST_TOKENS:,}, not {value!r}")
+    return value

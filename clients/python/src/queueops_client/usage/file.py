@@ -1,0 +1,209 @@
+"""The outbox's file: its connection, its errors in words, and forks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from queueops_client.usage.errors import OutboxFailed
+from queueops_client.usage.owners import Owner
+from queueops_client.usage.schema import SCHEMA, VERSION
+
+BUSY_SECONDS = 10.0
+
+
+class OutboxFile:
+    """
+    One connection for all threads; opened when it is needed, also again after `close`.
+
+    Args:
+        path: Made if missing, for this user alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._owner: Owner | None = None
+        _all.add(self)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """
+        Write; durable when the block has ended.
+
+        Raises:
+            OutboxFailed: The file cannot be used. Nothing of the block was written.
+        """
+        with self._lock, _in_words(self.path):
+            db = self._connection or self._open()
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+
+    def seat(self) -> str:
+        """The id of this process's seat; within a transaction."""
+        if self._owner is None:
+            self._owner = Owner(self.path)
+        return self._owner.id
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock, _in_words(self.path):
+            self.disconnect()
+            if self._owner is not None:
+                self._owner.leave()
+                self._owner = None
+
+    def disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def before_fork(self) -> None:
+        """
+        Close the connection: what SQLite knows of its locks must not be copied. A child that believed to hold its
+        parent's would have the log deleted from under it, and with it what it wrote.
+        """
+        self._lock.acquire()
+        with suppress(sqlite3.Error):
+            self.disconnect()
+
+    def after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._lock = threading.RLock()
+        if self._owner is not None:
+            self._owner.forget()
+            self._owner = None
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+        db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(db, self.path)
+        except BaseException:
+            db.close()
+            raise
+        self._connection = db
+        return db
+
+
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    if _journal_mode(db) != "wal":
+        raise OutboxFailed(f"The outbox {path} needs a local disk: its file system has no shared memory for SQLite.")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves rows in the drive's cache
+    db.execute("BEGIN IMMEDIATE")
+    [version] = db.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise OutboxFailed(f"The outbox {path} was written by a newer version of this package.")
+    # Not executescript: it would commit, and another process would find half of the tables.
+    for statement in _statements(SCHEMA) if version == 0 else ():
+        db.execute(statement)
+    db.execute("COMMIT")
+
+
+def _journal_mode(db: sqlite3.Connection) -> str:
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            [mode] = db.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait by itself while another process changes the mode.
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            return str(mode)
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+REMEDIES: Mapping[str, str] = {
+    "SQLITE_FULL": "there is no room left on its disk; nothing was lost that had been written",
+    "SQLITE_READONLY": "this user may not write it",
+    "SQLITE_PERM": "this user may not use it",
+    "SQLITE_CANTOPEN": "it cannot be opened or made there; see that its directory can be written by this user",
+    "SQLITE_CORRUPT": "it is damaged; move it aside with its -wal file, and get rows back with `sqlite3 FILE .recover`",
+    "SQLITE_NOTADB": "this file is no outbox",
+    "SQLITE_BUSY": f"another process has locked it for more than {BUSY_SECONDS:g} s",
+    "SQLITE_IOERR": "its disk cannot be read or written",
+}
+
+
+@contextmanager
+def _in_words(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        cause = next((remedy for start, remedy in REMEDIES.items() if name.startswith(start)), "")
+        raise OutboxFailed(
+            f"The outbox {path} cannot be used: {cause or error} ({name or type(error).__name__})."
+        ) from error
+    except OSError as error:
+        raise OutboxFailed(f"The outbox {path} cannot be used: {error.strerror or error}.") from error
+
+
+def default_path(base_url: str) -> Path:
+    """Where an installation's outbox is unless told otherwise: among this user's lasting data."""
+    if sys.platform == "win32":
+        home = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        home = Path.home() / "Library" / "Application Support"
+    else:
+        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    # A digest: an address has characters that some file systems refuse.
+    return home / "queueops" / f"usage-{hashlib.sha256(base_url.encode()).hexdigest()[:16]}.sqlite3"
+
+
+_all: weakref.WeakSet[OutboxFile] = weakref.WeakSet()
+_forking: list[OutboxFile] = []
+_fork_lock = threading.Lock()
+
+
+def _before_fork() -> None:
+    _fork_lock.acquire()
+    _forking.extend(_all)
+    for one in _forking:
+        one.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    while _forking:
+        _forking.pop().after_fork_in_parent()
+    _fork_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    while _forking:
+        _forking.pop().after_fork_in_child()
+    _fork_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,83 @@
+"""Who works on an outbox: each tracker holds a lock on a file of its own, which the system drops when it dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        # flock belongs to the open file, lockf to the process: closing a second look at the file would drop it.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+SUFFIX = ".owner"
+
+
+class Owner:
+    """This process's seat at an outbox; taken by being made."""
+
+    def __init__(self, outbox: Path) -> None:
+        self._descriptor: int | None = None
+        while self._descriptor is None:
+            self.id = uuid4().hex
+            self._path = _path_of(outbox, self.id)
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            with suppress(BlockingIOError, PermissionError):
+                _lock(self._descriptor)
+                if os.fstat(self._descriptor).st_nlink:
+                    break
+            self.forget()  # somebody tidied the file away before it was locked
+
+    def leave(self) -> None:
+        """Give the seat up."""
+        self.forget()
+        with suppress(OSError):
+            self._path.unlink()
+
+    def forget(self) -> None:
+        """Let go of the file without a word to others: what a forked child does with its parent's seat."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def is_alive(outbox: Path, owner_id: str) -> bool:
+    """Whether whoever took this seat still runs; the file of one who does not is removed."""
+    path = _path_of(outbox, owner_id)
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # not ours to open: better taken for alive than its calls for lost
+    try:
+        _lock(descriptor)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    with suppress(OSError):
+        path.unlink()
+    return False
+
+
+def seats(outbox: Path) -> set[str]:
+    """Of the living and of the dead."""
+    start = f"{outbox.name}-"
+    found = outbox.parent.glob(f"*{SUFFIX}")
+    return {path.name.removeprefix(start).removesuffix(SUFFIX) for path in found if path.name.startswith(start)}
+
+
+def _path_of(outbox: Path, owner_id: str) -> Path:
+    return outbox.with_name(f"{outbox.name}-{owner_id}{SUFFIX}")
