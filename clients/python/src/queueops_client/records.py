@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Self
@@ -155,7 +155,7 @@ class SubmittedBatch(Record):
     accepted: int = 0
     duplicates: int = 0
     error_count: int = 0
-    errors: tuple[Mapping[str, Any], ...] = ()
+    errors: Sequence[Mapping[str, Any]] = ()
     idempotency_key: str = ""
 
 
@@ -253,8 +253,8 @@ class Moved(Record):
         unmoved: Unknown in this project, or in a state that the action does not apply to.
     """
 
-    moved: Mapping[str, str] | tuple[str, ...] = ()
-    unmoved: tuple[str, ...] = ()
+    moved: Mapping[str, str] | Sequence[str] = ()
+    unmoved: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
