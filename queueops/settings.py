@@ -114,6 +114,7 @@ LOGIN_REDIRECT_URL = "admin:index"
 
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / ".static"
+WHITENOISE_ALLOW_ALL_ORIGINS = False
 WHITENOISE_USE_FINDERS = True  # no collectstatic step between a clone and a running admin
 
 # A body is capped before Django sees it (core/body_cap.py); what passes is streamed or bounded.

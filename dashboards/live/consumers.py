@@ -15,17 +15,19 @@ from uuid import UUID
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import Error as DatabaseError
 
+from queueops.tenancy.issuer_keys import IssuerKeysUnavailable
 from queueops.tenancy.models import project_id_rule
 from queueops.tenancy.throttles import bad_keys
+from queueops.tenancy.tokens import ExpiredToken
 
 from .events import EventFilter
 from .hub import the_hub
-from .messages import MAX_CLIENT_BYTES, SUBPROTOCOL, Refusal, error
+from .messages import MAX_CLIENT_BYTES, MAX_SIGN_IN_BYTES, SUBPROTOCOL, Refusal, error
 from .origin import Origin, cookies_of, origin_of
 from .socket import LiveSocket
 from .subjects import Refused, Subject, open_batch, open_job, open_me, open_ops
 from .threads import in_thread
-from .viewer import Viewer, narrowed, viewer_of_cookies, viewer_of_key
+from .viewer import Viewer, narrowed, viewer_of_cookies, viewer_of_key, viewer_of_token
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +96,9 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.heard = [second, self.heard[1] + 1 if self.heard[0] == second else 1]
         if self.heard[1] > MAX_MESSAGES_PER_SECOND:
             raise Refused(Refusal.TOO_MANY, "Too many messages.")
-        if text is None or len(text) > MAX_CLIENT_BYTES:
-            raise Refused(Refusal.BAD_MESSAGE, f"Send JSON as text, at most {MAX_CLIENT_BYTES} bytes.")
+        limit = MAX_CLIENT_BYTES if self.socket else MAX_SIGN_IN_BYTES
+        if text is None or len(text) > limit:
+            raise Refused(Refusal.BAD_MESSAGE, f"Send JSON as text, at most {limit} bytes.")
         try:
             message = json.loads(text)
         except (ValueError, RecursionError):
@@ -125,19 +128,21 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await the_hub().resume(self.socket, _cursor(message["resume"]))
 
     async def sign_in(self, given: Any) -> None:
-        key = given.get("key") if isinstance(given, dict) else None
-        if not isinstance(key, str):
-            raise Refused(Refusal.NOT_SIGNED_IN, 'Sign in first: {"auth": {"key": "..."}}.')
-        if not key.isascii():
-            key = ""
-        await self.open(partial(viewer_of_key, key), may_fail=False)
+        shown = given if isinstance(given, dict) else {}
+        key, token = shown.get("key"), shown.get("token")
+        if isinstance(token, str):
+            await self.open(partial(viewer_of_token, token), may_fail=False, patiently=True)
+        elif isinstance(key, str):
+            await self.open(partial(viewer_of_key, key if key.isascii() else ""), may_fail=False)
+        else:
+            raise Refused(Refusal.NOT_SIGNED_IN, 'Sign in first: {"auth": {"key": "..."}}, or "token".')
 
-    async def open(self, find: Callable[[], Viewer | None], *, may_fail: bool) -> None:
+    async def open(self, find: Callable[[], Viewer | None], *, may_fail: bool, patiently: bool = False) -> None:
         """
         Open what is watched, if somebody is found who may; `may_fail`: nobody found is no reason to close yet.
         """
         try:
-            opened = await in_thread(partial(self.look_up, find))
+            opened = await in_thread(partial(self.look_up, find), patiently=patiently)
             if opened is not None:
                 self.begin(LiveSocket(*opened))
             elif not may_fail:
@@ -146,6 +151,10 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 await the_hub().join(self.socket)
         except Refused as refused:
             await self.refuse(refused.refusal, refused.detail)
+        except ExpiredToken as expired:
+            await self.refuse(Refusal.NOT_SIGNED_IN, expired.message)
+        except IssuerKeysUnavailable as unavailable:
+            await self.refuse(Refusal.UNAVAILABLE, unavailable.message)
         except DatabaseError:
             await self.refuse(Refusal.UNAVAILABLE, "The database does not answer; try again.")
 
@@ -157,8 +166,8 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     def count_bad_key(self) -> None:
         client = self.scope.get("client") or ("", 0)
         if bad_keys.take(client[0]):
-            raise Refused(Refusal.TOO_MANY, "Too many keys that are not valid.")
-        raise Refused(Refusal.NOT_SIGNED_IN, "The key is unknown, expired or revoked, or may not read.")
+            raise Refused(Refusal.TOO_MANY, "Too many keys or tokens that are not valid.")
+        raise Refused(Refusal.NOT_SIGNED_IN, "The key or token is unknown, expired or revoked, or may not read.")
 
     def begin(self, socket: LiveSocket) -> None:
         self.socket = socket
@@ -228,7 +237,7 @@ class BatchConsumer(JobConsumer):
 
 
 class MeConsumer(LiveConsumer):
-    """A project's work: the key's own, or the one that staff name; `?user=` narrows it to one user's."""
+    """A project's work: the key's own, or the one that staff name; `?user=` narrows it to one user's. A user's own."""
 
     def opener(self) -> Opener:
         query = parse_qs(self.scope["query_string"].decode("latin1"))

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 MAX_SOCKETS = 1_000  # of a process
 MAX_OF_ONE = 400  # of one account or key
+MAX_OF_USER = 20  # of one end user: there are many, and they need not know each other
 STATS_SECONDS = 1.0
 ROUND_SECONDS = 0.1
 BEAT_SECONDS = 1.0
@@ -96,7 +97,7 @@ class Hub:
             DatabaseError
         """
         identity = socket.viewer.identity
-        if self._sockets[identity] >= MAX_OF_ONE:
+        if self._sockets[identity] >= (MAX_OF_ONE if socket.viewer.expires_at is None else MAX_OF_USER):
             raise Refused(Refusal.TOO_MANY, "You have too many sockets open.")
         self._sockets[identity] += 1
         self._start()

@@ -13,6 +13,7 @@ from rest_framework.utils.encoders import JSONEncoder
 
 SUBPROTOCOL = "queueops.v1"
 MAX_CLIENT_BYTES = 4_096
+MAX_SIGN_IN_BYTES = 9_000  # a token of the longest, and what is around it
 MAX_TEXT = 1_000  # characters of an event's message
 MAX_DATA_BYTES = 8_000  # of an event's data; beyond it the data is left out and `cut` says so
 

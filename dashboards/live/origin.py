@@ -17,6 +17,7 @@ DEFAULT_PORTS = {"http": "80", "https": "443"}
 class Origin(Enum):
     OURS = "ours"
     NONE = "none"  # no browser: its cookies count for nothing
+    APP = "app"  # a page of QUEUEOPS_CORS_ORIGINS: nor do its visitor's
     FOREIGN = "foreign"
 
 
@@ -32,6 +33,8 @@ def origin_of(scope: Mapping[str, Any]) -> Origin:
         return Origin.NONE
     if origin in settings.CSRF_TRUSTED_ORIGINS:
         return Origin.OURS
+    if origin in settings.CORS_ALLOWED_ORIGINS:
+        return Origin.APP
     try:
         parts = urlsplit(origin.lower())
         port = str(parts.port or DEFAULT_PORTS.get(parts.scheme, ""))

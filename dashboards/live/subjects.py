@@ -79,7 +79,7 @@ class Subject:
 def open_job(viewer: Viewer, pk: UUID) -> Subject:
     """
     Raises:
-        Refused: There is no such job, or it is another project's: an id does not tell which.
+        Refused: There is no such job, or it is another project's or user's: an id does not tell which.
     """
     if not Job.objects.filter(pk=pk, **_of(viewer)).exists():
         raise Refused(Refusal.NOT_FOUND, "There is no such job.")
@@ -153,6 +153,8 @@ def _of(viewer: Viewer) -> dict[str, Any]:
     scope: dict[str, Any] = {}
     if viewer.project_id is not None or not viewer.is_staff:
         scope["project_id"] = viewer.project_id
+    if viewer.user_id is not None:
+        scope["user_id"] = viewer.user_id
     return scope
 
 

@@ -14,14 +14,19 @@ MAX_THREADS = 4  # of the pool's connections, so that sockets leave most of them
 Result = TypeVar("Result")
 
 _threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="live")
+# For what waits for others than the database: the keys of an issuer may take seconds.
+_patient_threads = ThreadPoolExecutor(2, thread_name_prefix="live-patient")
 
 
-async def in_thread(work: Callable[[], Result]) -> Result:
+async def in_thread(work: Callable[[], Result], *, patiently: bool = False) -> Result:
     """
     Carry out what may be done twice in one of few threads, and give its database connection back.
 
     It is begun again, once, where its connection had died in the pool: after a restart of the database that would
     refuse every new socket until the last dead connection has been tried.
+
+    Args:
+        patiently: In threads that may hang without keeping any other socket waiting.
     """
 
     def carry_out() -> Result:
@@ -40,7 +45,7 @@ async def in_thread(work: Callable[[], Result]) -> Result:
         finally:
             connections.close_all()
 
-    return await asyncio.get_running_loop().run_in_executor(_threads, carry_out)
+    return await asyncio.get_running_loop().run_in_executor(_patient_threads if patiently else _threads, carry_out)
 
 
 def _had_died() -> bool:

@@ -1,9 +1,10 @@
-"""Who looks: a signed-in person or the holder of a producer key, and what of it still holds."""
+"""Who looks: a signed-in person, the holder of a producer key or an end user, and what of it still holds."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 from uuid import UUID
@@ -15,9 +16,11 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest
 
 from queueops.access.services import sessions
-from queueops.tenancy.models import ProducerKey, Project, Scope, digest_of
+from queueops.tenancy.models import Issuer, ProducerKey, Project, Scope, digest_of
+from queueops.tenancy.tokens import InvalidToken, verify_token
 
 MAY_VIEW = "jobs.view_job"
+KEY, TOKEN = "key:", "token:"  # what identities begin with
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,9 @@ class Viewer:
         project_id: The one project whose work is shown; None: all of them, for staff alone.
         user_id: Only this user's work within the project; None: everybody's.
         name: For people: an account's name or a key's.
-        identity: Whose sockets are counted together: `user:<pk>` or `key:<pk>`.
-        session_key: Of the session that carries the viewer; empty for a key presented as such.
+        identity: Whose sockets are counted together: `user:<pk>`, `key:<pk>` or `token:<issuer>:<user>`.
+        session_key: Of the session that carries the viewer; empty for a key or a token presented as such.
+        expires_at: Of a token: seconds since 1970.
     """
 
     is_staff: bool
@@ -40,6 +44,16 @@ class Viewer:
     name: str
     identity: str
     session_key: str = field(default="", repr=False)
+    expires_at: float | None = None
+
+    @property
+    def shows_key(self) -> bool:
+        return not self.session_key and self.identity.startswith(KEY)
+
+    @property
+    def issuer_id(self) -> int:
+        """Of whoever came with a token."""
+        return int(self.identity.removeprefix(TOKEN).partition(":")[0])
 
     def sees(self, *, project_id: str) -> bool:
         return self.is_staff if self.project_id is None else self.project_id == project_id
@@ -74,43 +88,76 @@ def viewer_of_key(key: str) -> Viewer | None:
     return _viewer_of(found, session_key="") if found else None
 
 
+def viewer_of_token(token: str) -> Viewer | None:
+    """
+    Whom a user's token stands for; None when it is not valid, or its issuer's users may not read.
+
+    Raises:
+        ExpiredToken
+        IssuerKeysUnavailable
+    """
+    try:
+        verified = verify_token(token)
+    except InvalidToken:
+        return None
+    issuer = verified.issuer
+    if Scope.READ.value not in issuer.scopes:
+        return None
+    return Viewer(
+        is_staff=False,
+        project_id=issuer.project_id,
+        user_id=verified.user_id,
+        name=verified.subject,
+        identity=f"{TOKEN}{issuer.id}:{verified.user_id}",
+        expires_at=verified.expires_at,
+    )
+
+
 def narrowed(viewer: Viewer, *, project_id: str | None, user_id: UUID | None) -> Viewer | None:
     """The viewer looking at one project, or at one user's work in it; None when that is not the viewer's to see."""
     project_id = project_id or viewer.project_id
     if project_id is None or not viewer.sees(project_id=project_id):
         return None
+    if viewer.user_id is not None and user_id not in (None, viewer.user_id):
+        return None
     if viewer.project_id is None and not Project.objects.filter(pk=project_id).exists():
         return None
-    return Viewer(
-        is_staff=viewer.is_staff,
-        project_id=project_id,
-        user_id=user_id or viewer.user_id,
-        name=viewer.name,
-        identity=viewer.identity,
-        session_key=viewer.session_key,
-    )
+    return replace(viewer, project_id=project_id, user_id=user_id or viewer.user_id)
 
 
 def still_allowed(viewer: Viewer) -> bool:
-    """Whether the session still lives and stands for the same viewer, or the key is still usable."""
+    """Whether the session still lives and stands for the same viewer, or the key or token is still usable."""
     return bool(still_allowed_of([viewer]))
 
 
 def still_allowed_of(viewers: Collection[Viewer]) -> set[Viewer]:
-    """Those of the viewers who still may look: one query for all keys, a session once however many look by it."""
-    keys = {viewer.identity: viewer for viewer in viewers if not viewer.session_key}
-    pks = [int(identity.removeprefix("key:")) for identity in keys]
-    usable = ProducerKey.objects.usable().filter(pk__in=pks, scopes__contains=[Scope.READ.value])
-    found = {f"key:{pk}" for pk in usable.values_list("pk", flat=True)}
+    """Those of the viewers who still may look: one query for all keys, one for all tokens, one for each session."""
+    return {*_with_session(viewers), *_with_key(viewers), *_with_token(viewers)}
+
+
+def _with_session(viewers: Collection[Viewer]) -> Iterator[Viewer]:
     identities: dict[str, str] = {}
-    for session_key in {viewer.session_key for viewer in viewers if viewer.session_key}:
-        now = viewer_of_session(stored_session(session_key))
-        identities[session_key] = now.identity if now else ""
-    return {
-        viewer
-        for viewer in viewers
-        if (identities[viewer.session_key] == viewer.identity if viewer.session_key else viewer.identity in found)
-    }
+    for viewer in viewers:
+        if viewer.session_key and viewer.session_key not in identities:
+            now = viewer_of_session(stored_session(viewer.session_key))
+            identities[viewer.session_key] = now.identity if now else ""
+        if viewer.session_key and identities[viewer.session_key] == viewer.identity:
+            yield viewer
+
+
+def _with_key(viewers: Collection[Viewer]) -> Iterator[Viewer]:
+    pks = {viewer: int(viewer.identity.removeprefix(KEY)) for viewer in viewers if viewer.shows_key}
+    rows = ProducerKey.objects.usable().filter(pk__in=set(pks.values()), scopes__contains=[Scope.READ.value])
+    usable = set(rows.values_list("pk", flat=True)) if pks else set()
+    return (viewer for viewer, pk in pks.items() if pk in usable)
+
+
+def _with_token(viewers: Collection[Viewer]) -> Iterator[Viewer]:
+    now = time.time()
+    issuers = {viewer: viewer.issuer_id for viewer in viewers if viewer.expires_at is not None}
+    rows = Issuer.objects.filter(pk__in=set(issuers.values()), enabled=True, scopes__contains=[Scope.READ.value])
+    usable = set(rows.values_list("pk", flat=True)) if issuers else set()
+    return (viewer for viewer, pk in issuers.items() if pk in usable and (viewer.expires_at or 0) > now)
 
 
 def stored_session(session_key: str) -> SessionBase:
@@ -131,7 +178,7 @@ def _viewer_of(key: ProducerKey, *, session_key: str) -> Viewer | None:
         project_id=key.project_id,
         user_id=None,
         name=key.name,
-        identity=f"key:{key.pk}",
+        identity=f"{KEY}{key.pk}",
         session_key=session_key,
     )
 

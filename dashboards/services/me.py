@@ -38,16 +38,15 @@ def me_snapshot(viewer: Viewer) -> dict[str, Any]:
     }
     if viewer.project_id is None:
         return shown
-    jobs = Job.objects.of_project(viewer.project_id)
-    if viewer.user_id is not None:
-        jobs = jobs.filter(user_id=viewer.user_id)
-    else:
+    jobs, batches = Job.objects.of_project(viewer.project_id), Batch.objects.of_project(viewer.project_id)
+    letters = DeadLetter.objects.of_project(viewer.project_id).order_by("-created_at")
+    if viewer.user_id is None:
         # Those of a batch have their place there, but a producer of single jobs has nothing else.
         shown["counts"] = project_counts(viewer.project_id)
-        shown["batches"] = batch_rows(Batch.objects.of_project(viewer.project_id), links=False)
-    letters = DeadLetter.objects.of_project(viewer.project_id).order_by("-created_at")
-    if viewer.user_id is not None:
+    else:
+        jobs, batches = jobs.filter(user_id=viewer.user_id), batches.filter(user_id=viewer.user_id)
         letters = letters.filter(job__user_id=viewer.user_id)
+    shown["batches"] = batch_rows(batches, links=False)
     shown["jobs"] = [_job(job) for job in jobs.defer("payload", "result").order_by("-pk")[:NEWEST_JOBS]]
     shown["dead_letters"] = [_letter(letter) for letter in letters.defer("payload")[:NEWEST_LETTERS]]
     return shown

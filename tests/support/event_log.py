@@ -24,9 +24,9 @@ def writer() -> Iterator[Writer]:
 def log_event(writer: Writer, job: Job, message: str = "") -> int:
     """Write one event without committing it; returns its id."""
     row = writer.execute(
-        "INSERT INTO jobs_jobevent (job_id, project_id, batch_id, event_type, message)"
-        " VALUES (%s, %s, %s, 'audit', %s) RETURNING id",
-        [UUID(str(job.pk)), job.project_id, job.batch_id, message],
+        "INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, event_type, message)"
+        " VALUES (%s, %s, %s, %s, 'audit', %s) RETURNING id",
+        [UUID(str(job.pk)), job.project_id, job.user_id, job.batch_id, message],
     ).fetchone()
     assert row is not None
     return row[0]

@@ -128,6 +128,7 @@ class LiveClient:
         path: str,
         *,
         key: str = "",
+        token: str = "",
         session: str = "",
         origin: str | None = "",
         acknowledges: bool = True,
@@ -135,7 +136,7 @@ class LiveClient:
         address: str = "",
     ) -> Watcher:
         """
-        Open `/ws/v1/<path>`, signed in by a key or a session's cookie.
+        Open `/ws/v1/<path>`, signed in by a key, a user's token or a session's cookie.
 
         Args:
             origin: That of the process's own pages if empty; None: no header, as programs send none.
@@ -162,6 +163,8 @@ class LiveClient:
         watcher = asyncio.run_coroutine_threadsafe(start(), self._loop).result(30)
         if key:
             watcher.send({"auth": {"key": key}})
+        if token:
+            watcher.send({"auth": {"token": token}})
         return watcher
 
 
