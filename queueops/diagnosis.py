@@ -16,6 +16,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from queueops.access.services import guard
 from queueops.core.database import MINIMUM_POSTGRES
+from queueops.tenancy.checks import unsafe
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
 
 MAX_CLOCK_SKEW_SECONDS = 1.0
@@ -177,6 +178,12 @@ def examine_migrations() -> Finding:
     return Finding("migrations", Verdict.OK, "all applied")
 
 
+def examine_row_security() -> Finding:
+    if found := unsafe():
+        return Finding("row security", Verdict.FAIL, "the database does not keep projects apart", "\n".join(found))
+    return Finding("row security", Verdict.OK, "the API is shown the rows of one project at a time")
+
+
 def examine_credentials() -> Finding:
     if _scalar("SELECT to_regclass('tenancy_credential')") is None:
         return Finding("credentials", Verdict.WARN, "no table yet", "Run manage.py migrate.")
@@ -274,6 +281,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], Finding], ...] = (
     examine_connections,
     examine_permissions,
     examine_migrations,
+    examine_row_security,
     examine_credentials,
     examine_sign_in,
     examine_executors,

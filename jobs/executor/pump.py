@@ -31,8 +31,10 @@ from jobs.services.lanes import LaneGate
 from jobs.services.learn import Learning
 from jobs.services.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
 from jobs.turns import ClassTurns
+from queueops.core.database import UnsuitableDatabase
 from queueops.core.logs import tell_of
 from queueops.core.notify import Channel
+from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from ratelimits.services import catalogue, decide
 
 from .duties import TICK_SECONDS, Duties
@@ -47,6 +49,7 @@ PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 RECONNECT_SECONDS = 1.0
+UNSUITABLE_SECONDS = 10.0  # between two looks at a database that somebody must put right
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 
 
@@ -130,6 +133,9 @@ class Executor:
                     logger.warning("executor %s: %s; the cycle is repeated", self.id, str(error).strip())
                 else:
                     self._disconnected(error)
+            except UnsuitableDatabase as error:
+                logger.critical("executor %s takes no jobs: %s", self.id, error.message)
+                self._stopping.wait(UNSUITABLE_SECONDS)
             except DatabaseError:
                 logger.exception("executor %s: a statement failed; the cycle is repeated", self.id)
                 time.sleep(0.1)
@@ -171,6 +177,7 @@ class Executor:
             if self.settings.listen:
                 for channel in Channel:
                     cursor.execute(f"LISTEN {channel.value}")
+        ensure_projects_are_kept_apart()
         self._role, self._slots = executors.register(self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots)
         executors.hand_back_unknown(self.id, set(self._owned))
         logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)

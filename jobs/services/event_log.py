@@ -7,6 +7,7 @@ import time
 from collections import deque
 
 from queueops.core.sql import hot_cursor
+from queueops.tenancy.scope import for_everyone
 
 MARK_SECONDS = 0.1  # a mark takes a transaction id, so not every read makes one
 MAX_MARKS = 600  # while an old transaction lasts; beyond it the newest mark is not made
@@ -71,6 +72,7 @@ _lock = threading.Lock()
 _of_this_process = Horizon()
 
 
+@for_everyone()
 def log_cursor() -> int:
     """
     Return an id up to which every event is visible to statements that begin afterwards; 0 while none is known.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
@@ -190,9 +191,10 @@ def _delay(job: PreparedJob) -> float | None:
 def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
     """Make each chunk in another thread while the one before it is being inserted."""
     with ThreadPoolExecutor(1, thread_name_prefix="intake") as maker:
-        coming = maker.submit(next, chunks, None)
+        here = copy_context()  # in which the other thread's statements are confined as this one's are
+        coming = maker.submit(lambda: here.run(next, chunks, None))
         while (chunk := coming.result()) is not None:
-            coming = maker.submit(next, chunks, None)
+            coming = maker.submit(lambda: here.run(next, chunks, None))
             yield chunk
 
 

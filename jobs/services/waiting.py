@@ -15,6 +15,7 @@ from jobs.handlers.registry import all_handlers
 from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
 from jobs.states import WAITING, JobState
 from queueops.core.clock import database_now
+from queueops.tenancy.scope import for_everyone
 from ratelimits.services.outlook import Outlook
 
 from .forecast import Forecast, forecast_start, read_limits
@@ -96,6 +97,7 @@ class Waiting:
         return ", ".join(parts)
 
 
+@for_everyone()
 def explain_waiting(job: Job) -> Waiting | None:
     """
     Explain why a job waits.

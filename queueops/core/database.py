@@ -22,7 +22,7 @@ def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "queueops.core.postgres",
         "NAME": unquote(parts.path.lstrip("/")),
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),

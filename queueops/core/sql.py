@@ -10,6 +10,8 @@ from typing import Any
 import psycopg
 from django.db import connection
 
+from queueops.core.postgres.local_settings import of_the_block
+
 
 @cache
 def load_sql(package: str, name: str) -> str:
@@ -38,7 +40,7 @@ def hot_cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
     Django's own cursors write the parameters into the text. Errors come out as django.db's.
     """
     connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+    with of_the_block(connection), connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         yield cursor
 
 
@@ -46,7 +48,7 @@ def run_sql(package: str, name: str, parameters: Mapping[str, Any]) -> list[tupl
     """Run one statement of `<package>/sql/` in the caller's transaction and return its rows."""
     statement, names = _numbered(package, name)
     connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.RawCursor(connection.connection) as cursor:
+    with of_the_block(connection), connection.wrap_database_errors, psycopg.RawCursor(connection.connection) as cursor:
         cursor.execute(statement, [parameters[one] for one in names])
         return cursor.fetchall()
 

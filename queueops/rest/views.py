@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar, cast
 
 from django.db.models import Model, QuerySet
@@ -16,6 +17,7 @@ from rest_framework.views import APIView
 
 from queueops.tenancy.authentication import Caller
 from queueops.tenancy.permissions import Need
+from queueops.tenancy.scope import acting_for, reading_for
 
 from .errors import InvalidIdempotencyKey
 from .filtering import StrictFilterBackend
@@ -45,16 +47,26 @@ class CallerView(APIView):
     Attributes:
         for_users: An end user sees and changes here nothing but what is theirs.
         for_anonymous: Whoever names a project that shows itself to everybody may read here.
+        unconfined: Methods that act on what belongs to no project, so that the database confines them to none.
     """
 
     needs: ClassVar[Mapping[str, Need]]
     for_users: ClassVar[bool] = False
     for_anonymous: ClassVar[bool] = False
+    unconfined: ClassVar[frozenset[str]] = frozenset()
     content_negotiation_class = AlwaysJSON
 
     @property
     def caller(self) -> Caller:
         return cast("Caller", self.request.auth)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Know the caller, then confine what answers the request to the caller's rows."""
+        super().initial(request, *args, **kwargs)
+        method = str(request.method)
+        handler = getattr(self, method.lower(), None)
+        if handler is not None and method not in self.unconfined:
+            setattr(self, method.lower(), confined(request)(handler))
 
     def idempotency_key(self) -> str | None:
         """
@@ -65,6 +77,15 @@ class CallerView(APIView):
         if key is not None and not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
             raise InvalidIdempotencyKey
         return key
+
+
+@contextmanager
+def confined(request: Request) -> Iterator[None]:
+    """Within the caller's rows; those that write have transactions of their own."""
+    caller = cast("Caller", request.auth)
+    enter = reading_for if request.method in {"GET", "HEAD"} else acting_for
+    with enter(caller.project_id, caller.user_id):
+        yield
 
 
 class CallerListView(CallerView, GenericAPIView[Row]):

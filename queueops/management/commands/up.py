@@ -21,6 +21,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.operator_account import OperatorAccount, ensure_operator
 from queueops.core.single import AlreadyRunning, only_holder
 from queueops.core.supervisor import ChildSpec, Supervisor, python_command
+from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from ratelimits.services.defaults import load_limits_if_none
 
 RULE = "-" * 60
@@ -49,6 +50,7 @@ class Command(BaseCommand):
                 ensure_suitable_database()
                 self.say("up", "bringing the tables up to date")
                 call_command("migrate", verbosity=0, interactive=False)
+                ensure_projects_are_kept_apart()
                 operator = ensure_operator()
                 if settings.QUEUEOPS.debug and load_limits_if_none():
                     self.say("up", "loaded the default limits (manage.py load_limits shows and restores them)")

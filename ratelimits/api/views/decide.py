@@ -41,6 +41,9 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 class LimiterView(CallerView):
     """For the OpenAPI document the keys of these addresses are those of all others."""
 
+    # One transaction carries the decisions of many projects; what is asked and answered goes by the caller alone.
+    unconfined = frozenset({"POST"})
+
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         started = super().initialize_request(request, *args, **kwargs)
         started.authenticators = (

@@ -34,6 +34,8 @@ ADD = Need(Scope.LIMITS, "ratelimits.add_limit")
 CHANGE = Need(Scope.LIMITS, "ratelimits.change_limit")
 DELETE = Need(Scope.LIMITS, "ratelimits.delete_limit")
 
+# Limits are the installation's: whoever may change one changes it for every project.
+WRITES = frozenset({"POST", "PATCH", "DELETE"})
 SHOWN_COUNTERS = 20
 
 REASON = OpenApiParameter("reason", str, description="For the audit trail.", required=True)
@@ -113,6 +115,7 @@ def saved(result: SavedLimit) -> dict[str, Any]:
 
 
 class LimitList(CallerListView[Limit]):
+    unconfined = WRITES
     needs: ClassVar = {"GET": READ, "POST": ADD}
     queryset = Limit.objects.none()
     serializer_class = LimitSerializer
@@ -151,6 +154,7 @@ class LimitList(CallerListView[Limit]):
 
 
 class LimitDetail(CallerView):
+    unconfined = WRITES
     needs: ClassVar = {"GET": READ, "PATCH": CHANGE, "DELETE": DELETE}
 
     @operation(
@@ -221,6 +225,7 @@ class LimitCounters(CallerListView[Counter]):
 
 
 class LimitOverrides(CallerView):
+    unconfined = WRITES
     needs: ClassVar = {"POST": CHANGE, "DELETE": CHANGE}
 
     @operation(
@@ -266,6 +271,7 @@ class LimitOverrides(CallerView):
 
 
 class SimulateLimit(CallerView):
+    unconfined = WRITES
     needs: ClassVar = {"POST": CHANGE}
 
     @operation(

@@ -1,0 +1,82 @@
+"""
+Settings of PostgreSQL that hold for every statement of a block and outlast no transaction.
+
+A connection of a pool serves many projects. What is set for a session would stay with it and show the next request
+the rows of the one before; what is set for a transaction ends with it, also when the process dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+from django.db import connection, transaction
+from psycopg import sql
+
+Settings = tuple[tuple[str, str], ...]
+"""Name and value of each."""
+
+_wanted: ContextVar[Settings | None] = ContextVar("local_settings", default=None)
+
+
+class UnscopedStatement(RuntimeError):
+    """A statement was about to run under other settings than its block has. A defect of ours, so no QueueOpsError."""
+
+
+def wanted_settings() -> Settings | None:
+    return _wanted.get()
+
+
+@contextmanager
+def local_settings(settings: Settings | None) -> Iterator[None]:
+    """
+    Run each transaction that begins in the block with these settings; None: with the session's own.
+
+    In a transaction that is open already they are set at once, and taken back when the block ends. A thread that the
+    block starts is outside of it, unless it runs in a copy of the context.
+    """
+    open_one: Any = connection if connection.connection is not None and not connection.autocommit else None
+    before = _wanted.get()
+    token = _wanted.set(settings)
+    try:
+        if open_one:
+            open_one.apply(settings, before)
+        yield
+    finally:
+        _wanted.reset(token)
+        if open_one:
+            open_one.apply(before, settings)
+
+
+def of_the_block(used: Any) -> AbstractContextManager[None]:
+    """
+    What one statement needs around it to run under its block's settings: nothing, or a transaction of its own.
+
+    Raises:
+        UnscopedStatement: The open transaction has others: it was begun elsewhere, or the first one of the block ended.
+    """
+    if used.applied == _wanted.get():
+        return nullcontext()
+    if used.get_autocommit():
+        begun: AbstractContextManager[None] = transaction.atomic(using=used.alias)
+        return begun
+    raise UnscopedStatement
+
+
+@lru_cache(maxsize=4096)
+def set_statement(settings: Settings) -> bytes:
+    each = [sql.SQL("set_config({}, {}, true)").format(*pair) for pair in settings]
+    return (sql.SQL("SELECT ") + sql.SQL(", ").join(each)).as_bytes(None)
+
+
+@lru_cache(maxsize=4096)
+def begin_statement(settings: Settings) -> bytes:
+    """Both in one message, so that a transaction with settings costs no more round trips than one without."""
+    return b"BEGIN; " + set_statement(settings)
+
+
+def unset(settings: Settings) -> Settings:
+    return tuple((name, "none" if name == "role" else "") for name, _ in settings)

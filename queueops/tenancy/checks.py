@@ -1,0 +1,128 @@
+"""Whether the database keeps projects apart: asked by `check --database default`, `doctor`, and before a start."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from django.apps import apps
+from django.core import checks
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models import ForeignKey, Model
+
+from queueops.core.database import UnsuitableDatabase
+
+from .database_roles import explained, missing_roles
+from .row_security import SERVICE_ROLE
+from .scope import API_ROLE
+
+# Tenants' tables whose rows name their project neither in a column `project_id` nor by a row of such a table.
+PROJECTS_OTHERWISE = {"tenancy_project", "tenancy_credential", "jobs_bulkoperation", "jobs_pauseswitch"}
+
+# What the API may read or write although everyone's rows are in it.
+SHARED = {
+    "django_q_ormq",
+    "jobs_agingrule",
+    "jobs_retrypolicy",
+    "jobs_servicebreaker",
+    "ratelimits_costestimate",
+    "ratelimits_counter",
+    "ratelimits_limit",
+    "ratelimits_limitoverride",
+}
+
+OPEN_TABLES = """
+SELECT relname FROM pg_class
+ WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)
+   AND NOT (relrowsecurity AND relforcerowsecurity
+            AND ARRAY['api', 'service']::name[] = ARRAY(
+                SELECT polname FROM pg_policy WHERE polrelid = pg_class.oid ORDER BY polname)
+            AND NOT EXISTS (SELECT FROM pg_policy
+                             WHERE polrelid = pg_class.oid
+                               AND polroles <> ARRAY[CASE polname WHEN 'api' THEN %s ELSE %s END::regrole::oid]))
+ ORDER BY relname
+"""
+
+# A role that the API's may take on, or whose rights it has, is as good as the API's own.
+STRONGER_ROLES = """
+SELECT rolname FROM pg_roles
+ WHERE pg_has_role(%s, oid, 'MEMBER')
+   AND (rolsuper OR rolbypassrls OR rolname IN (current_user, %s)
+        OR oid IN (SELECT relowner FROM pg_class
+                    WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)))
+ ORDER BY rolname
+"""
+
+REACHED_TABLES = """
+SELECT relname FROM pg_class
+ WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') AND relname <> ALL(%s)
+   AND (has_table_privilege(%s, oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
+        OR has_any_column_privilege(%s, oid, 'SELECT, INSERT, UPDATE, REFERENCES'))
+ ORDER BY relname
+"""
+
+
+def tenant_tables() -> list[str]:
+    """Tables with rows of projects: those that name theirs, and those whose rows belong to one that does."""
+    described = [model._meta for model in apps.get_models(include_auto_created=True)]  # noqa: SLF001 - documented
+    found = {one.model for one in described if any(field.column == "project_id" for field in one.concrete_fields)}
+    while children := {one.model for one in described if one.model not in found and _belongs_to(one, found)}:
+        found |= children
+    return sorted({one.db_table for one in described if one.model in found} | PROJECTS_OTHERWISE)
+
+
+def _belongs_to(described: Any, parents: Collection[type[Model]]) -> bool:
+    return any(isinstance(field, ForeignKey) and field.related_model in parents for field in described.concrete_fields)
+
+
+def unsafe() -> list[str]:
+    """What is wrong, each with what to do; the first may hide others."""
+    if missing := missing_roles():
+        return [explained(missing)]
+    tables = tenant_tables()
+    found = []
+    if stronger := _names(STRONGER_ROLES, API_ROLE, SERVICE_ROLE, tables):
+        found.append(
+            f"The role {API_ROLE} has the rights of {stronger}, which sees every project. Take them away: "
+            f"ALTER ROLE {API_ROLE} NOSUPERUSER NOBYPASSRLS, REVOKE … FROM {API_ROLE}, ALTER TABLE … OWNER TO …"
+        )
+    if open_tables := _names(OPEN_TABLES, tables, API_ROLE, SERVICE_ROLE):
+        found.append(
+            f"Row-level security is off or changed on {open_tables}. Put back ENABLE, FORCE and the policies `api` and "
+            "`service`, as the migrations named row_security have them."
+        )
+    if reached := _names(REACHED_TABLES, [*tables, *SHARED], API_ROLE, API_ROLE):
+        found.append(
+            f"The role {API_ROLE} may use {reached}, which is not its business. Run REVOKE ALL ON … FROM {API_ROLE}, "
+            "PUBLIC, and look for ALTER DEFAULT PRIVILEGES."
+        )
+    return found
+
+
+def ensure_projects_are_kept_apart() -> None:
+    """
+    Raises:
+        UnsuitableDatabase
+    """
+    if found := unsafe():
+        raise UnsuitableDatabase("\n".join(found))
+
+
+@checks.register(checks.Tags.database)
+def row_security_check(*, databases: Collection[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
+    """Silent while migrations are to come: `migrate` asks first, and may be about to put right what is wrong."""
+    if not databases or not is_migrated():
+        return []
+    return [checks.Error(text, id="tenancy.E001") for text in unsafe()]
+
+
+def is_migrated() -> bool:
+    executor = MigrationExecutor(connection)
+    return not executor.migration_plan(executor.loader.graph.leaf_nodes())
+
+
+def _names(statement: str, *parameters: Any) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return ", ".join(name for (name,) in cursor.fetchall())

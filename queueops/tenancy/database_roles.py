@@ -1,0 +1,95 @@
+"""
+The roles that row-level security knows: made where the login role may, told to an administrator where it may not.
+
+Roles belong to the whole server. Several databases share them, and may make them at the same moment.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from django.db import DatabaseError, connection, transaction
+from psycopg import sql
+
+from queueops.core.database import UnsuitableDatabase
+
+from .row_security import SERVICE_ROLE
+from .scope import API_ROLE
+
+GRANTS_KNOW_THEIR_OPTIONS = 160_000  # of PostgreSQL
+ATTEMPTS = 100
+
+# What a role or membership shows as that another database makes at this moment.
+SOMEBODY_ELSE_DOES = (
+    psycopg.errors.DuplicateObject,
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.InternalError_,  # tuple concurrently updated
+)
+
+
+class RolesMissing(UnsuitableDatabase):
+    """Roles are missing in the database, and the login role may not make them. The message has the SQL that does."""
+
+    code = "roles_missing"
+
+
+def make_roles(**_: Any) -> None:
+    """
+    Make what is missing of the roles and the login role's memberships. Called before every migration.
+
+    Raises:
+        RolesMissing
+    """
+    for _attempt in range(ATTEMPTS):
+        missing = missing_roles()
+        if not missing:
+            return
+        for statement in missing:
+            try:
+                with transaction.atomic(), connection.cursor() as cursor:
+                    cursor.execute(statement)
+            except DatabaseError as error:
+                if isinstance(error.__cause__, SOMEBODY_ELSE_DOES):
+                    break
+                if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+                    raise RolesMissing(explained(missing)) from None
+                raise
+    raise RolesMissing(explained(missing_roles()))
+
+
+def explained(missing: list[str]) -> str:
+    lines = "".join(f"\n  {statement};" for statement in missing)
+    return f"Row-level security needs roles that {_login()} may not make. Have an administrator run:{lines}"
+
+
+def missing_roles() -> list[str]:
+    """What is to be run by somebody who may create roles; nothing when all is there."""
+    with connection.cursor() as cursor:
+        version = connection.connection.info.server_version
+        may_take_on = "SET" if version >= GRANTS_KNOW_THEIR_OPTIONS else "MEMBER"
+        cursor.execute(
+            "SELECT rolname, pg_has_role(oid, 'USAGE'), pg_has_role(oid, %s) FROM pg_roles WHERE rolname = ANY(%s)",
+            [may_take_on, [SERVICE_ROLE, API_ROLE]],
+        )
+        found = {name: (inherits, may_set) for name, inherits, may_set in cursor.fetchall()}
+        cursor.execute("SELECT rolinherit FROM pg_roles WHERE rolname = current_user")
+        inherits_by_itself = cursor.fetchone()[0]
+    login = sql.Identifier(_login()).as_string(None)
+    statements = [f"CREATE ROLE {role} NOLOGIN" for role in (SERVICE_ROLE, API_ROLE) if role not in found]
+    inherits, _ = found.get(SERVICE_ROLE, (False, False))
+    _, may_set = found.get(API_ROLE, (False, False))
+    knows_options = version >= GRANTS_KNOW_THEIR_OPTIONS
+    if not inherits:
+        statements.append(f"GRANT {SERVICE_ROLE} TO {login}" + (" WITH INHERIT TRUE" if knows_options else ""))
+        if not (inherits_by_itself or knows_options):
+            statements.append(f"ALTER ROLE {login} INHERIT")
+    if not may_set:
+        statements.append(f"GRANT {API_ROLE} TO {login}" + (" WITH SET TRUE" if knows_options else ""))
+    return statements
+
+
+def _login() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user")
+        return str(cursor.fetchone()[0])

@@ -1,0 +1,70 @@
+"""
+Row-level security of the tenants' tables, for migrations: who may see and write which rows.
+
+    queueops_service   everything; the login role is a member, so workers, the admin and the relay are it
+    queueops_api       a project's rows, with what is granted; a transaction takes the role on: scope.py
+
+FORCE makes the login role, which owns the tables, obey too. A superuser obeys no policy before it takes on a role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.migrations import RunSQL
+
+from .scope import API_ROLE, PROJECT_SETTING, USER_SETTING
+
+SERVICE_ROLE = "queueops_service"
+
+# In a SELECT of its own a setting is read once a statement, not once a row. Once set and over, it is empty, not null.
+PROJECT = f"(SELECT nullif(current_setting('{PROJECT_SETTING}', true), ''))"
+USER = f"(SELECT nullif(current_setting('{USER_SETTING}', true), '')::uuid)"
+
+OF_PROJECT = f"project_id = {PROJECT}"
+OF_USER = f"{OF_PROJECT} AND ({USER} IS NULL OR user_id = {USER})"
+
+
+def protect(table: str, rows: str, *grants: str, check: str = "") -> RunSQL:
+    """
+    Confine the API to some rows of a table, and to what is granted.
+
+    Args:
+        rows: Which rows the API may see, change and leave behind, as a condition in SQL.
+        grants: Such as `SELECT` or `UPDATE (name)`; none: the API may do nothing with the table.
+        check: Which rows it may write, where these are not the same.
+    """
+    protecting = [
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+        f"CREATE POLICY service ON {table} TO {SERVICE_ROLE} USING (true)",
+        f"CREATE POLICY api ON {table} TO {API_ROLE} USING ({rows}) WITH CHECK ({check or rows})",
+    ]
+    exposing = [
+        f"DROP POLICY api ON {table}",
+        f"DROP POLICY service ON {table}",
+        f"ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY",
+    ]
+    granting, revoking = _granting(f"TABLE {table}", grants)
+    return RunSQL([*protecting, *granting], [*revoking, *exposing])
+
+
+def grant(target: str, *privileges: str) -> RunSQL:
+    """
+    Let the API use what belongs to no project.
+
+    Args:
+        target: `TABLE jobs_retrypolicy` or `SEQUENCE jobs_jobevent_id`.
+    """
+    granting, revoking = _granting(target, privileges)
+    return RunSQL([*granting], [*revoking])
+
+
+def _granting(target: str, privileges: Sequence[str]) -> tuple[list[str], list[str]]:
+    if not privileges:
+        return [], []
+    listed = ", ".join(privileges)
+    return [f"GRANT {listed} ON {target} TO {API_ROLE}"], [f"REVOKE {listed} ON {target} FROM {API_ROLE}"]
+
+
+def columns(privilege: str, names: Sequence[str]) -> str:
+    return f"{privilege} ({', '.join(names)})"
