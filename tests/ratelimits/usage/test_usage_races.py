@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection, transaction
 from django.utils import timezone
 
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
@@ -20,6 +22,7 @@ from ratelimits.services.reserve import reserve
 from ratelimits.services.standings import standing
 from tests.factories import make_allowance, make_reservation, make_usage_month
 from tests.ratelimits.usage.reports import month_of, report, send, statuses
+from tests.support.processes import wait_for
 from tests.support.racing import run_together
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
@@ -102,6 +105,34 @@ def test_batches_of_the_same_events_in_any_order_count_each_once_and_wait_for_ea
         accepted = sum(status != "duplicate" for halves in found for half in halves for status in half)
         assert accepted == len(events)
     assert {month_of(one) for one in users} == {(40, 0)}
+
+
+def test_who_waits_for_a_reservation_holds_none_of_a_higher_id(user):
+    """Else two batches that name the same ones in another order would wait for each other."""
+    make_allowance()
+    higher, lower = (make_reservation(user, id=UUID(int=number)) for number in (2, 1))
+    with ThreadPoolExecutor(1) as thread:
+        with transaction.atomic():
+            UsageReservation.objects.select_for_update().get(pk=lower.pk)
+            batch = thread.submit(in_thread, send, *[report(user, reservation=held.pk) for held in (higher, lower)])
+            wait_for(is_waited_for, what="the batch's wait")
+            UsageReservation.objects.select_for_update(nowait=True).get(pk=higher.pk)
+        batch.result(30)
+    assert month_of(user) == (2, 0)
+
+
+def in_thread(call: Callable[..., object], *args: object) -> None:
+    try:
+        call(*args)
+    finally:
+        connection.close()
+
+
+def is_waited_for() -> bool:
+    """Whether somebody waits for this connection's transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))")
+        return bool(cursor.rowcount)
 
 
 def test_nothing_that_locks_months_or_reservations_waits_for_another_in_a_circle():
