@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from stand_in import StandIn, stand_in
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+SHOWN_ERRORS = 3  # of a batch's, in its message
+
 
 class ClientError(Exception):
     """The base of every error that callers must expect."""
@@ -73,8 +75,7 @@ class ApiError(ClientError):
         self.retry_after = retry_after
 
     def __str__(self) -> str:
-        wrong = "".join(f" {path or 'input'}: {', '.join(causes)}." for path, causes in self.fields.items())
-        return f"{self.message}{wrong} ({self.code})"
+        return f"{self.message}{_wrong(self.fields)} ({self.code})"
 
 
 class InvalidRequest(ApiError):
@@ -112,6 +113,13 @@ class BatchRejected(InvalidRequest):
     def errors(self) -> list[dict[str, Any]]:
         """The first lines refused: line (from 1), code, message, fields."""
         return list(self.details.get("errors", ()))
+
+    def __str__(self) -> str:
+        shown = [
+            f"\n  line {error['line']}: {error['message']}{_wrong(error['fields'])}"
+            for error in self.errors[:SHOWN_ERRORS]
+        ]
+        return super().__str__() + "".join(shown)
 
 
 class IdempotencyKeyReused(InvalidRequest):
@@ -153,6 +161,10 @@ OF_STATUS: Mapping[int, type[ApiError]] = {
     409: Conflict,
     429: TooManyRequests,
 }
+
+
+def _wrong(fields: Mapping[str, list[str]]) -> str:
+    return "".join(f" {path or 'input'}: {', '.join(causes)}." for path, causes in fields.items())
 
 
 def error_type(code: str, status: int) -> type[ApiError]:

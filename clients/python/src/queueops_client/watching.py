@@ -101,6 +101,7 @@ class Watch:
     events: bool
     subject: Subject | None = None
     cursor: int = 0  # every event up to it was told
+    has_listened: bool = False
     failures: int = 0  # of sockets in a row that told nothing
     socket_at: float = 0.0  # when to try one next
     told: dict[int, None] = field(default_factory=dict)  # events, the newest last
@@ -197,11 +198,13 @@ class Watch:
             self.cursor = max(self.cursor, cursor)
             yield from self._tell(Event.of({**message["event"], "skipped": message.get("skipped", 0)}))
             return
-        if is_first and self.events and 0 < self.cursor < cursor:
+        if is_first and self.events and (self.has_listened or 0 < self.cursor < cursor):
             # The events between the last one told and this snapshot; until they come, the older cursor holds.
+            # Where a socket was lost, also from the same cursor: it lags behind what was told.
             yield partial(self.line.say, {"resume": self.cursor})
         elif kind != "stats":
             self.cursor = max(self.cursor, cursor)
+        self.has_listened = True
         yield from self._show(type(self._known()).of(message["data"]), is_live=True)
 
     def _tell(self, event: Event) -> Steps[None]:

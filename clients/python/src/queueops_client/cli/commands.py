@@ -1,0 +1,111 @@
+"""The command's parts, and the codes it ends with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import get_completion_class
+
+from queueops_client.cli import letters, submit, usage, watch, work
+from queueops_client.cli.words import clean
+from queueops_client.errors import ApiError, BadConfiguration, ClientError, Unreachable, WaitTimeout
+
+REFUSED, MISUSED, UNREACHABLE, NOT_IN_TIME, INTERRUPTED = 1, 2, 4, 5, 130
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""
+    \b
+    Ends with
+      0  done
+      1  the server refused, or the input cannot be used
+      2  wrong options or configuration
+      3  done, but the watched batch or job has failures
+      4  the server cannot be reached
+      5  not ended within --timeout
+    130  interrupted; the work goes on
+    """,
+)
+@click.version_option(package_name="queueops-client")
+def queueops() -> None:
+    """
+    Submit work to QueueOps, watch it, and see to what failed.
+
+    Set QUEUEOPS_URL and QUEUEOPS_KEY, or give --url and --key-file.
+    """
+
+
+@queueops.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """
+    Print what completes this command in a shell.
+
+    \b
+    bash:  eval "$(queueops completion bash)"      in ~/.bashrc
+    zsh:   eval "$(queueops completion zsh)"       in ~/.zshrc
+    fish:  queueops completion fish > ~/.config/fish/completions/queueops.fish
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"There is no completion for {shell}.")
+    click.echo(kind(queueops, {}, "queueops", "_QUEUEOPS_COMPLETE").source())
+
+
+for part in (
+    submit.submit,
+    watch.watch,
+    work.status,
+    work.results,
+    work.cancel,
+    letters.letters,
+    usage.usage,
+    usage.flush,
+):
+    queueops.add_command(part)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; returns the code to end with."""
+    as_json = "--json" in arguments
+    try:
+        code = queueops.main(list(arguments), prog_name="queueops", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        return INTERRUPTED
+    except ClientError as error:
+        tell(error, as_json=as_json)
+        return code_of(error)
+    return code if isinstance(code, int) else 0
+
+
+def tell(error: ClientError, *, as_json: bool) -> None:
+    if as_json:
+        given = error if isinstance(error, ApiError) else None
+        shown = {
+            "code": given.code if given else type(error).__name__,
+            "message": given.message if given else str(error),
+            "fields": given.fields if given else {},
+            "details": given.details if given else {},
+        }
+        click.echo(json.dumps({"error": shown}, ensure_ascii=False), err=True)
+        return
+    click.echo(f"queueops: {clean(str(error))}", err=True)
+    if isinstance(error, Unreachable) and error.may_have_arrived and error.idempotency_key:
+        click.echo(
+            f"It may have arrived. The same again with --idempotency-key {error.idempotency_key} does it once.",
+            err=True,
+        )
+
+
+def code_of(error: ClientError) -> int:
+    for kind, code in ((BadConfiguration, MISUSED), (Unreachable, UNREACHABLE), (WaitTimeout, NOT_IN_TIME)):
+        if isinstance(error, kind):
+            return code
+    return REFUSED

@@ -1,0 +1,135 @@
+"""Jobs out of files: one JSON object a line, one JSON document, or CSV as the admin's upload takes it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from queueops_client.errors import ClientError
+
+DELIMITERS = ",;\t"
+JSON_MARK = ":json"
+MAX_CELL = 20_000_000  # characters; the csv module's own limit is below what a payload may have
+FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json"}
+STANDARD_INPUT = "-"
+
+
+class BadFile(ClientError):
+    """The file holds no jobs, or not as its format has them. Nothing was sent."""
+
+
+@contextmanager
+def opened(name: str) -> Iterator[IO[str]]:
+    """
+    Raises:
+        BadFile
+    """
+    try:
+        if name == STANDARD_INPUT:
+            sys.stdin.reconfigure(encoding="utf-8-sig", newline="")  # type: ignore[union-attr]
+            yield sys.stdin
+        else:
+            with Path(name).open(encoding="utf-8-sig", newline="") as file:
+                yield file
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{name} is not UTF-8: {error}") from error
+    except OSError as error:
+        raise BadFile(f"{name}: {error.strerror}") from error
+
+
+def jobs_of(file: IO[str], *, kind: str, file_format: str) -> Iterator[dict[str, Any]]:
+    """
+    Args:
+        kind: Of the jobs that do not name theirs.
+        file_format: `ndjson`, `csv` or `json`.
+
+    Raises:
+        BadFile: With the line.
+    """
+    read = {"ndjson": _lines, "csv": _rows, "json": _document}[file_format]
+    for place, job in read(file):
+        if not isinstance(job, dict):
+            raise BadFile(f"{place}: a job is a JSON object, not {json.dumps(job, ensure_ascii=False)[:60]}.")
+        if not job.get("kind") and not kind:
+            raise BadFile(f"{place}: the job names no kind; say --kind.")
+        yield {**job, "kind": job.get("kind") or kind}
+
+
+def format_of(name: str) -> str:
+    return FORMATS.get(Path(name).suffix.lower(), "ndjson")
+
+
+def _lines(file: IO[str]) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            yield f"Line {number}", _parsed(line, f"Line {number}")
+
+
+def _document(file: IO[str]) -> Iterator[tuple[str, Any]]:
+    document = _parsed(file.read(), "The file")
+    jobs = document.get("jobs") if isinstance(document, dict) else document
+    if not isinstance(jobs, list):
+        raise BadFile('The file is neither a JSON list of jobs nor {"jobs": [...]}.')
+    for number, job in enumerate(jobs, 1):
+        yield f"Job {number}", job
+
+
+def _rows(file: IO[str]) -> Iterator[tuple[str, Any]]:
+    """Columns are fields, or places in the payload: `payload.url` text, `payload.values:json` JSON."""
+    csv.field_size_limit(MAX_CELL)
+    first = file.readline()
+    delimiter = max(DELIMITERS, key=first.count)
+    [header] = list(csv.reader([first], delimiter=delimiter)) or [[]]
+    if not any(name.strip() for name in header):
+        raise BadFile("The file has no header.")
+    try:
+        for number, row in enumerate(csv.reader(file, delimiter=delimiter, strict=True), 2):
+            place = f"Row {number}"
+            if len(row) > len(header):
+                raise BadFile(f"{place} has {len(row)} cells, and the header {len(header)}.")
+            if any(cell.strip() for cell in row):
+                yield place, _job_of([name.strip() for name in header], row, place)
+    except csv.Error as error:
+        raise BadFile(f"The file is not CSV: {error}.") from error
+
+
+def _job_of(header: list[str], row: list[str], place: str) -> dict[str, Any]:
+    job: dict[str, Any] = {}
+    for column, cell in zip(header, row, strict=False):
+        if not column or not cell.strip():
+            continue
+        path, is_json = column.removesuffix(JSON_MARK).split("."), column.endswith(JSON_MARK)
+        value = _parsed(cell, f"{place}, column {column}") if is_json or path == ["payload"] else cell
+        target = job
+        for name in path[:-1]:
+            target = target.setdefault(name, {})
+            if not isinstance(target, dict):
+                raise BadFile(f"{place}, column {column}: another column has set what it belongs to.")
+        target[path[-1]] = value
+    return {name: _number(value) if name in {"cost", "delay_seconds"} else value for name, value in job.items()}
+
+
+def _number(cell: Any) -> Any:
+    """Text that is no number is left to the server, which says what is wrong with it."""
+    try:
+        return json.loads(cell)
+    except (TypeError, ValueError):
+        return cell
+
+
+def _parsed(text: str, place: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError as error:
+        raise BadFile(f"{place} is not JSON: {error}.") from error
+    except RecursionError as error:
+        raise BadFile(f"{place} is nested too deep.") from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number in JSON")

@@ -1,0 +1,119 @@
+"""What every command shares: the installation, the key, and how to speak."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+from rich.console import Console
+
+from queueops_client.cli.words import clean
+from queueops_client.errors import BadConfiguration
+from queueops_client.producer import QueueOps
+
+ENDED_WITH_FAILURES = 3
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass
+class Session:
+    """
+    Attributes:
+        as_json: One JSON document, or one a line, on standard output, and nothing else there.
+    """
+
+    url: str
+    key_file: Path | None
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        self.out = Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+        self.err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def queue(self) -> QueueOps:
+        """
+        Raises:
+            BadConfiguration: No address or no key.
+        """
+        return QueueOps(self.address(), self.key())
+
+    def address(self) -> str:
+        if not self.url:
+            raise BadConfiguration("Name the installation: --url https://queue.example.org, or QUEUEOPS_URL.")
+        return self.url
+
+    def key(self) -> str:
+        """From the file, the environment, or whoever sits there; never from an argument, which all users see."""
+        if self.key_file is not None:
+            try:
+                return self.key_file.read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise BadConfiguration(f"The key file cannot be read: {error}") from error
+        if found := _environment_key():
+            return found
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            return str(click.prompt("Key", hide_input=True, err=True)).strip()
+        raise BadConfiguration("There is no key: set QUEUEOPS_KEY, or name a file with --key-file.")
+
+    def say(self, text: str) -> None:
+        """For people, on standard output; nothing with --json."""
+        if not self.as_json:
+            self.out.print(clean(text))
+
+    def note(self, text: str) -> None:
+        """For people, beside the output."""
+        self.err.print(clean(text))
+
+    def give(self, data: Any) -> None:
+        """One line of JSON on standard output, whatever the mode."""
+        sys.stdout.write(json.dumps(data, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.flush()
+
+    def show(self, data: Mapping[str, Any], text: str) -> None:
+        """JSON for programs, text for people."""
+        if self.as_json:
+            self.give(data)
+        else:
+            self.say(text)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """
+        Raises:
+            UsageError: Nobody is there to be asked.
+            Abort: The answer was no.
+        """
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{clean(question)} Nobody is there to be asked; say --yes.")
+        click.confirm(clean(question), abort=True, err=True)
+
+
+def _environment_key() -> str:
+    return os.environ.get("QUEUEOPS_KEY", "").strip()
+
+
+def command(function: Command) -> Command:
+    """Give a command the options that all have, and hand it a Session."""
+
+    @click.option("--url", envvar="QUEUEOPS_URL", default="", help="The installation's address (QUEUEOPS_URL).")
+    @click.option(
+        "--key-file",
+        envvar="QUEUEOPS_KEY_FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="A file that holds the key; otherwise QUEUEOPS_KEY, or it is asked for.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for programs.")
+    @wraps(function)
+    def wrapped(*, url: str, key_file: Path | None, as_json: bool, **given: Any) -> Any:
+        return function(Session(url, key_file, as_json), **given)
+
+    return cast("Command", wrapped)

@@ -1,0 +1,116 @@
+"""`queueops submit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from queueops_client.cli.files import STANDARD_INPUT, format_of, jobs_of, opened
+from queueops_client.cli.session import Session, command
+from queueops_client.cli.watch import follow
+from queueops_client.cli.words import plural
+from queueops_client.records import SubmittedBatch
+
+SHOWN_ERRORS = 20
+
+
+@click.command()
+@click.argument("file", default=STANDARD_INPUT)
+@click.option("--kind", default="", help="Of the jobs that do not name theirs.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["ndjson", "csv", "json"]),
+    help="By default what the file's name ends with, else ndjson: one job a line.",
+)
+@click.option("--name", default="", help="The batch's.")
+@click.option("--partial", is_flag=True, help="Submit the valid jobs and report the others.")
+@click.option(
+    "--start-interval",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Start the jobs so far apart.",
+)
+@click.option("--idempotency-key", help="Makes a repeat harmless for 7 days, if the file is the same.")
+@click.option("--watch", "and_watch", is_flag=True, help="Watch the batch to its end.")
+@command
+def submit(
+    session: Session,
+    *,
+    file: str,
+    kind: str,
+    file_format: str | None,
+    name: str,
+    partial: bool,
+    start_interval: float,
+    idempotency_key: str | None,
+    and_watch: bool,
+) -> int:
+    """
+    Submit the jobs of FILE as one batch; - or nothing: standard input.
+
+    A job is an object as the API takes it: kind, payload, priority, idempotency_key, and so on. In CSV a column is
+    such a field or a place in the payload: payload.url for text, payload.values:json for JSON.
+    """
+    with session.queue() as queue:
+        with opened(file) as source, _progress(session) as counted:
+            jobs = jobs_of(source, kind=kind, file_format=file_format or format_of(file))
+            batch = queue.submit_many(
+                counted(jobs),
+                name=name,
+                partial=partial,
+                start_interval_seconds=start_interval,
+                idempotency_key=idempotency_key,
+            )
+        _tell(session, batch, and_watch=and_watch)
+        return follow(session, queue, batch) if and_watch else 0
+
+
+class _progress:  # noqa: N801 (used like the function that it would be)
+    """Shows how many jobs were read, and that they are being sent."""
+
+    def __init__(self, session: Session) -> None:
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=session.err,
+            transient=True,
+            disable=session.as_json or not session.err.is_terminal,
+        )
+
+    def __enter__(self) -> Any:
+        self._bar.start()
+        task = self._bar.add_task("Reading")
+
+        def counted(jobs: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+            number = 0
+            for number, job in enumerate(jobs, 1):
+                if number % 100 == 0:
+                    self._bar.update(task, description=f"Reading: {plural(number, 'job')}")
+                yield job
+            self._bar.update(task, description=f"Submitting {plural(number, 'job')}")
+
+        return counted
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+def _tell(session: Session, batch: SubmittedBatch, *, and_watch: bool) -> None:
+    session.show(batch.raw, f"Batch {batch.id}: {plural(batch.accepted, 'job')} accepted.")
+    if batch.duplicates:
+        session.note(f"{plural(batch.duplicates, 'duplicate')} left out: their idempotency_key exists already.")
+    if batch.error_count:
+        session.note(f"{plural(batch.error_count, 'job')} refused:")
+        for error in batch.errors[:SHOWN_ERRORS]:
+            wrong = " ".join(f"{path}: {', '.join(causes)}" for path, causes in (error.get("fields") or {}).items())
+            session.note(f"  line {error['line']}: {error['message']} {wrong}".rstrip())
+        if batch.error_count > SHOWN_ERRORS:
+            session.note("  …")
+    if not and_watch:
+        session.say(f"Watch it with: queueops watch {batch.id}")

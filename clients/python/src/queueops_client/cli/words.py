@@ -1,0 +1,74 @@
+"""How figures, times and other people's texts are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from queueops_client.records import Batch, Job
+
+STATES = ("completed", "failed", "cancelled", "in_progress", "dispatched", "queued", "rate_limited", "retried")
+SECONDS_OF = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def clean(text: str) -> str:
+    """Without what a terminal would take for a command: error messages come from providers."""
+    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
+
+
+def duration(seconds: float) -> str:
+    """`2 h 5 min`, `42 s`: the two largest units."""
+    left, parts = max(0, round(seconds)), []
+    for unit, size in SECONDS_OF:
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    if not parts or (len(parts) == 1 and parts[0].endswith("min") and left):
+        parts.append(f"{left} s")
+    return " ".join(parts[:2])
+
+
+def forecast(eta: datetime | None) -> str:
+    """`done in 5 min`; empty when nothing is known."""
+    return "" if eta is None else f"done in {duration((eta - datetime.now(UTC)).total_seconds())}"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """`440 completed, 10 failed, 550 queued`: what there is, ended ones first."""
+    known = [state for state in STATES if counts.get(state)]
+    others = [state for state in counts if state not in STATES and counts[state]]
+    return ", ".join(f"{counts[state]:,} {state.replace('_', ' ')}" for state in (*known, *others)) or "no jobs"
+
+
+def rate(per_second: float | None) -> str:
+    if not per_second:
+        return ""
+    return f"{per_second:,.1f}/s" if per_second >= 1 else f"{per_second * 60:,.1f}/min"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def batch_line(batch: Batch) -> str:
+    """How a batch is, in one line."""
+    parts = [f"{batch.progress:.1f} %", f"{batch.finished:,} of {sum(batch.counts.values()):,}", counted(batch.counts)]
+    if batch.has_ended:
+        parts[0] = "ended"
+    else:
+        parts += [
+            rate(batch.rate_per_second),
+            "paused" if batch.paused else "",
+            forecast(batch.eta),
+        ]
+    return ", ".join(part for part in parts if part)
+
+
+def job_line(job: Job) -> str:
+    """How a job is, in one line."""
+    parts = [(job.state or "").replace("_", " ")]
+    if not job.has_ended:
+        parts += [f"{job.progress:g} %" if job.progress else "", job.progress_message or "", job.waiting_for or ""]
+    if job.last_error_message and job.state != "completed":
+        parts.append(f"{job.last_error_code}: {job.last_error_message}")
+    return ", ".join(part for part in parts if part)

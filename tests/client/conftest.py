@@ -1,0 +1,40 @@
+"""A web process for all tests of a module, a client of it, and a proxy that misbehaves on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from queueops.tenancy.models import ProducerKey
+from queueops_client import QueueOps
+from tests.api.conftest import ALL_SCOPES
+from tests.client.proxy import Proxy, proxy_to
+from tests.dashboards.live.conftest import web_process
+from tests.factories import make_project
+from tests.support.background import in_background
+
+
+@pytest.fixture(scope="module")
+def address(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    with django_db_blocker.unblock(), web_process() as (address, _):
+        yield address
+
+
+@pytest.fixture
+def key(transactional_db: None) -> str:
+    """Of the project acme."""
+    return ProducerKey.issue(make_project("acme"), name="producer", scopes=ALL_SCOPES)[1]
+
+
+@pytest.fixture
+def queue(address: str, key: str) -> Iterator[QueueOps]:
+    with QueueOps(address, key) as client:
+        yield client
+
+
+@pytest.fixture
+def proxy(address: str) -> Iterator[Proxy]:
+    with in_background(proxy_to(address)) as running:
+        yield running

@@ -1,0 +1,84 @@
+"""A proxy before the server that cuts answers, refuses sockets and drops connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+
+@dataclass
+class Proxy:
+    """
+    Attributes:
+        cuts: So many answers are cut: the server has done what it was asked, and the client does not learn it.
+        cut_path: Of requests whose heads hold this.
+        refuses_sockets: As a proxy that knows nothing of websockets does.
+        sockets: Opened so far.
+    """
+
+    url: str
+    cuts: int = 0
+    cut_path: str = ""
+    refuses_sockets: bool = False
+    sockets: int = 0
+    open: set[asyncio.StreamWriter] = field(default_factory=set)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+
+    def drop(self) -> None:
+        """End every connection."""
+        for writer in list(self.open):
+            self.loop.call_soon_threadsafe(writer.transport.abort)
+
+
+@asynccontextmanager
+async def proxy_to(address: str) -> AsyncIterator[Proxy]:
+    target = urlsplit(address)
+    proxy = Proxy("")
+
+    async def serve(client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        proxy.open.add(back)
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await client.readuntil(b"\r\n\r\n")
+            if b"upgrade: websocket" in head.lower():
+                if proxy.refuses_sockets:
+                    back.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    await back.drain()
+                    back.close()
+                    return
+                proxy.sockets += 1
+            server, forth = await asyncio.open_connection(target.hostname, target.port)
+            proxy.open.add(forth)
+            cuts = proxy.cuts > 0 and proxy.cut_path.encode() in head
+            # One request a connection, so that each is seen.
+            if b"upgrade:" not in head.lower():
+                head = head[:-2] + b"Connection: close\r\n\r\n"
+            forth.write(head)
+            sending = asyncio.create_task(_copy(client, forth))
+            if cuts:
+                proxy.cuts -= 1
+                await server.read(20)
+                back.write(b"HTTP/1.1 20")
+            else:
+                await _copy(server, back)
+            sending.cancel()
+            forth.close()
+        proxy.open.discard(back)
+        back.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    proxy.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    try:
+        yield proxy
+    finally:
+        proxy.drop()
+        listening.close()
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while block := await source.read(65_536):
+            target.write(block)
+            await target.drain()
