@@ -26,6 +26,10 @@ class AllowanceForm(AskingForm):
     class Meta:
         model = Allowance
         fields = ("project", *FIGURES)
+        help_texts = {
+            "unit": "Requests: each event counts one. Tokens: as many as it reports.",
+            "policy": "Strict: a reservation beyond the quota is refused. What is reported without one always counts.",
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

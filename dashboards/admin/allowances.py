@@ -120,7 +120,9 @@ class AllowanceAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
             obj.pk, **form.figures(), actor=actor_of(request), reason=form.cleaned_data.get("reason", "")
         )
         if saved.months:
-            messages.info(request, f"{saved.months:,} users' months have another quota now.")
+            one = saved.months == 1
+            months = "1 month of a user has" if one else f"{saved.months:,} months of users have"
+            messages.info(request, f"{months} another quota now.")
 
     @admin.display(description="project")
     def of_project(self, allowance: Allowance) -> str:

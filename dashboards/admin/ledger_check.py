@@ -92,7 +92,7 @@ def repair(model_admin: Any, request: HttpRequest) -> HttpResponse:
         except QueueOpsError as error:
             show_error(form, error)
         else:
-            messages.success(request, f"{len(repaired):,} months repaired; each is in the audit trail.")
+            messages.success(request, f"{_months(len(repaired))} repaired; each is in the audit trail.")
             return HttpResponseRedirect(reverse("admin:ratelimits_allowance_check_ledger"))
     return ask(
         model_admin,
@@ -125,18 +125,23 @@ def _bounded() -> Iterator[None]:
 
 
 def _found(found: LedgerCheck, project: str) -> dict[str, Any]:
-    whole = f"{found.rows:,} months of {project or 'all projects'} compared"
-    if not found.differences:
+    whole = f"{_months(found.rows)} of {project or 'all projects'} compared"
+    count = len(found.differences)
+    if not count:
         verdict = showing.badge("qo-batch-ended", "check", "Every month holds its sums")
     else:
-        verdict = showing.badge("qo-state-failed", "error", f"{len(found.differences):,} months differ")
+        verdict = showing.badge("qo-state-failed", "error", f"{_months(count)} differ{'s' if count == 1 else ''}")
     return {
         "checked": f"{whole} with all their events and active reservations.",
         "verdict": verdict,
         "differences": [_line(one) for one in found.differences[:MOST_SHOWN]],
-        "unshown": max(0, len(found.differences) - MOST_SHOWN),
+        "unshown": max(0, count - MOST_SHOWN),
         "repair_href": f"{reverse('admin:ratelimits_allowance_repair')}?project={project}",
     }
+
+
+def _months(count: int) -> str:
+    return "1 month" if count == 1 else f"{count:,} months"
 
 
 def _line(one: Difference) -> dict[str, Any]:

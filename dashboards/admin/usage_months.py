@@ -98,8 +98,8 @@ class UsageTrackingAdmin(ReadOnlyMixin, VerbsMixin, NumberedListMixin, ModelAdmi
         return rows if month == EVERY_MONTH else rows.filter(month_year=month)
 
     def time_of_key(self, key: int) -> datetime:
-        month = UsageTracking.objects.values_list("month_year", flat=True).get(pk=key)
-        return datetime.combine(date.fromisoformat(f"{month}-01"), datetime.min.time(), UTC)
+        nearest = UsageTracking.objects.filter(pk__gte=key).only("month_year").earliest("pk")
+        return datetime.combine(date.fromisoformat(f"{nearest.month_year}-01"), datetime.min.time(), UTC)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

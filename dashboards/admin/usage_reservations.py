@@ -158,7 +158,8 @@ class UsageReservationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAd
 
     @admin.display(description="expires")
     def expires(self, reservation: UsageReservation) -> SafeString | str:
-        return showing.ago(reservation.expires_at)
+        waits = reservation.status in (Status.ACTIVE, Status.EXPIRED)
+        return showing.ago(reservation.expires_at) if waits else showing.NOTHING
 
 
 def _unit(reservation: UsageReservation) -> str:

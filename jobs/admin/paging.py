@@ -207,7 +207,8 @@ class NumberedListMixin(BoundedListMixin):
         return as_number(text)
 
     def time_of_key(self, key: int) -> datetime:
-        moment: datetime = self.model.objects.values_list("created_at", flat=True).get(pk=key)
+        nearest = self.model.objects.filter(pk__gte=key).only("created_at").earliest("pk")  # it may be deleted by now
+        moment: datetime = nearest.created_at
         return moment
 
 
