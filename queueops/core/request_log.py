@@ -9,6 +9,7 @@ from collections.abc import Callable
 from logging import getLogger
 
 from django.http import HttpRequest, HttpResponseBase
+from django.utils.http import http_date
 
 from queueops.core.logs import tell_of
 
@@ -37,4 +38,5 @@ class RequestLog:
         if seconds >= SLOW_SECONDS:
             logger.warning("%s %s took %.1f s", request.method, request.path, seconds)
         response[HEADER] = name
+        response.headers.setdefault("Date", http_date())  # daphne tells none, and clients correct their clocks by it
         return response

@@ -6,11 +6,13 @@ import asyncio
 import contextvars
 import json
 import logging
+import time
 from collections.abc import Callable
 
 import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
+from django.utils.http import parse_http_date
 
 from queueops.core.env import read
 from queueops.core.logs import JsonFormatter, TextFormatter, tell_of, without_secrets
@@ -115,6 +117,11 @@ def test_a_request_is_named_in_its_answer_and_its_lines(given: str, is_kept: boo
     assert line["request"] == response["X-Request-Id"]
     assert (line["request"] == given) is is_kept
     assert len(line["request"]) <= 64
+
+
+def test_an_answer_tells_the_time_for_clients_whose_clocks_are_wrong():
+    for path in ("/there-is-nothing/", "/healthz"):
+        assert abs(parse_http_date(Client().get(path)["Date"]) - time.time()) < 5
 
 
 def test_django_s_own_lines_name_the_request_too(caplog):

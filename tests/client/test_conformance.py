@@ -1,0 +1,290 @@
+"""Every call of the producer's client, in both its forms, against the real server: what is answered has its types."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
+from uuid import UUID, uuid4
+
+import pytest
+from pydantic import TypeAdapter
+
+from jobs.api import examples
+from jobs.states import JobState
+from queueops.tenancy.models import ProducerKey, Project
+from queueops_client import (
+    ApiError,
+    AsyncQueueOps,
+    Batch,
+    BatchRejected,
+    Conflict,
+    DeadLetter,
+    IdempotencyKeyReused,
+    InvalidRequest,
+    Job,
+    JobSpec,
+    Moved,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    Operation,
+    Paused,
+    QueueFull,
+    QueueOps,
+    Result,
+    SubmittedBatch,
+    TooManyRequests,
+    Unreachable,
+    Update,
+    records,
+)
+from queueops_client.retry import NEVER
+from tests.api.conftest import ALL_SCOPES, SPEC, key_for
+from tests.client.both import Both
+from tests.factories import make_batch, make_dead_letter, make_job, make_project
+from tests.support.processes import free_port
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FORMS = {"blocking": QueueOps, "asynchronous": AsyncQueueOps}
+KIND, PAYLOAD = SPEC["kind"], SPEC["payload"]
+SPECS = [JobSpec(kind=KIND, payload=PAYLOAD), {"kind": KIND, "payload": PAYLOAD}]
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> Any:
+    return FORMS[request.param]
+
+
+@pytest.fixture
+def client(form: Any, address: str, key: str) -> Iterator[Both]:
+    with Both(form, address, key, retry=NEVER) as made:
+        yield made
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Ids of one of each in the project acme."""
+
+    job: UUID
+    ended: UUID
+    batch: UUID
+    ended_batch: UUID
+    letter: UUID
+    failed: UUID
+    operation: UUID
+
+
+def set_stage(client: Both) -> Stage:
+    batch, ended_batch, operated = make_batch(), make_batch(), make_batch()
+    make_job(batch=ended_batch, state=JobState.COMPLETED, result={"row": 1})
+    make_job(batch=operated)
+    return Stage(
+        job=make_job(batch=batch, idempotency_key=str(uuid4())).pk,
+        ended=make_job(state=JobState.COMPLETED).pk,
+        batch=batch.pk,
+        ended_batch=ended_batch.pk,
+        letter=make_dead_letter().pk,
+        failed=make_dead_letter(batch=batch).job_id,
+        operation=client.cancel_batch(operated.pk, reason="x").id,
+    )
+
+
+Call = Callable[[Any, Stage], Any]
+CALLS: dict[str, tuple[Call, Any]] = {
+    "submit": (lambda client, on: client.submit(KIND, PAYLOAD, priority="low", delay_seconds=60, user_id=uuid4()), Job),
+    "submit_many": (lambda client, on: client.submit_many(SPECS, name="n", start_interval_seconds=1), SubmittedBatch),
+    "job": (lambda client, on: client.job(on.job), Job),
+    "batch": (lambda client, on: client.batch(on.batch), Batch),
+    "operation": (lambda client, on: client.operation(on.operation), Operation),
+    "find": (lambda client, on: client.find(on.job), Job),
+    "project": (lambda client, on: client.project(), records.Project),
+    "handlers": (lambda client, on: client.handlers(), dict),
+    "jobs": (lambda client, on: client.jobs(state=["queued", "failed"], batch=on.batch), Job),
+    "batches": (lambda client, on: client.batches(finished=False), Batch),
+    "dead_letters": (lambda client, on: client.dead_letters(open=True), DeadLetter),
+    "results": (lambda client, on: client.results(on.batch), Result),
+    "watch": (lambda client, on: client.watch(on.ended), Update),
+    "wait": (lambda client, on: client.wait(on.ended_batch, timeout=10), Batch),
+    "cancel_job": (lambda client, on: client.cancel_job(on.job, reason="x"), Job),
+    "cancel_jobs": (lambda client, on: client.cancel_jobs([on.job, on.ended], reason="x"), Moved),
+    "retry_job": (lambda client, on: client.retry_job(on.failed, payload=PAYLOAD, priority="urgent", note="x"), Job),
+    "cancel_batch": (lambda client, on: client.cancel_batch(on.batch, reason="x"), Operation),
+    "retry_batch": (lambda client, on: client.retry_batch(on.batch, spread_seconds=5, note="x"), Operation),
+    "pause_batch": (lambda client, on: client.pause_batch(on.batch, reason="x"), Paused),
+    "resume_batch": (lambda client, on: client.resume_batch(on.batch, reason="x"), Paused),
+    "pause_project": (lambda client, on: client.pause_project(reason="x"), Paused),
+    "resume_project": (lambda client, on: client.resume_project(reason="x"), Paused),
+    "requeue": (lambda client, on: client.requeue([on.letter, uuid4()], spread_seconds=5, note="x"), Moved),
+    "requeue_where": (lambda client, on: client.requeue_where({"kind": KIND}, priority="low"), Operation),
+    "discard": (lambda client, on: client.discard([on.letter], reason="x"), Moved),
+    "discard_where": (lambda client, on: client.discard_where({"batch_id": on.batch}, reason="x"), Operation),
+}
+
+
+def methods_of(kind: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+
+
+def test_both_forms_have_the_same_methods_and_each_is_tried_here():
+    assert methods_of(QueueOps) == methods_of(AsyncQueueOps) == {*CALLS, "close"}
+    for name in CALLS:
+        blocking, awaited = (inspect.signature(getattr(form, name)).parameters for form in FORMS.values())
+        assert [(one.name, one.default) for one in blocking.values()] == [
+            (one.name, one.default) for one in awaited.values()
+        ]
+
+
+def test_each_call_is_answered_with_what_its_type_promises(client: Both):
+    for name, (call, promised) in CALLS.items():
+        answer = call(client, set_stage(client))
+        found = answer if isinstance(answer, list) else [answer]
+        assert found, name
+        for one in found:
+            assert isinstance(one, promised), name
+            for record in records_in(one):
+                require_types(record)
+
+
+def records_in(answer: Any) -> Iterator[records.Record]:
+    if isinstance(answer, records.Record):
+        yield answer
+    elif isinstance(answer, Update):
+        yield answer.subject
+
+
+def require_types(record: records.Record) -> None:
+    """That each field holds what a type checker takes it for."""
+    for name, hint in get_type_hints(type(record)).items():
+        TypeAdapter(hint).validate_python(getattr(record, name), strict=True)
+
+
+SHOWN: dict[type[records.Record], list[dict[str, Any]]] = {
+    Job: [examples.JOB_DETAIL, examples.SUBMITTED],
+    Batch: [examples.BATCH_DETAIL],
+    SubmittedBatch: [examples.SUBMITTED_BATCH],
+    DeadLetter: [examples.DEAD_LETTER],
+    Operation: [examples.OPERATION],
+    Moved: [examples.MOVED],
+    records.Project: [examples.PROJECT],
+}
+OURS = {SubmittedBatch: {"idempotency_key"}}
+
+
+@pytest.mark.parametrize("record", SHOWN)
+def test_a_record_reads_nothing_that_the_server_does_not_write(record):
+    """The examples are those of the OpenAPI document, each of which is checked against its schema."""
+    written = {name for example in SHOWN[record] for name in example}
+    assert {field.name for field in fields(record)} - {"raw"} - OURS.get(record, set()) <= written
+
+
+Refusal = tuple[Call, type[ApiError], int, str]
+REFUSALS: dict[str, Refusal] = {
+    "unknown id": (lambda client, on: client.job(uuid4()), NotFound, 404, "not_found"),
+    "a job's id for a batch's": (lambda client, on: client.batch(on.job), NotFound, 404, "not_found"),
+    "ended": (lambda client, on: client.cancel_job(on.ended), Conflict, 409, "wrong_state"),
+    "not failed": (lambda client, on: client.retry_job(on.job), Conflict, 409, "wrong_state"),
+    "bad payload": (lambda client, on: client.submit(KIND, {"method": "GET"}), InvalidRequest, 422, "invalid_job"),
+    "unknown kind": (lambda client, on: client.submit("no.such"), InvalidRequest, 422, "unknown_kind"),
+    "no jobs": (lambda client, on: client.submit_many([]), InvalidRequest, 422, "empty_batch"),
+    "bad jobs": (lambda client, on: client.submit_many([{"kind": "no"}]), BatchRejected, 422, "batch_rejected"),
+    "unknown filter": (lambda client, on: client.jobs(colour="red"), InvalidRequest, 400, "invalid_query"),
+    "no reason": (lambda client, on: client.discard([on.letter], reason=""), InvalidRequest, 422, "invalid_input"),
+    "large body": (
+        lambda client, on: client.submit(KIND, {**PAYLOAD, "body": "x" * 4_000_000}),
+        InvalidRequest,
+        413,
+        "body_too_large",
+    ),
+}
+
+
+def test_each_refusal_is_an_error_of_its_class_with_code_and_cause(client: Both):
+    for name, (call, expected, status, code) in REFUSALS.items():
+        on = set_stage(client)
+        with pytest.raises(ApiError) as raised:
+            call(client, on)
+        error = raised.value
+        assert (type(error), error.status, error.code) == (expected, status, code), name
+        assert error.message
+        assert code in str(error)
+        assert bool(error.fields) is (code in {"invalid_job", "invalid_input", "invalid_query"}), name
+
+
+def test_a_key_stands_for_one_piece_of_work(client: Both):
+    first, again = (client.submit(KIND, PAYLOAD, idempotency_key="k") for _ in range(2))
+    assert (first.created, again.created, first.id) == (True, False, again.id)
+    with pytest.raises(IdempotencyKeyReused):
+        client.submit(KIND, {**PAYLOAD, "method": "PUT"}, idempotency_key="k")
+
+
+def test_who_may_not_is_told_what_is_missing(address: str, form, transactional_db):
+    reader = key_for("acme", scopes=["read"])
+    with Both(form, address, reader, retry=NEVER) as reading, pytest.raises(NotAllowed) as refused:
+        reading.submit(KIND, PAYLOAD)
+    assert (refused.value.code, refused.value.details["needed"]) == ("missing_scope", "submit")
+
+
+UNKNOWN = {
+    "": "not_authenticated",
+    "qo_nonsense": "invalid_key",
+    "eyJhbGciOiJub25lIn0.e30.": "invalid_token",
+}
+
+
+def test_who_is_not_known_is_told_so(address: str, form):
+    for secret, code in UNKNOWN.items():
+        with Both(form, address, secret, retry=NEVER) as stranger, pytest.raises(NotAuthenticated) as refused:
+            stranger.project()
+        assert (refused.value.status, refused.value.code) == (401, code)
+
+
+def test_who_asks_too_often_is_told_when_to_come_back(address: str, form, transactional_db):
+    slow = key_for("acme", requests_per_minute=1)
+    with Both(form, address, slow, retry=NEVER) as asking:
+        asking.project()
+        with pytest.raises(TooManyRequests) as refused:
+            asking.project()
+    assert (refused.value.status, refused.value.code) == (429, "throttled")
+    assert 0 < (refused.value.retry_after or 0) <= 61
+
+
+def test_a_full_queue_is_told_from_asking_too_often(client: Both):
+    Project.objects.update(max_waiting_jobs=0)
+    with pytest.raises(QueueFull) as refused:
+        client.submit(KIND, PAYLOAD)
+    assert (refused.value.status, refused.value.code) == (429, "queue_full")
+
+
+def test_where_nobody_listens_nothing_can_have_arrived(form):
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    with (
+        Both(form, nowhere, "qo_x", retry=NEVER) as alone,
+        pytest.raises(Unreachable) as lost,
+    ):
+        alone.submit(KIND, PAYLOAD)
+    assert lost.value.may_have_arrived is False
+
+
+def test_another_projects_rows_are_not_there(client: Both, address: str, form):
+    stage = set_stage(client)
+    theirs = ProducerKey.issue(make_project("globex"), name="other", scopes=ALL_SCOPES)[1]
+    with Both(form, address, theirs, retry=NEVER) as other:
+        for look in (other.job, other.batch, other.operation, other.cancel_batch, other.results):
+            with pytest.raises(NotFound):
+                look(stage.batch)
+        assert other.jobs() == other.batches() == other.dead_letters() == []
+        assert other.cancel_jobs([stage.job]).unmoved == [str(stage.job)]
+
+
+def test_one_asynchronous_client_serves_many_tasks_at_once(address: str, key: str):
+    job_id = make_job().pk
+
+    async def ask() -> list[Any]:
+        async with AsyncQueueOps(address, key) as together:
+            return await asyncio.gather(*(together.job(job_id) for _ in range(20)))
+
+    assert {job.id for job in asyncio.run(ask())} == {job_id}
