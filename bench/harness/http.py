@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from http import HTTPStatus
 
 import aiohttp
@@ -41,7 +42,29 @@ async def post_jobs(address: str, key: str, *, requests: int, concurrency: int) 
         return time.monotonic() - begun, taken
 
 
+async def post_usage(address: str, key: str, bodies: Sequence[bytes], *, concurrency: int) -> float:
+    """Report batches of usage events over kept connections; return the seconds in all."""
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    left = iter(bodies)
+
+    async def client(session: aiohttp.ClientSession) -> None:
+        for body in left:
+            async with session.post(f"{address}/api/v1/usage/ingest/", data=body) as response:
+                await _expect(HTTPStatus.OK, response)
+
+    async with aiohttp.ClientSession(headers=headers) as session:
+        begun = time.monotonic()
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(concurrency):
+                clients.create_task(client(session))
+        return time.monotonic() - begun
+
+
 async def _expect_created(response: aiohttp.ClientResponse) -> None:
+    await _expect(HTTPStatus.CREATED, response)
+
+
+async def _expect(status: HTTPStatus, response: aiohttp.ClientResponse) -> None:
     text = await response.text()
-    if response.status != HTTPStatus.CREATED:
+    if response.status != status:
         raise SystemExit(f"the API answered {response.status}: {text[:500]}")

@@ -13,32 +13,37 @@
 WITH rule AS MATERIALIZED (
     SELECT unit, time_zone, statement_timestamp() AS now
       FROM ratelimits_allowance WHERE project_id = %(project_id)s
-), given AS MATERIALIZED (
+), reported AS (
     SELECT event.*,
            coalesce(held.month_year, to_char(event.occurred_at AT TIME ZONE rule.time_zone, 'YYYY-MM')) AS month_year,
            CASE rule.unit WHEN 'tokens' THEN event.tokens ELSE 1 END AS amount,
-           CASE WHEN event.occurred_at < rule.now - %(max_age)s THEN 'too_old'
+           CASE WHEN event.occurred_at < rule.now - %(max_age)s::interval THEN 'too_old'
                 WHEN event.occurred_at > rule.now + interval '5 minutes' THEN 'from_future' END AS fault
       FROM rule
      CROSS JOIN unnest(%(event_ids)s::uuid[], %(user_ids)s::uuid[], %(tokens)s::bigint[],
                        %(occurred_at)s::timestamptz[], %(reservations)s::uuid[], %(services)s::text[])
            WITH ORDINALITY AS event (event_id, user_id, tokens, occurred_at, reservation, service, place)
-      LEFT JOIN ratelimits_usagereservation AS held
-             ON held.id = event.reservation AND held.project_id = %(project_id)s AND held.user_id = event.user_id
-            AND held.created_at > rule.now - %(max_age)s
-), first AS MATERIALIZED (
-    SELECT DISTINCT ON (event_id) * FROM given WHERE fault IS NULL ORDER BY event_id, place
+      LEFT JOIN LATERAL (
+           SELECT month_year
+             FROM ratelimits_usagereservation
+            WHERE id = event.reservation AND project_id = %(project_id)s AND user_id = event.user_id
+              AND created_at > rule.now - %(max_age)s::interval
+            LIMIT 1  -- else all reservations may be hashed for one batch
+           ) AS held ON true
+), given AS MATERIALIZED (
+    SELECT *, fault IS NULL
+              AND row_number() OVER (PARTITION BY event_id, fault IS NULL ORDER BY place) = 1 AS is_first
+      FROM reported
 ), added AS (
     INSERT INTO ratelimits_usageevent
            (event_id, project_id, user_id, month_year, service, tokens, amount, occurred_at, reservation)
     SELECT event_id, %(project_id)s, user_id, month_year, service, tokens, amount, occurred_at, reservation
-      FROM first
+      FROM given
+     WHERE is_first
      ORDER BY event_id
     ON CONFLICT (project_id, event_id) DO NOTHING
     RETURNING event_id
 )
-SELECT given.fault, added.event_id IS NOT NULL, given.month_year, given.amount
+SELECT fault, is_first AND event_id IN (SELECT event_id FROM added), month_year, amount
   FROM given
-  LEFT JOIN first ON first.place = given.place
-  LEFT JOIN added ON added.event_id = first.event_id
- ORDER BY given.place
+ ORDER BY place

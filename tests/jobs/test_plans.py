@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +11,6 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
-from psycopg import sql
 
 from jobs.executor import pump
 from jobs.models import Job, JobEvent, new_id
@@ -20,6 +18,8 @@ from jobs.services import upkeep
 from jobs.services.snapshots import batch_counts, project_counts
 from jobs.states import TRANSITIONS
 from queueops.core.sql import load_sql
+from tests.support import plans
+from tests.support.plans import blocks_touched, nodes, rows_read
 
 pytestmark = pytest.mark.django_db
 
@@ -95,19 +95,7 @@ def as_executor(backlog: None) -> Iterator[None]:
 
 
 def explain_file(name: str, **parameters: Any) -> dict[str, Any]:
-    """Plan and run a statement of jobs/sql as a prepared one, like the executor; its changes are undone."""
-    text = load_sql("jobs", name)
-    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
-    for number, parameter in enumerate(names, 1):
-        text = text.replace(f"%({parameter})s", f"${number}")
-    values = sql.SQL(", ").join(sql.Literal(parameters[parameter]) for parameter in names)
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"PREPARE hot AS {text.replace('%%', '%')}")
-        call = sql.SQL("EXECUTE hot ({})").format(values) if names else sql.SQL("EXECUTE hot")
-        plan = _explain(call.as_string(connection.connection))
-        cursor.execute("DEALLOCATE hot")
-        transaction.set_rollback(True)
-    return plan
+    return plans.explain_file("jobs", name, **parameters)
 
 
 def explain_reads(call: Callable[[], object]) -> list[dict[str, Any]]:
@@ -116,35 +104,15 @@ def explain_reads(call: Callable[[], object]) -> list[dict[str, Any]]:
         with CaptureQueriesContext(connection) as made:
             call()
         transaction.set_rollback(True)
-    plans = []
+    found = []
     with transaction.atomic(), connection.cursor() as cursor:
         for statement in [query["sql"] for query in made.captured_queries]:
             if statement.startswith("SELECT"):
-                plans.append(_explain(statement))
+                found.append(plans.explain(statement))
             elif statement.startswith(SCOPES_OF_SETTINGS):
                 cursor.execute(statement)
         transaction.set_rollback(True)
-    return plans
-
-
-def _explain(statement: str) -> dict[str, Any]:
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement)
-        [found] = cursor.fetchone()
-        transaction.set_rollback(True)
-    [plan] = json.loads(found) if isinstance(found, str) else found
-    return dict(plan["Plan"])
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
-
-
-def rows_read(node: dict[str, Any]) -> float:
-    removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
-    return float((node["Actual Rows"] + removed) * node["Actual Loops"])
+    return found
 
 
 def assert_bounded(plan: dict[str, Any], *, rows: int, blocks: int) -> None:
@@ -159,7 +127,7 @@ def assert_bounded(plan: dict[str, Any], *, rows: int, blocks: int) -> None:
         if BIG_TABLES.match(node.get("Relation Name", "")):
             assert "Seq Scan" not in node["Node Type"] or not rows_read(node), name  # the log's future days are empty
         assert rows_read(node) <= rows, f"{name} read {rows_read(node):,.0f} rows"
-    touched = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    touched = blocks_touched(plan)
     assert touched <= blocks, f"{touched} blocks"
 
 
