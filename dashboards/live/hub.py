@@ -163,7 +163,7 @@ class Hub:
         watched.is_dirty = False
         watched.read_at = time.monotonic()
         cursor = self.relay.cursor
-        data = await in_thread(partial(watched.subject.load, cursor))
+        data = await in_thread(partial(watched.subject.read, cursor))
         watched.newest = None if data is None else (cursor, data)
 
     def _deliver(self, events: Sequence[Event], cursor: int) -> None:

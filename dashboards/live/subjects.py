@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -45,10 +46,11 @@ class Subject:
     Attributes:
         key: Sockets with the same key are shown the same data.
         group: Whose events they get.
-        load: Reads the data, as JSON text, given the cursor; None when it is gone. For a thread.
+        load: Reads the data, as JSON text, given the cursor; None when it is gone. Called by `read`.
+        log: The events of the group.
+        reading: What `load` and the log are read in.
         events_per_second: More are left out and counted; None: all are sent.
         is_masked: Events come without content and with secrets masked.
-        log: The events of the group.
         is_indexed: Whether the log finds them however old they are.
         every_seconds: How often the data is read again although no event came.
     """
@@ -57,6 +59,7 @@ class Subject:
     group: Group
     load: Callable[[int], str | None]
     log: QuerySet[JobEvent]
+    reading: Callable[[], AbstractContextManager[None]]
     events_per_second: int | None = None
     is_masked: bool = False
     is_indexed: bool = False
@@ -66,13 +69,19 @@ class Subject:
     def is_sampled(self) -> bool:
         return self.events_per_second is not None
 
+    def read(self, cursor: int) -> str | None:
+        """The data as JSON text, None when it is gone. For a thread."""
+        with self.reading():
+            return self.load(cursor)
+
     def missed(self, cursor: int) -> list[Event] | None:
         """The events after a cursor, oldest first; None when there are too many, or it is too old. For a thread."""
         newest = JobEvent.objects.order_by("-id").values_list("id", flat=True).first() or 0
         if cursor > newest or (newest - cursor > MAX_MISSED_IDS and not self.is_indexed):
             return None  # too old, or of another database
-        rows = self.log.filter(id__gt=cursor).order_by("id")[: MAX_MISSED + 1]
-        events = [_event(row) for row in rows]
+        with self.reading():
+            rows = self.log.filter(id__gt=cursor).order_by("id")[: MAX_MISSED + 1]
+            events = [_event(row) for row in rows]
         return events if len(events) <= MAX_MISSED else None
 
 
@@ -81,13 +90,15 @@ def open_job(viewer: Viewer, pk: UUID) -> Subject:
     Raises:
         Refused: There is no such job, or it is another project's or user's: an id does not tell which.
     """
-    if not Job.objects.filter(pk=pk, **_of(viewer)).exists():
-        raise Refused(Refusal.NOT_FOUND, "There is no such job.")
+    with viewer.reading():
+        if not Job.objects.filter(pk=pk, **_of(viewer)).exists():
+            raise Refused(Refusal.NOT_FOUND, "There is no such job.")
     return Subject(
         key=("job", str(pk)),
         group=("job", str(pk)),
         load=partial(_job, pk),
         log=JobEvent.objects.filter(job_id=pk),
+        reading=viewer.reading,
         is_indexed=True,
     )
 
@@ -97,13 +108,15 @@ def open_batch(viewer: Viewer, pk: UUID) -> Subject:
     Raises:
         Refused: As for a job.
     """
-    if not Batch.objects.filter(pk=pk, **_of(viewer)).exists():
-        raise Refused(Refusal.NOT_FOUND, "There is no such batch.")
+    with viewer.reading():
+        if not Batch.objects.filter(pk=pk, **_of(viewer)).exists():
+            raise Refused(Refusal.NOT_FOUND, "There is no such batch.")
     return Subject(
         key=("batch", str(pk)),
         group=("batch", str(pk)),
         load=partial(_batch, pk),
         log=JobEvent.objects.filter(batch_id=pk),
+        reading=viewer.reading,
         events_per_second=EVENTS_PER_SECOND,
     )
 
@@ -125,6 +138,7 @@ def open_me(viewer: Viewer) -> Subject:
         group=group,
         load=lambda _: dumped(me_snapshot(viewer)),
         log=log,
+        reading=viewer.reading,
         events_per_second=EVENTS_PER_SECOND,
         is_masked=True,
     )
@@ -142,6 +156,7 @@ def open_ops(viewer: Viewer) -> Subject:
         group=OPS,
         load=lambda _: dumped(ops_snapshot()),
         log=JobEvent.objects.all(),
+        reading=viewer.reading,
         events_per_second=OPS_EVENTS_PER_SECOND,
         is_masked=True,
         every_seconds=1.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
@@ -17,6 +18,7 @@ from django.http import HttpRequest
 
 from queueops.access.services import sessions
 from queueops.tenancy.models import Issuer, ProducerKey, Project, Scope, digest_of
+from queueops.tenancy.scope import reading_for
 from queueops.tenancy.tokens import InvalidToken, verify_token
 
 MAY_VIEW = "jobs.view_job"
@@ -54,6 +56,10 @@ class Viewer:
     def issuer_id(self) -> int:
         """Of whoever came with a token."""
         return int(self.identity.removeprefix(TOKEN).partition(":")[0])
+
+    def reading(self) -> AbstractContextManager[None]:
+        """For a block that reads what the viewer is shown: the database gives it no other project's or user's rows."""
+        return nullcontext() if self.project_id is None else reading_for(self.project_id, self.user_id)
 
     def sees(self, *, project_id: str) -> bool:
         return self.is_staff if self.project_id is None else self.project_id == project_id

@@ -49,7 +49,8 @@ def me_data(request: HttpRequest) -> HttpResponse:
     viewer = producer_of(request)
     if viewer is None:
         return JsonResponse(NOT_SIGNED_IN, status=401)
-    data = me_snapshot(viewer)
+    with viewer.reading():
+        data = me_snapshot(viewer)
     return JsonResponse({"type": "snapshot", "cursor": 0, "at": data["at"], "data": data})
 
 

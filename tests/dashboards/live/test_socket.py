@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,6 +45,7 @@ def a_socket(*, events_per_second: int | None = None, is_masked: bool = False) -
         group=("job", "j"),
         load=lambda _: None,
         log=JobEvent.objects.none(),
+        reading=nullcontext,
         events_per_second=events_per_second,
         is_masked=is_masked,
     )
