@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,17 @@ SHOWN_ERRORS = 3  # of a batch's, in its message
 
 
 class ClientError(Exception):
-    """The base of every error that callers must expect."""
+    """
+    The base of every error that callers must expect.
+
+    Attributes:
+        code: Stable; of errors of the client's own, the name of the class: `bad_configuration`.
+    """
+
+    code: str
+
+    def __init_subclass__(cls) -> None:
+        cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
 
 class BadConfiguration(ClientError, ValueError):
@@ -49,7 +60,7 @@ class ApiError(ClientError):
     The server answered with an error.
 
     Attributes:
-        code: Stable; `http_502` and the like where what answered was not QueueOps.
+        code: The server's; `http_502` and the like where what answered was not QueueOps.
         status: Of HTTP.
         fields: What is wrong where in the input.
         details: Figures.

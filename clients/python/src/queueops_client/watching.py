@@ -27,7 +27,7 @@ ACK_MESSAGES = 50
 ACK_SECONDS = 0.5
 SILENT_SECONDS = 50.0  # the server pings every 20
 LOOK_SECONDS = 60.0  # ask even where a socket is open
-MIN_TIMEOUT_SECONDS = 0.1
+MIN_TIMEOUT_SECONDS = 1.0  # of a look, though it then ends after the deadline: a busy server answers that late
 MIN_POLL_SECONDS = 0.5
 MAX_POLL_SECONDS = 15.0
 MAX_FAILURES = 4
@@ -145,7 +145,7 @@ class Watch:
                 pause = RETURNING.backoff_seconds(repeat) + (getattr(error, "retry_after", None) or 0.0)
                 resumes_at = time.monotonic() + pause
                 if self.deadline is not None and resumes_at >= self.deadline:
-                    raise WaitTimeout(f"The server was not reached: {error}", latest=self.subject) from error
+                    raise self._too_late() from error
                 if resumes_at > began + patience_seconds:
                     raise
                 if self.subject is not None:
@@ -238,7 +238,11 @@ class Watch:
 
     def _check_deadline(self) -> None:
         if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise WaitTimeout("It has not ended in time; it goes on.", latest=self.subject)
+            raise self._too_late()
+
+    def _too_late(self) -> WaitTimeout:
+        known = "It has not ended in time; it goes on." if self.subject else "The server was not reached in time."
+        return WaitTimeout(known, latest=self.subject)
 
     def _bounded(self, seconds: float) -> float:
         """Not beyond the deadline."""

@@ -87,12 +87,12 @@ def run(arguments: Sequence[str]) -> int:
 
 def tell(error: ClientError, *, as_json: bool) -> None:
     if as_json:
-        given = error if isinstance(error, ApiError) else None
+        api = error if isinstance(error, ApiError) else None
         shown = {
-            "code": given.code if given else type(error).__name__,
-            "message": given.message if given else str(error),
-            "fields": given.fields if given else {},
-            "details": given.details if given else {},
+            "code": error.code,
+            "message": api.message if api else str(error),
+            "fields": api.fields if api else {},
+            "details": api.details if api else {},
         }
         click.echo(json.dumps({"error": shown}, ensure_ascii=False), err=True)
         return

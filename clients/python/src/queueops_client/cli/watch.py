@@ -109,10 +109,10 @@ class _Bars:
     """A bar, counts, rate and forecast, drawn again in their place."""
 
     def __init__(self, session: Session) -> None:
+        self._update: Update | None = None
         self._live = Live(
             console=session.out, refresh_per_second=REFRESHES_PER_SECOND, get_renderable=self._drawn, transient=True
         )
-        self._update: Update | None = None
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -132,7 +132,8 @@ def drawing(update: Update) -> RenderableType:
     subject = update.subject
     if isinstance(subject, Batch):
         state, name, percent = counted(subject.counts), subject.name or f"batch {subject.id}", subject.progress
-        facts = [rate(subject.rate_per_second), forecast(subject.eta), "paused" * subject.paused]
+        of = f"{subject.finished:,} of {sum(subject.counts.values()):,}"
+        facts = [of, rate(subject.rate_per_second), forecast(subject.eta), "paused" * subject.paused]
     elif isinstance(subject, Job):
         state, name = job_line(subject), f"{subject.kind} {subject.id}"
         percent = 100.0 if subject.has_ended else subject.progress or 0.0
@@ -155,7 +156,7 @@ def connection(update: Update) -> Text:
     """Whether what is shown is fresh."""
     if update.kind == "lost":
         return Text(f"  not reached, trying again: {clean(update.problem)}", style="red")
-    return Text("  live" if update.is_live else "  asking every few seconds", style="dim")
+    return Text("  live" if update.is_live else "  asked, not live", style="dim")
 
 
 def line_of(subject: Subject) -> str:

@@ -1,0 +1,441 @@
+"""The command `queueops` against the real server: in a terminal, in a pipe, and with bad input."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.models import Job
+from jobs.states import JobState
+from queueops_client.cli.commands import run
+from tests.api.conftest import SPEC
+from tests.client.proxy import Proxy
+from tests.client.test_producer import finish
+from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs
+from tests.support.processes import ROOT, free_port, wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+QUEUEOPS = [sys.executable, "-c", "from queueops_client.cli.main import main; main()"]
+JOB = {"kind": SPEC["kind"], "payload": SPEC["payload"]}
+UNKNOWN = "018f6a52-0000-7000-8000-000000000001"
+
+
+@pytest.fixture
+def environ(address: str, key: str, tmp_path: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT / "clients/python/src"),
+        "QUEUEOPS_URL": address,
+        "QUEUEOPS_KEY": key,
+        "TERM": "xterm-256color",
+        "LANG": "C.UTF-8",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: Any, environ: dict[str, str], tmp_path: Path) -> Any:
+    """Run it in this process; returns its code, output and errors."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        code = run(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return called
+
+
+def in_a_pipe(environ: dict[str, str], *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*QUEUEOPS, *arguments], env=environ, input=given, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+class Terminal:
+    """A process with a terminal of its own, 24 lines of 100."""
+
+    def __init__(self, environ: dict[str, str], *arguments: str) -> None:
+        self.raw = b""
+        self.code: int | None = None
+        self.pid, self._fd = pty.fork()
+        if not self.pid:
+            os.execve(QUEUEOPS[0], [*QUEUEOPS, *arguments], environ)  # noqa: S606
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            if select.select([self._fd], [], [], 0.05)[0]:
+                try:
+                    self.raw += os.read(self._fd, 65_536)
+                except OSError:
+                    break
+        self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw.decode(errors="replace"))
+
+    def shows(self, pattern: str, *, seconds: float = 40.0) -> None:
+        try:
+            wait_for(lambda: re.search(pattern, self.text), seconds=seconds)
+        except AssertionError:
+            raise AssertionError(f"{pattern!r} is not in {self.text[-800:]!r}") from None
+
+    def types(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def ended(self) -> int:
+        wait_for(lambda: self.code is not None, seconds=40, what=f"the end of {self.text[-400:]!r}")
+        os.close(self._fd)
+        return self.code or 0
+
+
+# Submitting
+
+
+def test_files_of_every_format_are_submitted(command, tmp_path: Path):
+    lines, rows, document = tmp_path / "a.ndjson", tmp_path / "b.csv", tmp_path / "c.json"
+    lines.write_text(f"{json.dumps(JOB)}\n\n{json.dumps({'payload': JOB['payload']})}\n")
+    rows.write_text(
+        "\ufeffpriority;payload.method;payload.url;payload.json:json;cost\n"
+        'low;PUT;https://api.example.org/1;"{""a"": ""1;2""}";3\n'
+        ";GET;https://api.example.org/2;;\n"
+    )
+    document.write_text(json.dumps({"jobs": [JOB] * 3}))
+    for path, count in ((lines, 2), (rows, 2), (document, 3)):
+        code, out, err = command("submit", str(path), "--kind", "http.request", "--name", path.name)
+        assert (code, err) == (0, "")
+        assert f"{count} jobs accepted" in out
+        assert "queueops watch " in out
+    first = Job.objects.get(batch__name="b.csv", priority="low")
+    assert first.payload["json"] == {"a": "1;2"}
+    assert first.cost == 3
+
+
+def test_a_pipe_is_submitted_and_told_of_in_json_without_colours(environ):
+    done = in_a_pipe(environ, "submit", "--json", given=f"{json.dumps(JOB)}\n" * 5)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert (told["accepted"], told["error_count"]) == (5, 0)
+    assert {"id", "accepted", "duplicates", "error_count", "errors", "url", "idempotency_key"} == set(told)
+    plain = in_a_pipe(environ, "status", told["id"])
+    assert "\x1b" not in plain.stdout
+    assert "0 of 5" in plain.stdout
+
+
+def test_refused_jobs_are_shown_with_their_lines(command, tmp_path: Path):
+    path = tmp_path / "jobs.ndjson"
+    path.write_text(f'{json.dumps(JOB)}\n{{"kind": "no.such"}}\n')
+    code, out, err = command("submit", str(path))
+    assert (code, out) == (1, "")
+    assert "line 2" in err
+    assert "no.such" in err
+    code, out, err = command("submit", str(path), "--partial")
+    assert code == 0
+    assert "1 job accepted" in out
+    assert "line 2" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.ndjson", '{"kind": "x"}\n{"kind"\n', "Line 2 is not JSON"),
+        ("a.ndjson", "[1]\n", "Line 1: a job is a JSON object"),
+        ("a.ndjson", '{"payload": {}}\n', "Line 1: the job names no kind"),
+        ("a.ndjson", '{"kind": "x", "payload": {"n": NaN}}\n', "NaN"),
+        ("a.ndjson", "[" * 100_000, "nested too deep"),
+        ("a.ndjson", "", "empty_batch"),
+        ("a.json", "{}", "neither a JSON list"),
+        ("a.json", "[1", "not JSON"),
+        ("a.csv", "", "no header"),
+        ("a.csv", "kind\nx,y\n", "Row 2 has 2 cells"),
+        ("a.csv", 'kind,payload.a:json\nx,"{"\n', "Row 2, column payload.a:json is not JSON"),
+        ("a.csv", "kind,payload.a,payload.a.b\nx,1,2\n", "another column has set"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused_before_anything_is_sent(command, name, content, words):
+    Path(name).write_text(content)
+    code, out, err = command("submit", name)
+    assert (code, out) == (1, "")
+    assert words in err
+
+
+def test_what_cannot_be_read_is_named(command, tmp_path: Path):
+    (tmp_path / "latin").write_bytes(b'{"kind": "\xe9"}')
+    assert "is not UTF-8" in command("submit", str(tmp_path / "latin"))[2]
+    assert "No such file" in command("submit", str(tmp_path / "missing"))[2]
+    assert command("submit", str(tmp_path))[0] == 1
+
+
+def test_a_lost_answer_names_the_key_that_makes_a_repeat_harmless(proxy: Proxy, tmp_path: Path, monkeypatch, command):
+    path = tmp_path / "jobs.ndjson"
+    path.write_text(json.dumps(JOB))
+    monkeypatch.setattr("queueops_client.retry.Retry.pause_seconds", lambda *_, **__: None)
+    proxy.cuts, proxy.cut_path = 1, "POST /api/v1/batches/"
+    code, _, err = command("submit", str(path), "--url", proxy.url)
+    assert code == 4
+    [key] = re.findall(r"--idempotency-key (\S+)", err)
+    wait_for(lambda: Job.objects.count() == 1, what="the job")
+    assert command("submit", str(path), "--idempotency-key", key)[0] == 0
+    assert Job.objects.count() == 1
+
+
+# Watching
+
+
+def test_a_terminal_shows_bars_and_the_end(environ):
+    batch = make_batch(name="import \x1b[31m7")
+    jobs = make_jobs(4, batch=batch)
+    terminal = Terminal(environ, "watch", str(batch.pk))
+    terminal.shows(r"0\.0 %.*0 of 4(.|\s)*4 queued(.|\s)*live")
+    finish(jobs[:2])
+    terminal.shows(r"50\.0 %.*2 of 4(.|\s)*2 completed, 2 queued")
+    finish(jobs[2:3])
+    finish(jobs[3:], edge="fail")
+    assert terminal.ended() == 3
+    assert f"Batch {batch.pk} has ended: 3 completed, 1 failed." in terminal.text
+    assert f"queueops dead-letters list --batch {batch.pk}" in terminal.text
+    assert "\u2501" in terminal.text  # the bar
+    assert b"\x1b[31m7" not in terminal.raw  # a name that would colour the terminal
+
+
+def test_an_interruption_says_how_to_come_back(environ):
+    batch = make_batch()
+    make_job(batch=batch)
+    terminal = Terminal(environ, "watch", str(batch.pk))
+    terminal.shows("live")
+    terminal.types("\x03")
+    assert terminal.ended() == 130
+    assert f"Come back with: queueops watch {batch.pk}" in terminal.text
+    assert "Traceback" not in terminal.text
+
+
+def test_a_pipe_gets_lines_and_json_every_update(environ):
+    batch = make_batch()
+    jobs = make_jobs(2, batch=batch)
+    plain = subprocess.Popen([*QUEUEOPS, "watch", str(batch.pk)], env=environ, stdout=subprocess.PIPE, text=True)
+    as_json = subprocess.Popen(
+        [*QUEUEOPS, "watch", "--json", str(batch.pk)], env=environ, stdout=subprocess.PIPE, text=True
+    )
+    assert plain.stdout is not None
+    assert as_json.stdout is not None
+    first = plain.stdout.readline()
+    updates = [json.loads(as_json.stdout.readline())]
+    while not updates[-1]["live"]:
+        updates.append(json.loads(as_json.stdout.readline()))
+    finish(jobs)
+    rest, _ = plain.communicate(timeout=60)
+    more, _ = as_json.communicate(timeout=60)
+    updates += [json.loads(line) for line in more.splitlines()]
+    assert re.match(r"\d\d:\d\d:\d\d 0\.0 %, 0 of 2, 2 queued", first)
+    assert rest.endswith(f"Batch {batch.pk} has ended: 2 completed.\n")
+    assert "\x1b" not in first + rest
+    assert (plain.returncode, as_json.returncode) == (0, 0)
+    assert {update["kind"] for update in updates} <= {"state", "event"}
+    assert {frozenset(update) for update in updates} == {frozenset({"kind", "live", "subject", "event", "problem"})}
+    assert updates[-1]["subject"]["counts"]["completed"] == 2
+
+
+def test_submitting_and_watching_ends_with_the_batch(environ, tmp_path: Path):
+    path = tmp_path / "jobs.ndjson"
+    path.write_text(json.dumps(JOB))
+    terminal = Terminal(environ, "submit", str(path), "--watch")
+    terminal.shows("live")
+    finish(list(Job.objects.all()))
+    assert terminal.ended() == 0
+    terminal.shows("has ended: 1 completed")
+
+
+def test_a_watch_that_takes_too_long_ends_with_its_own_code(command):
+    job = make_job()
+    code, out, err = command("watch", str(job.pk), "--timeout", "1")
+    assert code == 5
+    assert "queued" in out
+    assert "goes on" in err
+
+
+# Looking and steering
+
+
+def test_status_and_results_are_told_to_people_and_programs(command):
+    batch = make_batch(name="b")
+    make_job(batch=batch, state=JobState.COMPLETED, result={"row": 1})
+    failed = make_job(batch=batch, state=JobState.FAILED, last_error_code="http_500", last_error_message="do\x1b[2Jwn")
+    make_job(batch=batch)
+    code, out, _ = command("status")
+    assert (code, "1 completed, 1 failed, 1 queued" in out, str(batch.pk) in out) == (0, True, True)
+    code, out, _ = command("status", str(failed.pk))
+    assert code == 0
+    assert "http_500: do\ufffd[2Jwn" in out
+    assert json.loads(command("status", "--json", str(failed.pk))[1])["last_error_message"] == "do\x1b[2Jwn"
+    told = json.loads(command("status", "--json")[1])
+    assert (told["project"]["id"], told["batches"][0]["name"]) == ("acme", "b")
+    code, out, _ = command("results", str(batch.pk))
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (code, [row["state"] for row in rows]) == (0, ["completed", "failed", "queued"])
+    assert rows[0]["result"] == {"row": 1}
+    assert len(command("results", "--failed", str(batch.pk))[1].splitlines()) == 1
+
+
+def test_nothing_is_cancelled_or_discarded_unless_somebody_says_so(command, environ):
+    job, letter = make_job(), make_dead_letter()
+    for arguments in (
+        ("cancel", str(job.pk)),
+        ("dead-letters", "requeue", str(letter.pk)),
+        ("dead-letters", "discard", "--everything", "--reason", "x"),
+    ):
+        code, _, err = command(*arguments)
+        assert code == 2
+        assert "say --yes" in err
+    terminal = Terminal(environ, "cancel", str(job.pk))
+    terminal.shows("Cancel job .*queued.*y/N")
+    terminal.types("n\n")
+    assert terminal.ended() == 130
+    job.refresh_from_db()
+    letter.refresh_from_db()
+    assert (job.status, letter.resolution) == ("queued", None)
+    terminal = Terminal(environ, "cancel", str(job.pk))
+    terminal.shows("y/N")
+    terminal.types("y\n")
+    assert terminal.ended() == 0
+    job.refresh_from_db()
+    assert job.status == "cancelled"
+
+
+def test_dead_letters_are_listed_requeued_and_discarded(command):
+    first, second = make_dead_letters(2, error_code="http_404", error_message="gone\x07")
+    code, out, _ = command("dead-letters", "list", "--error-code", "http_404")
+    assert (code, str(first.pk) in out, "http_404: gone\ufffd" in out) == (0, True, True)
+    assert len(command("dead-letters", "list", "--json")[1].splitlines()) == 2
+    code, out, err = command("dead-letters", "list", "--limit", "1")
+    assert "more than these 1" in err
+    code, out, _ = command("dead-letters", "requeue", str(first.pk), "--yes")
+    assert (code, out) == (0, "1 dead letter done, 0 left alone.\n")
+    code, out, _ = command("dead-letters", "discard", str(second.pk), "--reason", "gone", "--yes", "--json")
+    assert json.loads(out) == {"moved": [str(second.pk)], "unmoved": []}
+    assert command("dead-letters", "list")[1] == "There are none.\n"
+    assert command("dead-letters", "requeue", "--everything", "--yes")[1] == "There are none.\n"
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["watch", "nonsense"], 1, "not an id"),
+        (["watch", UNKNOWN], 1, "not_found"),
+        (["watch", UNKNOWN, "--timeout", "-1"], 2, "--timeout"),
+        (["watch"], 2, "Missing argument"),
+        (["status", "../project"], 1, "not an id"),
+        (["status", UNKNOWN], 1, "not_found"),
+        (["results", UNKNOWN], 1, "not_found"),
+        (["cancel", UNKNOWN, "--yes"], 1, "not_found"),
+        (["submit", "--format", "xml"], 2, "--format"),
+        (["submit", "--start-interval", "-1"], 2, "--start-interval"),
+        (["dead-letters", "requeue"], 2, "--everything"),
+        (["dead-letters", "requeue", "x", "--everything", "--yes"], 2, "--everything"),
+        (["dead-letters", "requeue", "x", "--yes"], 1, "not an id"),
+        (["dead-letters", "discard", UNKNOWN, "--yes"], 2, "--reason"),
+        (["dead-letters", "discard", UNKNOWN, "--reason", "", "--yes"], 1, "reason"),
+        (["dead-letters", "list", "--batch", "x"], 1, "invalid_query"),
+        (["dead-letters", "list", "--limit", "0"], 2, "--limit"),
+        (["completion", "cmd"], 2, "bash"),
+        (["usage"], 2, "--user"),
+        (["usage", "--user", "x"], 1, "user_id"),
+        (["flush", "--outbox", "/nowhere/outbox"], 2, "no outbox"),
+        (["nonsense"], 2, "No such command"),
+        (["status", "--url", "queue.example.org"], 2, "is not an address"),
+        (["status", "--url", ""], 2, "QUEUEOPS_URL"),
+        (["status", "--key-file", "/nowhere"], 2, "key file"),
+    ],
+)
+def test_bad_input_ends_with_its_code_and_a_word_of_what_is_wrong(command, arguments, code, words):
+    ended, out, err = command(*arguments)
+    assert (ended, out) == (code, "")
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_errors_are_json_for_programs(command):
+    code, out, err = command("status", "--json", UNKNOWN)
+    assert (code, out) == (1, "")
+    assert json.loads(err)["error"]["code"] == "not_found"
+    code, _, err = command("status", "--json", "--url", "x")
+    assert (code, json.loads(err)["error"]["code"]) == (2, "bad_configuration")
+
+
+def test_a_key_comes_from_a_file_or_a_prompt_and_from_no_argument(command, environ, tmp_path: Path, monkeypatch):
+    key = environ["QUEUEOPS_KEY"]
+    monkeypatch.delenv("QUEUEOPS_KEY")
+    code, _, err = command("status")
+    assert (code, "set QUEUEOPS_KEY" in err) == (2, True)
+    (tmp_path / "key").write_text(f"{key}\n")
+    assert command("status", "--key-file", str(tmp_path / "key"))[0] == 0
+    assert command("status", "--key", key)[0] == 2
+    terminal = Terminal({name: value for name, value in environ.items() if name != "QUEUEOPS_KEY"}, "status")
+    terminal.shows("Key:")
+    terminal.types(f"{key}\n")
+    assert terminal.ended() == 0
+    assert "Project acme" in terminal.text
+    assert key not in terminal.text
+
+
+def test_a_wrong_key_and_a_server_that_is_away_have_codes_of_their_own(command, monkeypatch):
+    monkeypatch.setattr("queueops_client.retry.Retry.pause_seconds", lambda *_, **__: None)
+    assert command("status", "--url", f"http://127.0.0.1:{free_port()}")[0] == 4
+    monkeypatch.setenv("QUEUEOPS_KEY", "qo_wrong")
+    code, _, err = command("status")
+    assert code == 1
+    assert "invalid_key" in err
+    assert "qo_wrong" not in err
+
+
+def test_whoever_reads_only_the_first_line_gets_no_complaint(environ):
+    batch = make_batch()
+    make_jobs(2_000, batch=batch)
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [*QUEUEOPS, "results", str(batch.pk)], env=environ, stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        first = lines.readline()
+    _, complaints = process.communicate(timeout=60)
+    assert json.loads(first)["state"] == "queued"
+    assert complaints == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_each_shell_and_needs_no_server(command, shell, monkeypatch):
+    monkeypatch.delenv("QUEUEOPS_URL")
+    code, out, _ = command("completion", shell)
+    assert code == 0
+    assert "_QUEUEOPS_COMPLETE" in out
+
+
+def test_without_its_extra_the_command_says_what_to_install(environ):
+    code = "import sys; sys.modules['click'] = None; from queueops_client.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "The command queueops needs click and rich: pip install 'queueops-client[cli]'\n"
