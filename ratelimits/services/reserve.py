@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
@@ -51,30 +52,14 @@ def reserve(*, project_id: str, user_id: UUID, amount: int, idempotency_key: str
         NoAllowance, QuotaExceeded: Nothing was reserved.
         IdempotencyKeyReused: The key's reservation has another user or amount.
     """
-    asked = {
-        "project_id": project_id,
-        "user_id": user_id,
-        "amount": amount,
-        "idempotency_key": idempotency_key,
-        "id": new_reservation_id(),
-    }
-    if idempotency_key is None:
-        rows = run_sql("ratelimits", "reserve_usage", asked)
-    else:
-        try:
-            with transaction.atomic():
-                rows = run_sql("ratelimits", "reserve_usage", asked)
-        except IntegrityError:  # somebody has reserved with this key meanwhile
-            rows = run_sql("ratelimits", "reserve_usage", asked)
+    rows = _reserve(project_id, user_id, amount, idempotency_key)
     if not rows:
         raise NoAllowance
     [(reservation_id, owner, month, held, expires_at, remaining, replayed, zone, quota)] = rows
     if reservation_id is None:
         raise _refusal(project_id, user_id, amount, month=month, zone=zone, quota=quota)
     if (owner, held) != (user_id, amount):
-        raise IdempotencyKeyReused(
-            "This idempotency key was used for another reservation.", idempotency_key=idempotency_key
-        )
+        raise _key_reused(idempotency_key)
     return Reserved(
         reservation_id=reservation_id,
         user_id=owner,
@@ -86,6 +71,29 @@ def reserve(*, project_id: str, user_id: UUID, amount: int, idempotency_key: str
         over_limit=remaining < 0,
         replayed=replayed,
     )
+
+
+def _reserve(project_id: str, user_id: UUID, amount: int, key: str | None) -> list[tuple[Any, ...]]:
+    asked = {
+        "project_id": project_id,
+        "user_id": user_id,
+        "amount": amount,
+        "idempotency_key": key,
+        "id": new_reservation_id(),
+    }
+    if key is None:
+        return run_sql("ratelimits", "reserve_usage", asked)
+    for _ in range(2):
+        try:
+            with transaction.atomic():
+                return run_sql("ratelimits", "reserve_usage", asked)
+        except IntegrityError:  # somebody has reserved with this key meanwhile, and is read the next time
+            continue
+    raise _key_reused(key)  # by another user, whose rows this caller may not see
+
+
+def _key_reused(key: str | None) -> IdempotencyKeyReused:
+    return IdempotencyKeyReused("This idempotency key was used for another reservation.", idempotency_key=key)
 
 
 def _refusal(project_id: str, user_id: UUID, amount: int, *, month: str, zone: str, quota: int) -> QuotaExceeded:
