@@ -8,6 +8,8 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
+from jobs import cluster
+from jobs.executor.duties import Duties
 from ratelimits.models import UsageReservation, UsageTracking
 from ratelimits.services import release
 from ratelimits.services.errors import UnknownReservation
@@ -71,3 +73,14 @@ def test_a_sweep_is_bounded_and_the_next_goes_on(user, monkeypatch):
         make_reservation(user, expires_at=timezone.now() - timedelta(seconds=1))
     assert [expire_reservations(rounds=2) for _ in range(3)] == [4, 1, 0]
     assert UsageReservation.objects.filter(status="expired").count() == 5
+
+
+def test_executors_and_a_schedule_give_back_what_has_expired(user):
+    make_allowance()
+    duties = Duties(uuid4(), sweep_seconds=1000, silent_seconds=30, stuck_seconds=30)
+    for give_back in (lambda: duties.do(1), cluster.expire_reservations):
+        made = make_reservation(user, expires_at=timezone.now() - timedelta(seconds=1))
+        give_back()
+        made.refresh_from_db()
+        assert made.status == "expired"
+    assert "jobs.cluster.expire_reservations" in cluster.ALLOWED_TASKS
