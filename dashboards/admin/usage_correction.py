@@ -78,6 +78,7 @@ def _correct(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResp
                 )
             except QueueOpsError as error:
                 show_error(form, error)
+                seen = ""
             else:
                 messages.success(request, f"Corrected by {given['amount']:+,}: {amount(corrected.used, unit)} used.")
                 return HttpResponseRedirect(page)
@@ -86,7 +87,7 @@ def _correct(model_admin: Any, request: HttpRequest, object_id: str) -> HttpResp
         request,
         title="Correct usage",
         form=form,
-        explains=_becomes(row, form.cleaned_data["amount"], unit) if seen else EXPLAINS,
+        explains=_becomes(row, int(seen), unit) if seen else EXPLAINS,
         overrides=bool(seen),
         button="Yes, correct" if seen else "See what it does",
         hidden={"seen": seen},

@@ -55,7 +55,7 @@ def page_of(row: UsageTracking, person: Any) -> dict[str, Any]:
         "events": _events(row, unit),
         "events_href": narrowed("ratelimits_usageevent", **of_user),
         "alerts": _alerts(row),
-        "changes": _changes(row),
+        "changes": _changes(row) if person.has_perm("jobs.view_auditentry") else [],
     }
 
 
@@ -95,7 +95,7 @@ def _month_line(month: Month, unit: str) -> dict[str, str]:
         "month": month.month,
         "used": amount(month.used, unit),
         "quota": f"{month.quota:,}",
-        "percent": f"{100 * month.used / month.quota:.0f} %" if month.quota else showing.NOTHING,
+        "percent": f"{100 * month.used // month.quota} %" if month.quota else showing.NOTHING,
     }
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Case, IntegerField, Sum, Value, When
+from django.db.models import Sum
 from django.urls import reverse
 
 from jobs.models import WHOLE_PROJECT, Executor, JobCount, PauseSwitch, ServiceBreaker
@@ -15,8 +14,8 @@ from jobs.services.health import Finding, Situation, findings, health_of, open_l
 from jobs.services.ready import oldest_ready
 from jobs.states import JobState
 from queueops.core.clock import database_now
-from ratelimits.models import QuotaAlert
 
+from .alerts import alert_row, open_alerts
 from .batches import batch_rows
 from .feed import newest_events
 from .limits import limits_made, limits_now
@@ -26,10 +25,8 @@ from .wire import iso, link, list_link
 
 MOST_PROJECTS = 50  # asked for their oldest ready job, those with the most queued first
 MOST_EXECUTORS = 40
-MOST_ALERTS = 20
 MOST_PAUSES = 50
 MOST_SILENT = 20
-_GRAVITY = {QuotaAlert.Severity.CRITICAL: 0, QuotaAlert.Severity.WARNING: 1, QuotaAlert.Severity.NOTICE: 2}
 _LISTS = {
     "executors": "jobs_executor",
     "breakers": "jobs_servicebreaker",
@@ -54,7 +51,7 @@ def ops_snapshot() -> dict[str, Any]:
     counted = _counts()
     limits, held_back = limits_now()
     executors = list(Executor.objects.order_by("host", "pid")[:MOST_EXECUTORS])
-    alerts = _alerts()
+    alerts = open_alerts()
     letters = open_letters()
     pauses = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
     people = names_of([*(alert.acknowledged_by for alert in alerts), *(switch.paused_by for switch in pauses)])
@@ -78,7 +75,7 @@ def ops_snapshot() -> dict[str, Any]:
         "limits": limits,
         "has_limits": bool(limits) or limits_made(),
         "batches": batch_rows(),
-        "alerts": [_alert(alert, people) for alert in alerts],
+        "alerts": [alert_row(alert, people) for alert in alerts],
         "executors": [_executor(one) for one in executors],
         "feed": newest_events(),
     }
@@ -96,29 +93,6 @@ def _counts() -> _Counted:
     everybody = {state: sum(counts[state] for counts in by_project.values()) for state in states}
     queued = {project: counts[JobState.QUEUED] for project, counts in by_project.items() if counts[JobState.QUEUED]}
     return _Counted(everybody, sorted(queued, key=lambda project: -queued[project])[:MOST_PROJECTS])
-
-
-def _alerts() -> Sequence[QuotaAlert]:
-    """Open alerts: those nobody looks after first, then the gravest, then the newest."""
-    severities = [When(severity=severity, then=Value(place)) for severity, place in _GRAVITY.items()]
-    gravity = Case(*severities, output_field=IntegerField())
-    rows = QuotaAlert.objects.filter(resolved_at=None).annotate(gravity=gravity)
-    seen = Case(When(acknowledged_at=None, then=Value(0)), default=Value(1), output_field=IntegerField())
-    return list(rows.order_by(seen, "gravity", "-opened_at", "-pk")[:MOST_ALERTS])
-
-
-def _alert(alert: QuotaAlert, people: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "id": alert.pk,
-        "kind": alert.kind,
-        "severity": alert.severity,
-        "message": alert.message,
-        "opened_at": iso(alert.opened_at),
-        "forecast_at": iso(alert.forecast_at),
-        "acknowledged_at": iso(alert.acknowledged_at),
-        "acknowledged_by": people.get(alert.acknowledged_by, alert.acknowledged_by),
-        "href": link("ratelimits_quotaalert", alert.pk),
-    }
 
 
 def _executor(executor: Executor) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from jobs.services.health import Situation, findings, health_of, open_letters
 from jobs.services.ready import oldest_ready
 from jobs.states import RUNNING, TERMINAL, JobState
 from ratelimits.models import QuotaAlert
+from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 from . import showing
 
 MOST_PROJECTS = 50
+MOST_OF_USERS = 1_000  # alerts of allowances, counted
 
 
 def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +33,8 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     letters = open_letters()
     oldest = min((row["oldest"] for row in projects if row["oldest"]), default=None)
     unseen = QuotaAlert.objects.filter(resolved_at=None, acknowledged_at=None)
-    alerts = list(unseen)
+    alerts = list(unseen.filter(kind__in=OF_THE_QUEUE))
+    of_users = unseen.filter(kind__in=OF_ALLOWANCES).order_by()[: MOST_OF_USERS + 1].count()
     critical = [alert for alert in alerts if alert.severity == QuotaAlert.Severity.CRITICAL]
     situation = Situation(counted, executors, pauses=pauses, silent=silent, alerts=alerts, letters=letters)
     verdict = findings(situation)[0]
@@ -50,6 +53,7 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "limited": f"{counted[JobState.RATE_LIMITED]:,}",
         "alerts": len(alerts),
         "critical": len(critical),
+        "of_users": f"more than {MOST_OF_USERS:,}" if of_users > MOST_OF_USERS else f"{of_users:,}" if of_users else "",
         "alive": executors.count("alive"),
         "not_alive": len(executors) - executors.count("alive"),
         "silent": [(breaker.service, showing.ago(breaker.opened_at)) for breaker in silent],

@@ -14,6 +14,7 @@ from django.utils import timezone
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
 from jobs.states import RUNNING, WAITING, JobState
 from ratelimits.models import QuotaAlert
+from ratelimits.services.allowance_alerts import OF_THE_QUEUE
 
 Tone = Literal["good", "held", "warn", "bad"]
 Page = Literal["executors", "breakers", "pauses", "alert", "limit", "dead_letters", "jobs"]
@@ -170,10 +171,11 @@ def _outages(situation: Situation) -> list[Finding]:
 
 
 def _critical(situation: Situation) -> list[Finding]:
+    """Those of users' allowances hold up no work."""
     return [
         Finding("bad", alert.message, "A critical alert that nobody looks after.", "alert", str(alert.pk))
         for alert in situation.alerts
-        if alert.severity == QuotaAlert.Severity.CRITICAL
+        if alert.severity == QuotaAlert.Severity.CRITICAL and alert.kind in OF_THE_QUEUE
     ][:MOST_NAMED]
 
 

@@ -17,6 +17,7 @@ from .alerts import Kind, Opening, Severity, open_all, resolve
 
 SEVERITIES = dict(zip(LEVELS, (Severity.NOTICE, Severity.WARNING, Severity.CRITICAL), strict=True))
 OF_ALLOWANCES = (Kind.ALLOWANCE, Kind.OVERAGE)
+OF_THE_QUEUE = tuple(kind for kind in Kind if kind not in OF_ALLOWANCES)
 AT_ONCE = 200
 
 

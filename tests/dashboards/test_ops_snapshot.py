@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from dashboards.services import kept
 from dashboards.services.ops import ops_snapshot
 from jobs.lanes import lane_name
 from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
@@ -209,3 +210,16 @@ def held_by_a_limit_of(service: str) -> None:
     decide([Call(subject, kind="google_sheets.values_update")] * 5)
     lane = lane_name(subject, project="acme", user="")
     make_jobs(3, state=JobState.RATE_LIMITED, service=service, call_type="write", lane=lane)
+
+
+def test_alerts_of_users_allowances_come_after_those_of_the_queue_and_are_no_fault_of_it(executor: Executor):
+    kept.forget_all()
+    for place in range(25):
+        open_alert("allowance", f"2026-11/acme/{place}", severity="critical", message=f"user {place}", figures={})
+    open_alert("oldest_ready", "acme", severity="warning", message="waits too long", figures={})
+    snapshot = ops_snapshot()
+    assert snapshot["health"]["tone"] != "bad"
+    assert [alert["message"] for alert in snapshot["alerts"]][:2] == ["waits too long", "user 24"]
+    assert len(snapshot["alerts"]) == 20
+    QuotaAlert.objects.filter(message="user 24").update(acknowledged_at=Now(), acknowledged_by="user:1")
+    assert ops_snapshot()["alerts"][1]["message"] == "user 23"

@@ -13,10 +13,10 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboards.admin import usage_export
+from dashboards.admin import usage_correction, usage_export
 from dashboards.services.usage import months_until
 from jobs.models import AuditEntry
-from ratelimits.models import Allowance, AllowanceOverride, UsageEvent, UsageReservation, UsageTracking
+from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.services import allowance_alerts, reserve
 from tests.factories import (
     make_allowance,
@@ -374,6 +374,20 @@ def test_a_month_that_is_not_there_leads_back_to_the_list(key):
         assert signed_in("superuser").get(address).status_code == 404
 
 
+def test_alerts_of_allowances_lead_to_the_users_month_and_are_counted_apart_on_the_first_page(user):
+    make_allowance(quota=100)
+    make_usage_month(user, used=100)
+    allowance_alerts.tend_allowance_alerts()
+    row, alert = UsageTracking.objects.get(), QuotaAlert.objects.get()
+    client = signed_in("viewer")
+    assert page(row) in client.get(f"/admin/ratelimits/quotaalert/{alert.pk}/change/").content.decode()
+    overview = client.get("/admin/")
+    assert (overview.context["alerts"], overview.context["critical"], overview.context["of_users"]) == (0, 0, "1")
+    assert "100 requests" not in overview.context["verdict"]["text"]
+    UsageTracking.objects.all().delete()
+    assert client.get(f"/admin/ratelimits/quotaalert/{alert.pk}/change/").status_code == 200
+
+
 # Corrections
 
 
@@ -413,6 +427,18 @@ def test_a_correction_that_cannot_be_is_refused_at_its_field(user, amount):
     response = signed_in("administrator").post(action(row, "correct"), form)
     assert list(faults(response)) == ["amount"]
     assert not UsageEvent.objects.filter(correction=True).exists()
+
+
+def test_what_the_service_refuses_is_said_at_its_field(user, monkeypatch):
+    make_usage_event(user, amount=80)
+    row = UsageTracking.objects.get()
+    # As if somebody else had taken them back after the form had found them there.
+    monkeypatch.setattr(usage_correction.CorrectionForm, "clean_amount", lambda form: form.cleaned_data["amount"])
+    response = signed_in("administrator").post(action(row, "correct"), {"amount": "-90", "reason": "x", "seen": "-90"})
+    assert faults(response)["amount"] == ["Only 80 was used."]
+    Allowance.objects.all().delete()
+    response = signed_in("administrator").post(action(row, "correct"), {"amount": "5", "reason": "x", "seen": "5"})
+    assert "no allowance" in str(faults(response)["__all__"])
 
 
 def test_a_correction_wants_a_reason(user):

@@ -1,0 +1,53 @@
+"""Open alerts for the dashboard: those of the queue, then the newest of single users, who may be a great many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db.models import Case, IntegerField, Value, When
+
+from ratelimits.models import QuotaAlert
+from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
+
+from .kept import Kept
+from .wire import iso, link
+
+MOST_ALERTS = 20
+KEPT_SECONDS = 30.0  # looking through the open alerts of users is too slow for every second
+_GRAVITY = {QuotaAlert.Severity.CRITICAL: 0, QuotaAlert.Severity.WARNING: 1, QuotaAlert.Severity.NOTICE: 2}
+
+
+def open_alerts() -> Sequence[QuotaAlert]:
+    """Of the queue those that nobody looks after first, then the gravest, then the newest; then those of users."""
+    severities = [When(severity=severity, then=Value(place)) for severity, place in _GRAVITY.items()]
+    gravity = Case(*severities, output_field=IntegerField())
+    seen = Case(When(acknowledged_at=None, then=Value(0)), default=Value(1), output_field=IntegerField())
+    rows = QuotaAlert.objects.filter(kind__in=OF_THE_QUEUE, resolved_at=None).annotate(gravity=gravity)
+    found: list[QuotaAlert] = list(rows.order_by(seen, "gravity", "-opened_at", "-pk")[:MOST_ALERTS])
+    if len(found) < MOST_ALERTS:
+        of_users = QuotaAlert.objects.filter(pk__in=_of_users.get(), resolved_at=None, acknowledged_at=None)
+        found += of_users.order_by("-opened_at", "-pk")[: MOST_ALERTS - len(found)]
+    return found
+
+
+def alert_row(alert: QuotaAlert, people: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "id": alert.pk,
+        "kind": alert.kind,
+        "severity": alert.severity,
+        "message": alert.message,
+        "opened_at": iso(alert.opened_at),
+        "forecast_at": iso(alert.forecast_at),
+        "acknowledged_at": iso(alert.acknowledged_at),
+        "acknowledged_by": people.get(alert.acknowledged_by, alert.acknowledged_by),
+        "href": link("ratelimits_quotaalert", alert.pk),
+    }
+
+
+def _newest_of_users() -> list[int]:
+    rows = QuotaAlert.objects.filter(kind__in=OF_ALLOWANCES, resolved_at=None, acknowledged_at=None)
+    return list(rows.order_by("-opened_at", "-pk").values_list("pk", flat=True)[:MOST_ALERTS])
+
+
+_of_users = Kept(_newest_of_users, seconds=KEPT_SECONDS)
