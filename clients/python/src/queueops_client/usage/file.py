@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import sqlite3
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from queueops_client.usage.errors import OutboxFailed
 from queueops_client.usage.owners import Owner
 from queueops_client.usage.schema import SCHEMA, VERSION
 
+Value = TypeVar("Value")
+
 BUSY_SECONDS = 10.0
+RETRY_SECONDS = (0.0002, 0.002)
 
 
 class OutboxFile:
@@ -36,16 +41,17 @@ class OutboxFile:
         _all.add(self)
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Cursor]:
         """
         Write; durable when the block has ended.
 
         Raises:
             OutboxFailed: The file cannot be used. Nothing of the block was written.
         """
-        with self._lock, _in_words(self.path):
-            db = self._connection or self._open()
-            db.execute("BEGIN IMMEDIATE")
+        # The cursor is closed before the lock is let go: a statement that still stood open would keep the connection
+        # open, too, when a fork closes it, and the child would inherit its locks.
+        with self._lock, _in_words(self.path), closing((self._connection or self._open()).cursor()) as db:
+            _patiently(lambda: db.execute("BEGIN IMMEDIATE"))
             try:
                 yield db
                 db.execute("COMMIT")
@@ -95,7 +101,7 @@ class OutboxFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-        db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             _prepare(db, self.path)
         except BaseException:
@@ -106,11 +112,12 @@ class OutboxFile:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    if _journal_mode(db) != "wal":
+    [mode] = _patiently(lambda: db.execute("PRAGMA journal_mode = WAL").fetchone())
+    if mode != "wal":
         raise OutboxFailed(f"The outbox {path} needs a local disk: its file system has no shared memory for SQLite.")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves rows in the drive's cache
-    db.execute("BEGIN IMMEDIATE")
+    _patiently(lambda: db.execute("BEGIN IMMEDIATE"))
     [version] = db.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
         raise OutboxFailed(f"The outbox {path} was written by a newer version of this package.")
@@ -120,18 +127,20 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     db.execute("COMMIT")
 
 
-def _journal_mode(db: sqlite3.Connection) -> str:
+def _patiently(act: Callable[[], Value]) -> Value:
+    """
+    Try again while another connection is in the way, for BUSY_SECONDS.
+
+    SQLite's own waiting sleeps up to 100 ms between two tries: beside a few busy writers one starves for seconds.
+    """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            [mode] = db.execute("PRAGMA journal_mode = WAL").fetchone()
+            return act()
         except sqlite3.OperationalError as error:
-            # SQLite does not wait by itself while another process changes the mode.
-            if "locked" not in str(error) or time.monotonic() > deadline:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
                 raise
-            time.sleep(0.005)
-        else:
-            return str(mode)
+        time.sleep(random.uniform(*RETRY_SECONDS))  # noqa: S311 - keeps peers out of step
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -140,9 +140,8 @@ class Outbox:
                 "UPDATE event SET status = 'ready', tokens = ?, cost = ?, owner = NULL"
                 " WHERE event_id = ? AND status = 'intent'",
                 [tokens, cost, intent.event_id],
-            )
-            known = db.execute("SELECT 1 FROM event WHERE event_id = ?", [intent.event_id])
-            if not done.rowcount and not known.fetchone():
+            ).rowcount
+            if not done and not db.execute("SELECT 1 FROM event WHERE event_id = ?", [intent.event_id]).fetchall():
                 self._insert(db, intent, "ready", cost=cost, month="", tokens=tokens)
 
     def drop(self, event_id: str) -> None:
@@ -294,7 +293,7 @@ class Outbox:
 
     def _insert(
         self,
-        db: sqlite3.Connection,
+        db: sqlite3.Cursor,
         intent: Intent,
         status: str,
         *,
@@ -314,11 +313,11 @@ class Outbox:
             ],
         )
 
-    def _cached(self, db: sqlite3.Connection, user_id: str) -> Cached | None:
+    def _cached(self, db: sqlite3.Cursor, user_id: str) -> Cached | None:
         row = db.execute(f"SELECT {STANDING_COLUMNS} FROM standing WHERE user_id = ?", [user_id]).fetchone()
         return Cached(*row) if row else None
 
-    def _view(self, db: sqlite3.Connection, user_id: str) -> View | None:
+    def _view(self, db: sqlite3.Cursor, user_id: str) -> View | None:
         cached = self._cached(db, user_id)
         if cached is None:
             return None
@@ -328,7 +327,7 @@ class Outbox:
         ).fetchone()
         return view(cached, unsettled=unsettled, now=self._clock.now())
 
-    def _hear(self, db: sqlite3.Connection, user_id: str, heard: Heard, version: int) -> None:
+    def _hear(self, db: sqlite3.Cursor, user_id: str, heard: Heard, version: int) -> None:
         known = merge(self._cached(db, user_id), heard, version=version)
         if known is not None:
             db.execute(
