@@ -1,0 +1,155 @@
+"""What `check`, `doctor` and every start look at: each thing that would open a project to others is found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.core.checks import Tags, run_checks
+from django.db import DatabaseError, connection, transaction
+
+from jobs.models import AuditEntry, JobEvent, PauseSwitch
+from queueops import diagnosis
+from queueops.core.database import UnsuitableDatabase
+from queueops.tenancy import checks, database_roles
+from queueops.tenancy.models import Credential, Project
+from queueops.tenancy.scope import acting_for
+from tests.factories import make_batch, make_job, make_project
+
+pytestmark = pytest.mark.django_db
+
+HARMS = {
+    "a superuser": ("ALTER ROLE queueops_api SUPERUSER", "has the rights of"),
+    "no policy for it": ("ALTER ROLE queueops_api BYPASSRLS", "has the rights of queueops_api"),
+    "a member of the service": ("GRANT queueops_service TO queueops_api", "queueops_service"),
+    "a member of a superuser": ("CREATE ROLE q_root SUPERUSER; GRANT q_root TO queueops_api", "q_root"),
+    "an owner": (
+        "GRANT CREATE ON SCHEMA public TO queueops_api; ALTER TABLE jobs_job OWNER TO queueops_api",
+        "has the rights of queueops_api",
+    ),
+    "no ENABLE": ("ALTER TABLE jobs_job DISABLE ROW LEVEL SECURITY", "changed on jobs_job"),
+    "no FORCE": ("ALTER TABLE tenancy_issuer NO FORCE ROW LEVEL SECURITY", "changed on tenancy_issuer"),
+    "no policy": ("DROP POLICY api ON jobs_webhookdelivery", "changed on jobs_webhookdelivery"),
+    "one policy more": (
+        "CREATE POLICY open ON ratelimits_usageevent TO queueops_api USING (true)",
+        "changed on ratelimits_usageevent",
+    ),
+    "a policy for another": ("ALTER POLICY service ON jobs_batch TO PUBLIC", "changed on jobs_batch"),
+    "a table of people": ("GRANT SELECT ON auth_user TO queueops_api", "may use auth_user"),
+    "a column of people": ("GRANT SELECT (password) ON auth_user TO queueops_api", "may use auth_user"),
+    "a table for all": ("GRANT SELECT ON django_session TO PUBLIC", "may use django_session"),
+    "a partition": ("GRANT SELECT ON jobs_jobevent_default TO queueops_api", "may use jobs_jobevent_default"),
+}
+
+
+def run(statements: str) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements.split("; "):
+            cursor.execute(statement)
+
+
+@pytest.fixture
+def undone() -> Iterator[None]:
+    """Roles too are taken back with the transaction."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def test_the_database_of_the_migrations_is_safe():
+    assert checks.unsafe() == []
+    assert run_checks(tags=[Tags.database], databases=["default"]) == []
+    assert diagnosis.examine_row_security().verdict is diagnosis.Verdict.OK
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.usefixtures("undone")
+def test_each_harm_is_found_by_the_check_by_doctor_and_by_a_start(harm):
+    statements, told = HARMS[harm]
+    run(statements)
+    assert told in checks.unsafe()[0]
+    assert told in run_checks(tags=[Tags.database], databases=["default"])[0].msg
+    assert told in diagnosis.examine_row_security().advice
+    with pytest.raises(UnsuitableDatabase, match=told):
+        checks.ensure_projects_are_kept_apart()
+
+
+def test_every_table_that_names_a_project_is_among_those_that_are_looked_at():
+    found = set(checks.tenant_tables())
+    assert {"jobs_job", "jobs_jobevent", "jobs_webhookdelivery", "tenancy_credential_projects"} <= found
+    assert {"ratelimits_usagetracking", "ratelimits_decideanswer", "tenancy_issuer"} <= found
+    assert not found & checks.SHARED
+
+
+def test_nobody_but_the_service_reaches_the_log_other_than_by_its_parent():
+    make_job(project=make_project("acme").pk)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT tableoid::regclass::text FROM jobs_jobevent LIMIT 1")
+        [partition] = cursor.fetchone()
+    with acting_for("acme"):
+        assert JobEvent.objects.count() > 0
+        with pytest.raises(DatabaseError, match=f"permission denied for table {partition}"), transaction.atomic():
+            run(f"TABLE {partition}")
+
+
+def test_the_audit_trail_takes_what_the_api_writes_and_shows_it_nothing():
+    make_project("acme")
+    with acting_for("acme"):
+        AuditEntry.objects.create(actor="key:x", action="x", target="x", project_id="acme")
+        AuditEntry.objects.create(actor="key:x", action="x", target="x", project_id="")
+        for harm in (
+            lambda: AuditEntry.objects.create(actor="key:x", action="x", target="x", project_id="globex"),
+            lambda: list(AuditEntry.objects.all()),
+            lambda: AuditEntry.objects.update(reason="x"),
+            lambda: AuditEntry.objects.all().delete(),
+        ):
+            with pytest.raises(DatabaseError, match=r"row-level security|permission denied"), transaction.atomic():
+                harm()
+
+
+def test_a_credentials_secret_is_out_of_reach_and_so_is_the_credential_of_another_project():
+    credential = Credential.objects.create(name="ours", service="s", secret=b"x")
+    credential.projects.add(make_project("acme"))
+    with acting_for("globex"):
+        assert not Credential.objects.values_list("name").exists()
+    with acting_for("acme"):
+        assert Credential.objects.values_list("name", flat=True).get() == "ours"
+        with pytest.raises(DatabaseError, match="permission denied"), transaction.atomic():
+            Credential.objects.values_list("secret").get()
+
+
+def test_a_project_pauses_what_is_its_own_and_sees_no_other_projects_pauses():
+    own, other = make_batch(project="acme"), make_batch(project="globex")
+    for scope, key in (("global", ""), ("project", "globex"), ("batch", str(other.pk)), ("batch", str(own.pk))):
+        PauseSwitch.objects.create(scope=scope, key=key)
+    with acting_for("acme"):
+        seen = set(PauseSwitch.objects.values_list("scope", "key"))
+        assert seen == {("global", ""), ("batch", str(own.pk))}
+        for scope, key in (("service", "http"), ("project", "globex")):
+            with pytest.raises(DatabaseError, match="row-level security"), transaction.atomic():
+                PauseSwitch.objects.create(scope=scope, key=key)
+        assert PauseSwitch.objects.filter(scope="batch").delete()[0] == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_databases_that_make_the_roles_at_one_moment_do_not_get_in_each_others_way(monkeypatch):
+    """Eight at once, on names of their own: those of the platform exist already."""
+    roles = [f"queueops_race_{os.getpid()}_{number}" for number in range(2)]
+    for name, role in zip(("SERVICE_ROLE", "API_ROLE"), roles, strict=True):
+        monkeypatch.setattr(database_roles, name, role)
+
+    def make(_: int) -> list[str]:
+        try:
+            database_roles.make_roles()
+            return database_roles.missing_roles()
+        finally:
+            connection.close()
+
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(make, range(8))) == [[]] * 8
+    finally:
+        run("; ".join(f"DROP ROLE IF EXISTS {role}" for role in roles))
+    assert Project.objects.count() == 0
