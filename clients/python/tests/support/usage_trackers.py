@@ -67,7 +67,7 @@ class Tracker:
             if error is not None:
                 raise error
 
-        async def asynchronously() -> Usage:
+        async def asynchronously() -> Any:
             async with self.inner.use(estimate, **options) as usage:
                 body(usage)
             return usage
