@@ -125,6 +125,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _item("Projects", "apartment", "tenancy_project", "tenancy.view_project"),
                     _item("Keys", "key", "tenancy_producerkey", "tenancy.view_producerkey"),
+                    _item("Issuers", "badge", "tenancy_issuer", "tenancy.view_issuer"),
                     _item("Credentials", "passkey", "tenancy_credential", "tenancy.view_credential"),
                     _item("Webhooks", "webhook", "jobs_webhook", "jobs.view_webhook"),
                     _item("Deliveries", "outbox", "jobs_webhookdelivery", "jobs.view_webhookdelivery"),

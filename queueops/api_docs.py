@@ -31,18 +31,23 @@ serves the whole OpenAPI document at `/api/v1/schema/` and a page to browse and 
 work: [submit.md](../how-to/submit.md). How to ask the limiter: [ask-the-limiter.md](../how-to/ask-the-limiter.md). How
 to count against allowances: [report-usage.md](../how-to/report-usage.md).
 
-## Keys, scopes and sessions
+## Keys, tokens, scopes and sessions
 
 A producer sends `Authorization: Bearer qo_…` or `X-Api-Key: qo_…`. A key belongs to one project; whatever belongs to
 another is answered like something that does not exist (404). Its scopes say what it may do. An operator who is signed
 in to the admin may use the API too, with a CSRF token, naming the project by `?project=` or the header `X-Project`; the
 permissions of the admin then take the place of scopes.
 
+An end user of an app sends a token (JWT) of an issuer that the project trusts, `Authorization: Bearer eyJ…`, with the
+issuer's scopes, and sees and does only what is theirs: [let-app-users-in.md](../how-to/let-app-users-in.md). Which
+operations that are, and which need no credentials in a project that shows itself to everybody, is in the last column.
+
 Limits belong to no project: a key with `read` sees all of them, one with `limits` changes them, too. Of counters and
 overrides, a key sees and changes its own project's alone, and those of everyone together.
 
-A web process lets each key send `QUEUEOPS_REQUESTS_PER_MINUTE` requests a minute, a minute's worth at once. It counts
-for itself: with several web processes a key may send that many to each.
+A web process lets each key send `QUEUEOPS_REQUESTS_PER_MINUTE` requests a minute, unless the key has a rate of its own,
+and each user `QUEUEOPS_USER_REQUESTS_PER_MINUTE`, a minute's worth at once. It counts for itself: with several web
+processes each may send that many to each.
 
 ## Operations
 
@@ -91,7 +96,7 @@ FRAMEWORK: dict[str, tuple[int, str]] = {
 
 @generated_page("reference/api.md")
 def api_page() -> str:
-    operations = ["| | | scope |", "| --- | --- | --- |", *_operations()]
+    operations = ["| | | scope | besides keys |", "| --- | --- | --- | --- |", *_operations()]
     errors = ["| code | status | |", "| --- | --- | --- |", *_errors()]
     return "\n".join([HEAD, *operations, "", LISTS, ERRORS, *errors])
 
@@ -100,9 +105,15 @@ def _operations() -> Iterator[str]:
     paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]  # type: ignore[no-untyped-call]
     for pattern in described_patterns():
         path = "/" + described_path(pattern)
-        needs = vars(pattern.callback)["cls"].needs
+        view = vars(pattern.callback)["cls"]
         for method, described in paths[f"/api/v1{path}"].items():
-            yield f"| `{method.upper()} {path}` | {described['summary']} | {needs[method.upper()].scope.value} |"
+            scope = view.needs[method.upper()].scope.value
+            yield f"| `{method.upper()} {path}` | {described['summary']} | {scope} | {_opened_to(view, method)} |"
+
+
+def _opened_to(view: Any, method: str) -> str:
+    everybody = ["everybody"] if view.for_anonymous and method == "get" else []
+    return ", ".join((["users"] if view.for_users else []) + everybody)
 
 
 def described_patterns() -> list[URLPattern]:

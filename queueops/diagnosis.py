@@ -16,8 +16,11 @@ from django.db.migrations.executor import MigrationExecutor
 
 from queueops.access.services import guard
 from queueops.core.database import MINIMUM_POSTGRES
+from queueops.core.errors import QueueOpsError
 from queueops.tenancy.checks import unsafe
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
+from queueops.tenancy.issuer_keys import fetch_keys
+from queueops.tenancy.models import Issuer
 
 MAX_CLOCK_SKEW_SECONDS = 1.0
 LISTEN_WAIT_SECONDS = 2.0
@@ -201,6 +204,26 @@ def examine_credentials() -> Finding:
     return Finding("credentials", Verdict.OK, "every one can be opened")
 
 
+def examine_issuers() -> Finding:
+    """Asks each key server now, as the next token with a new key would."""
+    if _scalar("SELECT to_regclass('tenancy_issuer')") is None:
+        return Finding("issuers", Verdict.WARN, "no table yet", "Run manage.py migrate.")
+    issuers = list(Issuer.objects.filter(enabled=True).order_by("pk"))
+    failed = []
+    for issuer in issuers:
+        if issuer.jwks_url:
+            try:
+                fetch_keys(issuer.pk, issuer.jwks_url)
+            except QueueOpsError as error:
+                failed.append(f"{issuer}: {error.message}")
+    if failed:
+        advice = "Its users are refused once the keys in use are a day old, at once if there are none. Check jwks_url."
+        return Finding("issuers", Verdict.WARN, "; ".join(failed), advice)
+    if not issuers:
+        return Finding("issuers", Verdict.OK, "none; no end user can come with a token")
+    return Finding("issuers", Verdict.OK, f"{len(issuers)}; every key server answers")
+
+
 def examine_sign_in() -> Finding:
     if _scalar("SELECT to_regclass('access_authenticator')") is None:
         return Finding("sign-in", Verdict.WARN, "no tables yet", "Run manage.py migrate.")
@@ -283,6 +306,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], Finding], ...] = (
     examine_migrations,
     examine_row_security,
     examine_credentials,
+    examine_issuers,
     examine_sign_in,
     examine_executors,
     examine_sums,

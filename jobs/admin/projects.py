@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
 
 from jobs.models import PauseSwitch
 from jobs.services import audit
@@ -26,7 +26,7 @@ from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 
 from . import showing
 from .filters import ProjectFilter
-from .forms import ReasonForm
+from .forms import OptionalReasonForm, ReasonForm
 from .rules import AuditedMixin
 from .verbs import Outcome, Verb, VerbsMixin, actor_of, on_one, on_selected
 from .webhooks import shown_once
@@ -34,8 +34,8 @@ from .webhooks import shown_once
 
 @admin.register(Project)
 class ProjectAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = ("id", "name", "weight", "max_waiting_jobs", "work", "keys", "paused")
-    fields = ("id", "name", "weight", "max_waiting_jobs")
+    list_display = ("id", "name", "weight", "max_waiting_jobs", "work", "keys", "read_by", "paused")
+    fields = ("id", "name", "weight", "max_waiting_jobs", "anonymous_read")
     search_fields = ("id", "name")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
@@ -59,6 +59,10 @@ class ProjectAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc] 
             reverse("admin:jobs_deadletter_changelist"),
             project.pk,
         )
+
+    @display(description="read by", label={"everybody": "warning"})  # type: ignore[untyped-decorator]
+    def read_by(self, project: Project) -> str:
+        return "everybody" if project.anonymous_read else "those it knows"
 
     @admin.display(description="paused")
     def paused(self, project: Project) -> SafeString | str:
@@ -102,6 +106,49 @@ REVOKE = Verb(
 )
 
 
+class RateForm(OptionalReasonForm):
+    requests_per_minute = forms.IntegerField(
+        label="Requests a minute",
+        min_value=1,
+        max_value=10_000_000,
+        required=False,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="To each web process. Empty: as set for all keys.",
+    )
+    field_order = ("requests_per_minute", "reason")
+
+
+@transaction.atomic
+def _change_rate(ids: Sequence[int], *, actor: str, requests_per_minute: int | None, reason: str) -> Outcome:
+    key = ProducerKey.objects.select_for_update().filter(pk__in=ids, revoked_at=None).first()
+    if key is None:
+        return Outcome(0, len(ids))
+    ProducerKey.objects.filter(pk=key.pk).update(requests_per_minute=requests_per_minute)
+    audit.record(
+        actor=actor,
+        action="change_key_rate",
+        target=f"key {key.prefix}",
+        reason=reason,
+        before={"requests_per_minute": key.requests_per_minute},
+        after={"requests_per_minute": requests_per_minute},
+        project_id=key.project_id,
+    )
+    return Outcome(1)
+
+
+CHANGE_RATE = Verb(
+    name="change_rate",
+    permission="tenancy.change_producerkey",
+    label="Change rate",
+    done="changed",
+    explains="How often its holder may ask. It counts from the next request on; beyond it the answer is 429.",
+    icon="speed",
+    applies=lambda rows: rows.filter(revoked_at=None),
+    carry_out=_change_rate,
+    form=RateForm,
+)
+
+
 class IssueForm(forms.ModelForm):  # type: ignore[type-arg]
     scopes = forms.MultipleChoiceField(
         choices=Scope.choices,
@@ -112,7 +159,7 @@ class IssueForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = ProducerKey
-        fields = ("project", "name", "scopes", "expires_at")
+        fields = ("project", "name", "scopes", "requests_per_minute", "expires_at")
 
     def clean_expires_at(self) -> Any:
         expires_at = self.cleaned_data["expires_at"]
@@ -124,13 +171,14 @@ class IssueForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(ProducerKey)
 class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     form = IssueForm
-    list_display = ("prefix_shown", "of_project", "name", "scopes_shown", "state", "used", "expires")
+    list_display = ("prefix_shown", "of_project", "name", "scopes_shown", "rate", "state", "used", "expires")
     list_filter = (ProjectFilter,)
-    fields = ("project", "name", "scopes", "expires_at")
+    fields = ("project", "name", "scopes", "requests_per_minute", "expires_at")
     actions = ("revoke_selected",)
-    actions_detail = ("revoke",)
+    actions_detail = ("change_rate", "revoke")
 
     revoke_selected, revoke = on_selected(REVOKE), on_one(REVOKE)
+    change_rate = on_one(CHANGE_RATE)
 
     def has_change_permission(self, request: HttpRequest, obj: ProducerKey | None = None) -> bool:
         return False  # a key is issued and revoked; what it may do never changes under its holder
@@ -151,13 +199,22 @@ class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
 
     def save_model(self, request: HttpRequest, obj: ProducerKey, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         key, secret = ProducerKey.issue(
-            obj.project, name=obj.name, scopes=form.cleaned_data["scopes"], expires_at=obj.expires_at
+            obj.project,
+            name=obj.name,
+            scopes=form.cleaned_data["scopes"],
+            requests_per_minute=obj.requests_per_minute,
+            expires_at=obj.expires_at,
         )
         audit.record(
             actor=actor_of(request),
             action="issue_key",
             target=f"key {key.prefix}",
-            after={"name": key.name, "scopes": key.scopes, "expires_at": key.expires_at},
+            after={
+                "name": key.name,
+                "scopes": key.scopes,
+                "requests_per_minute": key.requests_per_minute,
+                "expires_at": key.expires_at,
+            },
             project_id=key.project_id,
         )
         obj.pk, obj.prefix, obj.digest = key.pk, key.prefix, key.digest
@@ -186,6 +243,10 @@ class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     @admin.display(description="scopes")
     def scopes_shown(self, key: ProducerKey) -> str:
         return ", ".join(key.scopes)
+
+    @admin.display(description="a minute")
+    def rate(self, key: ProducerKey) -> str:
+        return "as set for all" if key.requests_per_minute is None else f"{key.requests_per_minute:,}"
 
     @display(description="state", label={"usable": "success", "revoked": "danger", "expired": "warning"})  # type: ignore[untyped-decorator]
     def state(self, key: ProducerKey) -> str:

@@ -139,9 +139,9 @@ class Issuer(models.Model):
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="issuers")
     name = models.CharField(max_length=200, help_text="Which app or service it is.")
-    issuer = models.CharField(max_length=500, unique=True, help_text="Exactly as the tokens say it in `iss`.")
+    issuer = models.CharField(max_length=500, unique=True, help_text="Exactly as the tokens say it in their iss.")
     audiences = ArrayField(
-        models.CharField(max_length=200), help_text="One of them must be in a token's `aud`. Separated by commas."
+        models.CharField(max_length=200), help_text="One of them must be in a token's aud. Separated by commas."
     )
     jwks_url = models.URLField(
         max_length=500, blank=True, help_text="Where its public keys are: tokens are signed with RS256 or ES256."

@@ -1,4 +1,4 @@
-"""What `manage.py doctor` says of charts and metrics."""
+"""What `manage.py doctor` says of charts, metrics and issuers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from django.db.models.functions import Now
 from django.test import override_settings
 
 from jobs.models import FlowCursor
-from queueops.diagnosis import Verdict, examine_metrics, examine_sums
+from queueops.diagnosis import Verdict, examine_issuers, examine_metrics, examine_sums
+from queueops.tenancy.models import Issuer
+from tests.support.issuers import Signer, make_issuer, publishing
 
 
 @pytest.mark.django_db
@@ -34,3 +36,20 @@ def test_production_without_a_token_for_metrics_is_told(debug, token, verdict):
         found = examine_metrics()
     assert found.verdict is verdict
     assert "a-token" not in found.observation + found.advice
+
+
+@pytest.mark.django_db
+def test_an_issuer_whose_keys_cannot_be_fetched_is_told_by_name():
+    assert examine_issuers().verdict is Verdict.OK
+    make_issuer(issuer="https://shared.example.org")
+    with publishing(Signer()) as server:
+        make_issuer(jwks_url=server.url, name="field app")
+        assert (found := examine_issuers()).verdict is Verdict.OK, found
+        server.status = 500
+        found = examine_issuers()
+    assert (found.verdict, found.observation) == (
+        Verdict.WARN,
+        "field app (acme): The address answered with status 500.",
+    )
+    Issuer.objects.filter(name="field app").update(enabled=False)
+    assert examine_issuers().verdict is Verdict.OK

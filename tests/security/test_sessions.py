@@ -12,6 +12,7 @@ from django.test import Client
 from dashboards.live.viewer import still_allowed, viewer_of_session
 from jobs.models import AuditEntry
 from queueops.access.services import sessions
+from queueops.access.session_engine import SessionStore
 from tests.factories import make_project
 from tests.security.people import PASSWORD, is_signed_in, person, try_password
 from tests.support.people import signed_in
@@ -141,7 +142,7 @@ def test_signing_in_gives_the_session_another_id():
     client.cookies[settings.SESSION_COOKIE_NAME] = planted = session.session_key or ""
     assert try_password("ann", client=client).status_code == 302
     assert client.session.session_key != planted
-    assert not Session.objects.filter(pk=planted).exists()
+    assert not SessionStore().exists(planted)
 
 
 def test_a_request_without_a_session_asks_the_database_nothing(django_assert_num_queries):

@@ -32,7 +32,7 @@ from jobs.models import (
 )
 from queueops.access.models import SignInCount
 from queueops.tenancy import credentials
-from queueops.tenancy.models import Credential, ProducerKey
+from queueops.tenancy.models import Credential, Issuer, ProducerKey
 from ratelimits.models import AlertRoute, AllowanceOverride, Limit, UsageTracking
 from ratelimits.services import catalogue, limits
 from ratelimits.services.alerts import open_alert
@@ -127,6 +127,13 @@ class World:
         made["tenancy_producerkey"] = ProducerKey.issue(made_project, name=text)[0]
         made["tenancy_credential"] = Credential.objects.create(
             name=f"credential-{len(text)}", service=text[:64], secret=credentials.seal({"token": text})
+        )
+        made["tenancy_issuer"] = Issuer.objects.create(
+            project=made_project,
+            name=text,
+            issuer=f"{project} {text}",
+            audiences=[text[:200]],
+            secret=credentials.seal({"hs256": text}),
         )
         given = {"name": shared, "service": "sheets", "call_type": "write", "capacity": 300}
         limit = Limit.objects.get(pk=limits.create_limit(given, actor="user:1").limit_id)

@@ -20,8 +20,8 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(help_text='Which app or service it is.', max_length=200)),
-                ('issuer', models.CharField(help_text='Exactly as the tokens say it in `iss`.', max_length=500, unique=True)),
-                ('audiences', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), help_text="One of them must be in a token's `aud`. Separated by commas.", size=None)),
+                ('issuer', models.CharField(help_text='Exactly as the tokens say it in their iss.', max_length=500, unique=True)),
+                ('audiences', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), help_text="One of them must be in a token's aud. Separated by commas.", size=None)),
                 ('jwks_url', models.URLField(blank=True, help_text='Where its public keys are: tokens are signed with RS256 or ES256.', max_length=500)),
                 ('secret', models.BinaryField(null=True)),
                 ('leeway_seconds', models.PositiveSmallIntegerField(default=30, help_text='How far its clock may be off. A token is accepted so much longer than it says.', validators=[django.core.validators.MaxValueValidator(300)])),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import User
-from django.contrib.sessions.models import Session
 from django.db.models.functions import Now
 
 from dashboards.live import viewer
 from queueops.access.services import sessions
+from queueops.access.session_engine import SessionStore
 from queueops.tenancy.models import ProducerKey, Scope
 from tests.factories import make_batch, make_job, make_project
 from tests.support.event_log import log_event, writer
@@ -95,7 +95,7 @@ def test_a_cookie_without_an_origin_signs_nobody_in(client: LiveClient, key: str
 
 
 def _log_out(session: str) -> None:
-    Session.objects.filter(pk=session).delete()
+    SessionStore(session).delete()
 
 
 def _deactivate(session: str) -> None:
