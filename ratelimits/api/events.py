@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -33,7 +33,11 @@ UNNAMED_USER = "user_id must name the user: a server key belongs to none"
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
+    """As `ratelimits.services.ingest.Result` tells of those that could be read."""
+
     message: str
+    status: ClassVar = "rejected"
+    reason: ClassVar = "malformed"
 
 
 @dataclass(frozen=True, slots=True)

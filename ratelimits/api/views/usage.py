@@ -124,26 +124,18 @@ class IngestUsage(CallerView):
         reported = [reading.found for reading in readings if isinstance(reading.found, Reported)]
         ingested = ingest(reported, project_id=self.caller.project_id, only_user=own)
         results = iter(ingested.results)
+        outcomes = (one.found if isinstance(one.found, Malformed) else next(results) for one in readings)
         return Response(
             {
-                "results": [
-                    _shown(reading, "rejected", "malformed", reading.found.message)
-                    if isinstance(reading.found, Malformed)
-                    else _of(reading, next(results))
-                    for reading in readings
-                ],
+                "results": [_shown(one, outcome) for one, outcome in zip(readings, outcomes, strict=True)],
                 "usage": [asdict(one) for one in ingested.standings],
             }
         )
 
 
-def _of(reading: Reading, result: Result) -> dict[str, Any]:
-    return _shown(reading, result.status, result.reason, result.message)
-
-
-def _shown(reading: Reading, status: str, reason: str | None, message: str | None) -> dict[str, Any]:
-    shown = {"event_id": reading.given_id, "status": status}
-    return {**shown, "reason": reason, "message": message} if reason else shown
+def _shown(reading: Reading, outcome: Malformed | Result) -> dict[str, Any]:
+    shown = {"event_id": reading.given_id, "status": outcome.status}
+    return {**shown, "reason": outcome.reason, "message": outcome.message} if outcome.reason else shown
 
 
 class CancelReservation(CallerView):
