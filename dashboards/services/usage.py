@@ -6,11 +6,12 @@ from calendar import monthrange
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Case, Count, Exists, F, Func, IntegerField, OuterRef, Q, Sum, When
+from django.db.models import Case, Count, Exists, F, Func, IntegerField, OuterRef, Q, QuerySet, Sum, When
 from django.db.models.functions import TruncDate
 from django.utils import timezone
 
@@ -100,7 +101,7 @@ def days_of_month(project_id: str, user_id: UUID, month: str, zone: ZoneInfo) ->
     first = date.fromisoformat(f"{month}-01")
     days = [first + timedelta(days=place) for place in range(monthrange(first.year, first.month)[1])]
     rows = UsageEvent.objects.filter(project_id=project_id, user_id=user_id, month_year=month)
-    newest = UsageEvent.objects.filter(pk__in=rows.order_by("-pk").values("pk")[:MOST_EVENTS]).order_by()
+    newest, partial = _first(rows, MOST_EVENTS, newest=True)
     by_day = newest.filter(correction=False).values(day=TruncDate("occurred_at", tzinfo=zone))
     found = {day: Day(day) for day in days}
     for row in by_day.annotate(
@@ -112,20 +113,20 @@ def days_of_month(project_id: str, user_id: UUID, month: str, zone: ZoneInfo) ->
     return Days(
         days=tuple(found.values()),
         corrected=int(newest.filter(correction=True).aggregate(sum=Sum("amount", default=0))["sum"]),
-        partial=rows.order_by()[MOST_EVENTS : MOST_EVENTS + 1].exists(),
+        partial=partial,
     )
 
 
 def top_users_of_month(project_id: str, month: str, *, most: int = MOST_USERS) -> TopUsers:
     """Return who used the most of a project's allowance in a month."""
-    rows = UsageTracking.objects.filter(project_id=project_id, month_year=month).order_by("pk")
-    read = UsageTracking.objects.filter(pk__in=rows.values("pk")[:MOST_USERS_READ])
-    summed = rows[:MOST_USERS_READ].aggregate(count=Count("pk"), used=Sum("used", default=0))
+    rows = UsageTracking.objects.filter(project_id=project_id, month_year=month)
+    read, partial = _first(rows, MOST_USERS_READ)
+    summed = read.aggregate(count=Count("pk"), used=Sum("used", default=0))
     return TopUsers(
         users=tuple(read.filter(used__gt=0).order_by("-used", "pk")[:most]),
         count=summed["count"],
         used=int(summed["used"]),
-        partial=rows[MOST_USERS_READ : MOST_USERS_READ + 1].exists(),
+        partial=partial,
     )
 
 
@@ -167,6 +168,15 @@ def users_of_allowances(allowances: Sequence[Allowance]) -> dict[str, Users]:
     return found
 
 
+def _first(rows: QuerySet[Any], most: int, *, newest: bool = False) -> tuple[QuerySet[Any], bool]:
+    """So many of the rows by id, the oldest or the newest; and whether there are more."""
+    rows = rows.order_by()
+    beyond = rows.order_by("-pk" if newest else "pk").values_list("pk", flat=True)[most : most + 1].first()
+    if beyond is None:
+        return rows, False
+    return rows.filter(**{"pk__gt" if newest else "pk__lt": beyond}), True
+
+
 def _some_users(month: str, projects: Sequence[str]) -> Iterable[tuple[str, int]]:
     rows = UsageTracking.objects.filter(project_id=OuterRef("pk"), month_year=month).order_by()
     count = Func(
@@ -177,8 +187,7 @@ def _some_users(month: str, projects: Sequence[str]) -> Iterable[tuple[str, int]
 
 def _near(month: str) -> dict[tuple[str, bool], int]:
     """By project, and whether they are over: how many users come near their quota, of MOST_NEAR looked at."""
-    rows = UsageTracking.objects.filter(month_year=month, level__gte=NEAR).order_by("-pk")
-    read = UsageTracking.objects.filter(pk__in=rows.values("pk")[:MOST_NEAR]).order_by()
+    read, _ = _first(UsageTracking.objects.filter(month_year=month, level__gte=NEAR), MOST_NEAR)
     over = Case(When(level=PASSED, then=True), default=False)
     counted = read.annotate(over=over).values_list("project_id", "over").annotate(count=Count("pk"))
     return {(project_id, is_over): count for project_id, is_over, count in counted}
