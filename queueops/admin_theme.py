@@ -108,9 +108,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _item("Allowances", "savings", "ratelimits_allowance", "ratelimits.view_allowance"),
                     _item("Usage", "data_usage", "ratelimits_usagetracking", "ratelimits.view_usagetracking"),
-                    _item(
-                        "Users' quotas", "tune", "ratelimits_allowanceoverride", "ratelimits.view_allowanceoverride"
-                    ),
+                    _item("Overrides", "tune", "ratelimits_allowanceoverride", "ratelimits.view_allowanceoverride"),
                     _item(
                         "Reservations",
                         "bookmark_manager",
