@@ -97,16 +97,13 @@ def ingest(events: Sequence[Reported], *, project_id: str, only_user: UUID | Non
     Raises:
         NoAllowance: Nothing was counted.
     """
-    results = [_foreign(event) if only_user not in {None, event.user_id} else None for event in events]
-    places = [place for place, result in enumerate(results) if result is None]
-    own = [events[place] for place in places]
+    own = [event for event in events if only_user in {None, event.user_id}]
     with transaction.atomic():
-        counted = _count(own, project_id=project_id)
-    for place, result in zip(places, counted, strict=True):
-        results[place] = result
-    told = {event.user_id: None for event, one in zip(own, counted, strict=True) if one.status != Status.REJECTED}
+        counted = iter(_count(own, project_id=project_id))
+    results = [next(counted) if only_user in {None, event.user_id} else _foreign(event) for event in events]
+    told = {event.user_id: None for event, one in zip(events, results, strict=True) if one.status != Status.REJECTED}
     # After the commit: the months' locks are what other transactions wait for.
-    return Ingested([result for result in results if result], standings(project_id, told) if told else [])
+    return Ingested(results, standings(project_id, told) if told else [])
 
 
 def _foreign(event: Reported) -> Result:

@@ -261,6 +261,6 @@ def test_long_random_histories_follow_the_model():
     run_state_machine_as_test(
         Ledger,
         settings=settings(
-            max_examples=400, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
