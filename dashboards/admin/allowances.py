@@ -47,7 +47,7 @@ class AllowanceAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     list_per_page = 50
     show_full_result_count = False
     sortable_by = ()
-    search_fields = ("pk",)
+    search_fields = ("project__id", "project__name")
     change_list_template = "admin/jobs/change_list.html"
     change_form_before_template = "admin/ratelimits/allowance/before_form.html"
     change_form_outer_before_template = "admin/ratelimits/allowance/above_form.html"

@@ -176,6 +176,25 @@ def test_the_list_counts_the_users_of_the_month_and_those_near_and_over():
     assert near in response.content.decode()
 
 
+def test_allowances_are_found_by_their_project():
+    make_allowance()
+    make_allowance("globex")
+    client = signed_in("viewer")
+    assert rows_of(client.get(f"{ALLOWANCES}?q=glob")) == ["globex"]
+
+
+def test_overrides_are_found_by_their_user_and_narrowed_by_project(user):
+    for project in ("acme", "globex"):
+        make_allowance(project)
+        AllowanceOverride.objects.create(project_id=project, user_id=user, quota=1)
+    AllowanceOverride.objects.create(project_id="acme", user_id=uuid4(), quota=1)
+    client = signed_in("viewer")
+    assert len(rows_of(client.get(QUOTAS))) == 3
+    assert len(rows_of(client.get(f"{QUOTAS}?q={user}"))) == 2
+    assert len(rows_of(client.get(f"{QUOTAS}?q={user}&project=globex"))) == 1
+    assert rows_of(client.get(f"{QUOTAS}?q=x")) == []
+
+
 # Quotas of users
 
 
