@@ -107,8 +107,16 @@ def test_without_the_extra_everything_but_the_command_can_be_imported(library):
     assert set(run(library, "-I", "-c", IMPORT_ALL.format(but=cli)).split()) == modules(but=cli)
 
 
+def test_without_the_extra_the_command_says_what_to_install(library):
+    assert "queueops-client[cli]" in run(library.with_name("queueops"), "--help", code=1)
+
+
 def test_with_the_extra_every_module_can_be_imported(command):
     assert set(run(command, "-I", "-c", IMPORT_ALL.format(but="\0")).split()) == modules()
+
+
+def test_the_command_helps(command):
+    assert "submit" in run(command.with_name("queueops"), "--help")
 
 
 @pytest.mark.parametrize("name", SERVER)
