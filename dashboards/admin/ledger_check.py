@@ -86,9 +86,11 @@ def repair(model_admin: Any, request: HttpRequest) -> HttpResponse:
     if form.is_bound and form.is_valid():
         try:
             with _bounded():
-                repaired = ledger.repair_ledger(
-                    project or None, actor=actor_of(request), reason=form.cleaned_data["reason"]
-                )
+                ledger.check_ledger(project or None)
+            # In transactions of its own: in one with the bound it would hold every month that it repairs until the end.
+            repaired = ledger.repair_ledger(
+                project or None, actor=actor_of(request), reason=form.cleaned_data["reason"]
+            )
         except QueueOpsError as error:
             show_error(form, error)
         else:
