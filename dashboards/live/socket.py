@@ -58,7 +58,7 @@ class LiveSocket:
         self._skipped = 0
         self._heard_at = now
         self._pinged_at = now
-        self._owes_pong = False
+        self._pong_owed_since: float | None = None
 
     @property
     def can_recover(self) -> bool:
@@ -146,7 +146,7 @@ class LiveSocket:
     def hear(self) -> None:
         """The client said something."""
         self._heard_at = time.monotonic()
-        self._owes_pong = False
+        self._pong_owed_since = None
 
     def acknowledge(self, cursor: int) -> bool:
         """Free the window up to the cursor; False when no message had it yet."""
@@ -162,16 +162,15 @@ class LiveSocket:
         now = time.monotonic()
         if self.closing is not None:
             return
-        owed_since = self._sent[0].at if self._sent else None
-        if self._owes_pong:
-            owed_since = min(self._pinged_at, owed_since or self._pinged_at)
-        if owed_since is not None and now - max(owed_since, self._heard_at) > SILENT_SECONDS:
+        owed_since = min(self._sent[0].at if self._sent else now, self._pong_owed_since or now)
+        if now - max(owed_since, self._heard_at) > SILENT_SECONDS:
             self.close(Refusal.SILENT, "Nothing was acknowledged.")
         elif self._behind_since is not None and now - self._behind_since > SLOW_SECONDS:
             self.close(Refusal.TOO_SLOW, "Acknowledged too little for too long.")
         elif now - self._pinged_at >= PING_SECONDS:
             self._pinged_at = now
-            self._owes_pong = True
+            if self._pong_owed_since is None:  # not since the newest ping: they come sooner than the silence ends
+                self._pong_owed_since = now
             self._write(messages.PING)
 
     def close(self, refusal: Refusal, detail: str) -> None:

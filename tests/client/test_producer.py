@@ -30,9 +30,11 @@ from queueops_client import (
 )
 from queueops_client.retry import NEVER, Retry
 from tests.api.conftest import SPEC
-from tests.client.proxy import Proxy
+from tests.client.proxy import Proxy, proxy_to
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, move_along
+from tests.support.background import in_background
+from tests.support.event_log import log_event, writer
 from tests.support.processes import ROOT, free_port, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -238,6 +240,9 @@ class Following:
         assert not self.thread.is_alive(), self.story()
         return self.updates[-1].subject
 
+    def has_told(self, ids: set[int]) -> bool:
+        return ids <= {event.id for event in self.events}
+
     @property
     def events(self) -> list[Any]:
         return [update.event for update in self.updates if update.event]
@@ -313,6 +318,39 @@ def test_an_end_that_comes_while_the_server_is_away_is_told(key: str):
         finish(jobs)
         with web_process(QUEUEOPS_PORT=port):
             assert following.ended().has_ended
+
+
+def is_past(moment: float) -> bool:
+    return time.monotonic() > moment
+
+
+def test_a_quiet_socket_is_kept_by_answering_its_pings(key: str):
+    job = make_job()
+    quick = {"QUEUEOPS_EXTRA_APPS": "tests.dashboards.live.quick"}  # a ping a second; closed after 4 s of silence
+    with (
+        web_process(**quick) as (address, _),
+        in_background(proxy_to(address)) as proxy,
+        QueueOps(proxy.url, key) as queue,
+    ):
+        following = Following(queue, str(job.pk))
+        following.told(is_live)
+        until = time.monotonic() + 10
+        wait_for(partial(is_past, until), what="more than twice that")
+        finish([job])
+        following.ended()
+        assert proxy.sockets == 1
+
+
+def test_every_event_of_a_job_is_told_because_they_are_acknowledged(queue: QueueOps):
+    job = make_job()
+    following = Following(queue, str(job.pk))
+    following.told(is_live)
+    for _ in range(8):
+        with writer() as one:
+            last = {log_event(one, job) for _ in range(100)}
+        wait_for(partial(following.has_told, last), what="the events")
+    finish([job])
+    following.ended()
 
 
 def test_without_websockets_it_is_asked_for(proxy: Proxy, key: str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
@@ -180,3 +181,16 @@ def test_a_filter_lets_through_what_it_names(given: dict[str, Any], passes: bool
 def test_a_filter_of_anything_else_is_refused(given: dict[str, Any]):
     with pytest.raises(ValueError, match="filter"):
         EventFilter.of(given)
+
+
+def test_a_socket_that_answers_no_ping_is_closed_though_more_pings_follow(monkeypatch: pytest.MonkeyPatch):
+    one, silent = opened(), opened()
+    for each in (one, silent):
+        each.acknowledge(10)
+    began = time.monotonic()
+    for second in range(60):
+        monkeypatch.setattr(time, "monotonic", lambda now=began + second: now)
+        one.beat()
+        silent.beat()
+        one.hear()
+    assert (one.closing, silent.closing) == (None, Refusal.SILENT)

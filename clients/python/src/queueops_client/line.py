@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 from websockets.asyncio.client import ClientConnection as AsyncConnection
@@ -48,6 +49,7 @@ class AnyLine(Protocol):
 
 class Line:
     def __init__(self) -> None:
+        self._opening = ExitStack()
         self._connection: ClientConnection | None = None
 
     def open(self, url: str, seconds: float) -> None:
@@ -56,7 +58,7 @@ class Line:
             LineLost
         """
         try:
-            self._connection = connect(url, open_timeout=seconds, **OPTIONS)
+            self._connection = self._opening.enter_context(connect(url, open_timeout=seconds, **OPTIONS))
         except (OSError, WebSocketException) as error:
             raise _lost(error) from error
 
@@ -85,9 +87,8 @@ class Line:
             raise _lost(error) from error
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._connection = None
+        self._opening.close()
 
     def _opened(self) -> ClientConnection:
         if self._connection is None:
