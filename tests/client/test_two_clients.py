@@ -110,7 +110,7 @@ def test_the_server_counts_exactly_what_the_provider_carried_out(form: Form, san
     begun = time.monotonic()
     with breaches() as breached, scene(form, sandbox, tmp_path) as all_of_them:
         spoil(all_of_them, form)
-        wait_for(lambda: all_of_them.carried_out() >= form.calls, seconds=900, what=f"{form.calls} calls")
+        wait_for(lambda: all_of_them.carried_out() >= form.calls, seconds=3_600, what=f"{form.calls} calls")
         outcomes = stop_apps(all_of_them)
         seconds = time.monotonic() - begun
         resolved = clear_up(all_of_them)

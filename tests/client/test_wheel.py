@@ -125,7 +125,14 @@ def test_nothing_of_the_server_is_there(command, name):
     run(command, "-I", "-c", absent, cwd=ROOT)
 
 
-def test_the_clients_own_tests_pass_there(command, tmp_path):
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param(("test_transport.py", "test_usage_tracker.py"), id="short"),
+        pytest.param((), id="long", marks=pytest.mark.soak),
+    ],
+)
+def test_the_clients_own_tests_pass_there(files, command, tmp_path):
     (site,) = command.parent.parent.glob("lib/python*/site-packages")
     (metadata,) = site.glob("queueops_client-*.dist-info")
     for needed in closure(Distribution.at(metadata), extra="test"):
@@ -133,4 +140,4 @@ def test_the_clients_own_tests_pass_there(command, tmp_path):
     shutil.copytree(CLIENT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(CLIENT / "pyproject.toml", tmp_path)
     # Away from src/, which `pythonpath` would find before the wheel.
-    run(command, "-I", "-m", "pytest", "-q", cwd=tmp_path)
+    run(command, "-I", "-m", "pytest", "-q", *(f"tests/{name}" for name in files), cwd=tmp_path)
