@@ -244,6 +244,15 @@ def test_an_idempotency_key_of_another_user_gives_neither_the_answer_nor_the_job
     assert Job.objects.filter(user_id=OTHER_USER).count() == 0
 
 
+def test_an_idempotency_key_means_one_users_work_even_to_a_key_that_acts_for_all(issuer):
+    api = Api(key_for("acme"))
+    named = {**SPEC, "idempotency_key": "job-7", "user_id": str(USER)}
+    first = api.post("/jobs/", named).json()
+    assert api.post("/jobs/", named).json() == {**first, "created": False}
+    refused = error_of(api.post("/jobs/", {**named, "user_id": str(OTHER_USER)}), 422)
+    assert refused["code"] == "idempotency_key_reused"
+
+
 def test_the_scopes_are_the_issuers(user, issuer):
     Issuer.objects.update(scopes=["usage"])
     assert error_of(user.get("/jobs/"), 403)["code"] == "missing_scope"
