@@ -20,7 +20,9 @@ import pytest
 
 from jobs.models import Job
 from jobs.states import JobState
+from queueops_client import UsageTracker
 from queueops_client.cli.commands import run
+from ratelimits.services.allowances import set_allowance
 from tests.api.conftest import SPEC
 from tests.client.proxy import Proxy
 from tests.client.test_producer import finish
@@ -439,3 +441,26 @@ def test_without_its_extra_the_command_says_what_to_install(environ):
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "The command queueops needs click and rich: pip install 'queueops-client[cli]'\n"
+
+
+def test_a_users_allowance_is_told_and_the_outbox_emptied(command, environ, tmp_path: Path):
+    set_allowance(
+        "acme",
+        unit="tokens",
+        quota=1_000,
+        policy="strict",
+        time_zone="UTC",
+        reservation_seconds=300,
+        actor="user:1",
+        reason="",
+    )
+    path, away = tmp_path / "outbox", f"http://127.0.0.1:{free_port()}"
+    with UsageTracker(away, environ["QUEUEOPS_KEY"], user_id=UNKNOWN, path=path, policy="optimistic") as tracker:
+        with tracker.use(estimate=30) as used:
+            used.tokens = 20
+    code, out, _ = command("usage", "--user", UNKNOWN, "--outbox", str(path))
+    assert (code, "0 of 1,000 tokens used" in out, "1 event to be sent" in out) == (0, True, True)
+    code, out, _ = command("flush", "--outbox", str(path), "--json")
+    assert (code, json.loads(out)) == (0, {"sent": 1, "rejected": 0, "pending": 0})
+    told = json.loads(command("usage", "--user", UNKNOWN, "--outbox", str(path), "--json")[1])
+    assert (told["standing"]["used"], told["outbox"]["pending"]) == (20, 0)
