@@ -455,9 +455,12 @@ def test_a_users_allowance_is_told_and_the_outbox_emptied(command, environ, tmp_
         reason="",
     )
     path, away = tmp_path / "outbox", f"http://127.0.0.1:{free_port()}"
-    with UsageTracker(away, environ["QUEUEOPS_KEY"], user_id=UNKNOWN, path=path, policy="optimistic") as tracker:
-        with tracker.use(estimate=30) as used:
-            used.tokens = 20
+    key = environ["QUEUEOPS_KEY"]
+    with (
+        UsageTracker(away, key, user_id=UNKNOWN, path=path, policy="optimistic") as tracker,
+        tracker.use(estimate=30) as used,
+    ):
+        used.tokens = 20
     code, out, _ = command("usage", "--user", UNKNOWN, "--outbox", str(path))
     assert (code, "0 of 1,000 tokens used" in out, "1 event to be sent" in out) == (0, True, True)
     code, out, _ = command("flush", "--outbox", str(path), "--json")

@@ -21,6 +21,7 @@ from queueops_client.line import OPEN_SECONDS, AnyLine, LineLost
 from queueops_client.records import Batch, Event, Operation
 from queueops_client.retry import NEVER, Retry
 from queueops_client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncTransport, Transport
+from queueops_client.usage.identity import is_key
 
 HEAR_SECONDS = 5.0
 ACK_MESSAGES = 50
@@ -164,7 +165,8 @@ class Watch:
         """
         yield self.line.close
         yield partial(self.line.open, self._socket_url(), self._bounded(OPEN_SECONDS))
-        yield partial(self.line.say, {"auth": {"key": (yield self.token)}})
+        token = yield self.token
+        yield partial(self.line.say, {"auth": {"key" if is_key(token) else "token": token}})
         silent_seconds, unacknowledged, ack_at, newest = 0.0, 0, 0.0, 0
         look_at = time.monotonic() + LOOK_SECONDS
         is_first = True
