@@ -25,6 +25,7 @@ from jobs.models import Job
 from jobs.states import WAITING, JobState, Priority
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
+from queueops.tenancy.scope import for_everyone
 from ratelimits.services.catalogue import limited_services
 from ratelimits.services.outlook import Asked, Outlook, look_ahead
 
@@ -109,6 +110,7 @@ def forecast_start(
     return best or by_time
 
 
+@for_everyone()
 def seconds_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime) -> tuple[float, bool] | None:
     """
     Return how long the limits need at least for what is left of a batch, and whether all of that is limited.

@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 
 from queueops.tenancy.authentication import Caller
 from queueops.tenancy.permissions import Need
-from queueops.tenancy.scope import acting_for, reading_for
+from queueops.tenancy.scope import ANONYMOUS_ROLE, API_ROLE, acting_for, reading_for
 
 from .errors import InvalidIdempotencyKey
 from .filtering import StrictFilterBackend
@@ -84,7 +84,7 @@ def confined(request: Request) -> Iterator[None]:
     """Within the caller's rows; those that write have transactions of their own."""
     caller = cast("Caller", request.auth)
     enter = reading_for if request.method in {"GET", "HEAD"} else acting_for
-    with enter(caller.project_id, caller.user_id):
+    with enter(caller.project_id, caller.user_id, role=ANONYMOUS_ROLE if caller.is_anonymous else API_ROLE):
         yield
 
 

@@ -26,6 +26,7 @@ from .throttles import TooManyBadKeys, bad_keys
 from .tokens import InvalidToken, verify_token
 
 UNUSED_LATELY = Q(last_used_at=None) | Q(last_used_at__lt=Now() - timedelta(minutes=1))
+ANONYMOUS = "anonymous"
 DIGEST_PLACE = "the digest"
 CHALLENGE = 'Bearer realm="QueueOps"'
 
@@ -76,6 +77,10 @@ class Caller:
     operator: AbstractUser | None = None
     user_id: UUID | None = None
     requests_per_minute: int | None = None
+
+    @property
+    def is_anonymous(self) -> bool:
+        return self.actor == ANONYMOUS
 
     is_authenticated: ClassVar[bool] = True
     is_active: ClassVar[bool] = True
@@ -181,7 +186,7 @@ class AnonymousAuthentication(BaseAuthentication):
             return None
         caller = Caller(
             project_id=project_id,
-            actor="anonymous",
+            actor=ANONYMOUS,
             identity=f"anonymous:{client_address(request)}",
             scopes=(Scope.READ.value,),
             requests_per_minute=settings.QUEUEOPS.user_requests_per_minute,

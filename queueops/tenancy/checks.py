@@ -13,9 +13,9 @@ from django.db.models import ForeignKey, Model
 
 from queueops.core.database import UnsuitableDatabase
 
-from .database_roles import explained, missing_roles
+from .database_roles import TAKEN_ON, explained, missing_roles
 from .row_security import SERVICE_ROLE
-from .scope import API_ROLE
+from .scope import ANONYMOUS_ROLE, API_ROLE
 
 # Tenants' tables whose rows name their project neither in a column `project_id` nor by a row of such a table.
 PROJECTS_OTHERWISE = {"tenancy_project", "tenancy_credential", "jobs_bulkoperation", "jobs_pauseswitch"}
@@ -32,22 +32,26 @@ SHARED = {
     "ratelimits_limitoverride",
 }
 
+# What anybody may read of a project that shows itself to everybody, and the rules that this takes.
+SHOWN = {"jobs_agingrule", "jobs_batch", "jobs_job", "jobs_jobcount", "jobs_jobevent", "tenancy_project"}
+
 OPEN_TABLES = """
 SELECT relname FROM pg_class
  WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)
    AND NOT (relrowsecurity AND relforcerowsecurity
             AND ARRAY['api', 'service']::name[] = ARRAY(
-                SELECT polname FROM pg_policy WHERE polrelid = pg_class.oid ORDER BY polname)
+                SELECT polname FROM pg_policy WHERE polrelid = pg_class.oid AND polname <> 'anonymous' ORDER BY polname)
             AND NOT EXISTS (SELECT FROM pg_policy
                              WHERE polrelid = pg_class.oid
-                               AND polroles <> ARRAY[CASE polname WHEN 'api' THEN %s ELSE %s END::regrole::oid]))
+                               AND (polroles IS DISTINCT FROM ARRAY[to_regrole('queueops_' || polname)::oid]
+                                    OR polname = 'anonymous' AND polcmd <> 'r')))
  ORDER BY relname
 """
 
-# A role that the API's may take on, or whose rights it has, is as good as the API's own.
+# What a role may take on, or has the rights of, is as good as its own.
 STRONGER_ROLES = """
 SELECT rolname FROM pg_roles
- WHERE pg_has_role(%s, oid, 'MEMBER')
+ WHERE (pg_has_role(%s, oid, 'MEMBER') OR pg_has_role(%s, oid, 'MEMBER'))
    AND (rolsuper OR rolbypassrls OR rolname IN (current_user, %s)
         OR oid IN (SELECT relowner FROM pg_class
                     WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)))
@@ -82,21 +86,22 @@ def unsafe() -> list[str]:
         return [explained(missing)]
     tables = tenant_tables()
     found = []
-    if stronger := _names(STRONGER_ROLES, API_ROLE, SERVICE_ROLE, tables):
+    if stronger := _names(STRONGER_ROLES, *TAKEN_ON, SERVICE_ROLE, tables):
         found.append(
-            f"The role {API_ROLE} has the rights of {stronger}, which sees every project. Take them away: "
-            f"ALTER ROLE {API_ROLE} NOSUPERUSER NOBYPASSRLS, REVOKE … FROM {API_ROLE}, ALTER TABLE … OWNER TO …"
+            f"The roles {API_ROLE} and {ANONYMOUS_ROLE} have the rights of {stronger}, which sees every project. Take "
+            "them away: ALTER ROLE … NOSUPERUSER NOBYPASSRLS, REVOKE … FROM …, ALTER TABLE … OWNER TO …"
         )
-    if open_tables := _names(OPEN_TABLES, tables, API_ROLE, SERVICE_ROLE):
+    if open_tables := _names(OPEN_TABLES, tables):
         found.append(
-            f"Row-level security is off or changed on {open_tables}. Put back ENABLE, FORCE and the policies `api` and "
-            "`service`, as the migrations named row_security have them."
+            f"Row-level security is off or changed on {open_tables}. Put back ENABLE, FORCE and the policies of the "
+            "migrations named row_security and anonymous."
         )
-    if reached := _names(REACHED_TABLES, [*tables, *SHARED], API_ROLE, API_ROLE):
-        found.append(
-            f"The role {API_ROLE} may use {reached}, which is not its business. Run REVOKE ALL ON … FROM {API_ROLE}, "
-            "PUBLIC, and look for ALTER DEFAULT PRIVILEGES."
-        )
+    for role, business in ((API_ROLE, [*tables, *SHARED]), (ANONYMOUS_ROLE, [*SHOWN])):
+        if reached := _names(REACHED_TABLES, business, role, role):
+            found.append(
+                f"The role {role} may use {reached}, which is not its business. Run REVOKE ALL ON … FROM {role}, "
+                "PUBLIC, and look for ALTER DEFAULT PRIVILEGES."
+            )
     return found
 
 

@@ -15,10 +15,11 @@ from psycopg import sql
 from queueops.core.database import UnsuitableDatabase
 
 from .row_security import SERVICE_ROLE
-from .scope import API_ROLE
+from .scope import ANONYMOUS_ROLE, API_ROLE
 
 GRANTS_KNOW_THEIR_OPTIONS = 160_000  # of PostgreSQL
 ATTEMPTS = 100
+TAKEN_ON = (API_ROLE, ANONYMOUS_ROLE)
 
 # What a role or membership shows as that another database makes at this moment.
 SOMEBODY_ELSE_DOES = (
@@ -70,23 +71,21 @@ def missing_roles() -> list[str]:
         may_take_on = "SET" if version >= GRANTS_KNOW_THEIR_OPTIONS else "MEMBER"
         cursor.execute(
             "SELECT rolname, pg_has_role(oid, 'USAGE'), pg_has_role(oid, %s) FROM pg_roles WHERE rolname = ANY(%s)",
-            [may_take_on, [SERVICE_ROLE, API_ROLE]],
+            [may_take_on, [SERVICE_ROLE, *TAKEN_ON]],
         )
         found = {name: (inherits, may_set) for name, inherits, may_set in cursor.fetchall()}
         cursor.execute("SELECT rolinherit FROM pg_roles WHERE rolname = current_user")
         inherits_by_itself = cursor.fetchone()[0]
     login = sql.Identifier(_login()).as_string(None)
-    statements = [f"CREATE ROLE {role} NOLOGIN" for role in (SERVICE_ROLE, API_ROLE) if role not in found]
+    statements = [f"CREATE ROLE {role} NOLOGIN" for role in (SERVICE_ROLE, *TAKEN_ON) if role not in found]
     inherits, _ = found.get(SERVICE_ROLE, (False, False))
-    _, may_set = found.get(API_ROLE, (False, False))
     knows_options = version >= GRANTS_KNOW_THEIR_OPTIONS
     if not inherits:
         statements.append(f"GRANT {SERVICE_ROLE} TO {login}" + (" WITH INHERIT TRUE" if knows_options else ""))
         if not (inherits_by_itself or knows_options):
             statements.append(f"ALTER ROLE {login} INHERIT")
-    if not may_set:
-        statements.append(f"GRANT {API_ROLE} TO {login}" + (" WITH SET TRUE" if knows_options else ""))
-    return statements
+    lacking = [role for role in TAKEN_ON if not found.get(role, (False, False))[1]]
+    return statements + [f"GRANT {role} TO {login}" + (" WITH SET TRUE" if knows_options else "") for role in lacking]
 
 
 def _login() -> str:

@@ -3,6 +3,7 @@ Row-level security of the tenants' tables, for migrations: who may see and write
 
     queueops_service   everything; the login role is a member, so workers, the admin and the relay are it
     queueops_api       a project's rows, with what is granted; a transaction takes the role on: scope.py
+    queueops_anonymous reads some of the rows of a project that shows itself to everybody; likewise
 
 FORCE makes the login role, which owns the tables, obey too. A superuser obeys no policy before it takes on a role.
 """
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 
 from django.db.migrations import RunSQL
 
-from .scope import API_ROLE, PROJECT_SETTING, USER_SETTING
+from .scope import ANONYMOUS_ROLE, API_ROLE, PROJECT_SETTING, USER_SETTING
 
 SERVICE_ROLE = "queueops_service"
 
@@ -22,6 +23,8 @@ PROJECT = f"(SELECT nullif(current_setting('{PROJECT_SETTING}', true), ''))"
 USER = f"(SELECT nullif(current_setting('{USER_SETTING}', true), '')::uuid)"
 
 OF_PROJECT = f"project_id = {PROJECT}"
+# The project shows itself to everybody: of all others the anonymous role sees not even the name.
+OF_SHOWN_PROJECT = f"{OF_PROJECT} AND EXISTS (SELECT FROM tenancy_project AS shown WHERE shown.id = {PROJECT})"
 OF_USER = f"{OF_PROJECT} AND ({USER} IS NULL OR user_id = {USER})"
 
 
@@ -48,22 +51,29 @@ def protect(table: str, rows: str, *grants: str, check: str = "") -> RunSQL:
     return RunSQL([*protecting, *granting], [*revoking, *exposing])
 
 
-def grant(target: str, *privileges: str) -> RunSQL:
+def show_to_anonymous(table: str, rows: str) -> RunSQL:
+    """Let anybody read these rows of a protected table."""
+    granting, revoking = _granting(f"TABLE {table}", ["SELECT"], ANONYMOUS_ROLE)
+    policy = f"CREATE POLICY anonymous ON {table} FOR SELECT TO {ANONYMOUS_ROLE} USING ({rows})"
+    return RunSQL([policy, *granting], [*revoking, f"DROP POLICY anonymous ON {table}"])
+
+
+def grant(target: str, *privileges: str, role: str = API_ROLE) -> RunSQL:
     """
-    Let the API use what belongs to no project.
+    Let a role use what belongs to no project.
 
     Args:
         target: `TABLE jobs_retrypolicy` or `SEQUENCE jobs_jobevent_id`.
     """
-    granting, revoking = _granting(target, privileges)
+    granting, revoking = _granting(target, privileges, role)
     return RunSQL([*granting], [*revoking])
 
 
-def _granting(target: str, privileges: Sequence[str]) -> tuple[list[str], list[str]]:
+def _granting(target: str, privileges: Sequence[str], role: str = API_ROLE) -> tuple[list[str], list[str]]:
     if not privileges:
         return [], []
     listed = ", ".join(privileges)
-    return [f"GRANT {listed} ON {target} TO {API_ROLE}"], [f"REVOKE {listed} ON {target} FROM {API_ROLE}"]
+    return [f"GRANT {listed} ON {target} TO {role}"], [f"REVOKE {listed} ON {target} FROM {role}"]
 
 
 def columns(privilege: str, names: Sequence[str]) -> str:

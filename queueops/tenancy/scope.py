@@ -11,12 +11,13 @@ from django.db import transaction
 from queueops.core.postgres.local_settings import local_settings
 
 API_ROLE = "queueops_api"
+ANONYMOUS_ROLE = "queueops_anonymous"
 PROJECT_SETTING = "queueops.project"
 USER_SETTING = "queueops.user"
 
 
 @contextmanager
-def acting_for(project_id: str, user_id: UUID | None = None) -> Iterator[None]:
+def acting_for(project_id: str, user_id: UUID | None = None, *, role: str = API_ROLE) -> Iterator[None]:
     """
     Let the statements of the block see and write the project's rows alone, and only what the API may do with them.
 
@@ -25,9 +26,10 @@ def acting_for(project_id: str, user_id: UUID | None = None) -> Iterator[None]:
 
     Args:
         user_id: Of the project's rows that belong to users, only this one's.
+        role: ANONYMOUS_ROLE: may only read, and only where the project shows itself to everybody.
     """
     settings = (
-        ("role", API_ROLE),
+        ("role", role),
         (PROJECT_SETTING, project_id),
         (USER_SETTING, "" if user_id is None else str(user_id)),
     )
@@ -36,9 +38,9 @@ def acting_for(project_id: str, user_id: UUID | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def reading_for(project_id: str, user_id: UUID | None = None) -> Iterator[None]:
+def reading_for(project_id: str, user_id: UUID | None = None, *, role: str = API_ROLE) -> Iterator[None]:
     """As `acting_for`, in one transaction, or each read would be one of its own."""
-    with acting_for(project_id, user_id), transaction.atomic():
+    with acting_for(project_id, user_id, role=role), transaction.atomic():
         yield
 
 

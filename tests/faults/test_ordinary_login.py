@@ -73,7 +73,7 @@ def login(
     with django_db_blocker.unblock(), connected_as_the_login(fresh_server):
         yield request.param
     administrator(f"DROP DATABASE {DATABASE} WITH (FORCE)")
-    for role in ("queueops_api", "queueops_service", f'"{LOGIN}"'):
+    for role in ("queueops_api", "queueops_anonymous", "queueops_service", f'"{LOGIN}"'):
         administrator(f"DROP ROLE IF EXISTS {role}")
 
 

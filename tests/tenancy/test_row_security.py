@@ -10,24 +10,24 @@ import pytest
 from django.core.checks import Tags, run_checks
 from django.db import DatabaseError, connection, transaction
 
-from jobs.models import AuditEntry, JobEvent, PauseSwitch
+from jobs.models import AuditEntry, Job, JobEvent, PauseSwitch, Webhook
 from queueops import diagnosis
 from queueops.core.database import UnsuitableDatabase
 from queueops.tenancy import checks, database_roles
 from queueops.tenancy.models import Credential, Project
-from queueops.tenancy.scope import acting_for
+from queueops.tenancy.scope import ANONYMOUS_ROLE, acting_for, reading_for
 from tests.factories import make_batch, make_job, make_project
 
 pytestmark = pytest.mark.django_db
 
 HARMS = {
-    "a superuser": ("ALTER ROLE queueops_api SUPERUSER", "has the rights of"),
-    "no policy for it": ("ALTER ROLE queueops_api BYPASSRLS", "has the rights of queueops_api"),
+    "a superuser": ("ALTER ROLE queueops_api SUPERUSER", "have the rights of"),
+    "no policy for it": ("ALTER ROLE queueops_api BYPASSRLS", "have the rights of queueops_api"),
     "a member of the service": ("GRANT queueops_service TO queueops_api", "queueops_service"),
     "a member of a superuser": ("CREATE ROLE q_root SUPERUSER; GRANT q_root TO queueops_api", "q_root"),
     "an owner": (
         "GRANT CREATE ON SCHEMA public TO queueops_api; ALTER TABLE jobs_job OWNER TO queueops_api",
-        "has the rights of queueops_api",
+        "have the rights of queueops_api",
     ),
     "no ENABLE": ("ALTER TABLE jobs_job DISABLE ROW LEVEL SECURITY", "changed on jobs_job"),
     "no FORCE": ("ALTER TABLE tenancy_issuer NO FORCE ROW LEVEL SECURITY", "changed on tenancy_issuer"),
@@ -40,6 +40,15 @@ HARMS = {
     "a table of people": ("GRANT SELECT ON auth_user TO queueops_api", "may use auth_user"),
     "a column of people": ("GRANT SELECT (password) ON auth_user TO queueops_api", "may use auth_user"),
     "a table for all": ("GRANT SELECT ON django_session TO PUBLIC", "may use django_session"),
+    "a table for nobody": ("GRANT SELECT ON jobs_deadletter TO queueops_anonymous", "may use jobs_deadletter"),
+    "a hand for nobody": (
+        "DROP POLICY anonymous ON jobs_job; CREATE POLICY anonymous ON jobs_job TO queueops_anonymous USING (true)",
+        "changed on jobs_job",
+    ),
+    "a name for nobody": (
+        "GRANT queueops_api TO queueops_anonymous; ALTER ROLE queueops_api BYPASSRLS",
+        "queueops_api",
+    ),
     "a partition": ("GRANT SELECT ON jobs_jobevent_default TO queueops_api", "may use jobs_jobevent_default"),
 }
 
@@ -133,12 +142,26 @@ def test_a_project_pauses_what_is_its_own_and_sees_no_other_projects_pauses():
         assert PauseSwitch.objects.filter(scope="batch").delete()[0] == 1
 
 
+def test_anybody_reads_of_a_project_that_shows_itself_and_writes_nothing():
+    for project, shown in (("acme", True), ("globex", False)):
+        make_job(project=make_project(project).pk)
+        Project.objects.filter(pk=project).update(anonymous_read=shown)
+    with reading_for("globex", role=ANONYMOUS_ROLE):
+        assert not Job.objects.exists()
+        assert not Project.objects.exists()
+    with reading_for("acme", role=ANONYMOUS_ROLE):
+        assert Job.objects.count() == Project.objects.count() == 1
+        for harm in (lambda: Job.objects.update(progress=1), lambda: make_batch(project="acme"), Webhook.objects.count):
+            with pytest.raises(DatabaseError, match="permission denied"), transaction.atomic():
+                harm()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_databases_that_make_the_roles_at_one_moment_do_not_get_in_each_others_way(monkeypatch):
     """Eight at once, on names of their own: those of the platform exist already."""
-    roles = [f"queueops_race_{os.getpid()}_{number}" for number in range(2)]
-    for name, role in zip(("SERVICE_ROLE", "API_ROLE"), roles, strict=True):
-        monkeypatch.setattr(database_roles, name, role)
+    roles = [f"queueops_race_{os.getpid()}_{number}" for number in range(3)]
+    monkeypatch.setattr(database_roles, "SERVICE_ROLE", roles[0])
+    monkeypatch.setattr(database_roles, "TAKEN_ON", roles[1:])
 
     def make(_: int) -> list[str]:
         try:

@@ -14,7 +14,7 @@ from jobs.models import Job
 from jobs.services.submit import _one_ahead
 from queueops.core.postgres import local_settings
 from queueops.core.postgres.local_settings import UnscopedStatement
-from queueops.core.sql import hot_cursor
+from queueops.core.sql import hot_cursor, run_sql
 from queueops.tenancy.scope import API_ROLE, acting_for, for_everyone, reading_for
 from tests.factories import make_job, make_project
 
@@ -54,6 +54,15 @@ def test_each_statement_outside_a_transaction_is_confined_and_leaves_nothing_in_
         assert find() == ACME
         assert connection.get_autocommit()
     assert who() == login
+
+
+@in_autocommit
+def test_a_statement_of_a_file_is_confined_too():
+    make_project("acme")
+    with acting_for("acme"):
+        assert run_sql("jobs", "read_room", {"project": "acme"})
+    with acting_for("globex"):
+        assert run_sql("jobs", "read_room", {"project": "acme"}) == []
 
 
 @in_autocommit
@@ -100,7 +109,8 @@ def test_an_open_transaction_is_confined_in_place_and_released(login):
 
 @in_a_transaction
 def test_an_error_releases_an_open_transaction_too(login):
-    with pytest.raises(DatabaseError), transaction.atomic(), acting_for("acme"), connection.cursor() as cursor:
+    zero = pytest.raises(DatabaseError, match="division by zero")  # and not what a broken transaction says
+    with zero, transaction.atomic(), acting_for("acme"), connection.cursor() as cursor:
         cursor.execute("SELECT 1/0")
     assert who() == login
     with acting_for("acme"):
@@ -137,9 +147,11 @@ def test_what_follows_a_commit_in_the_middle_of_a_block_is_refused_and_not_run_u
 
 
 @in_autocommit
-def test_a_role_that_is_missing_refuses_the_statement_and_the_connection_goes_on(login, monkeypatch):
-    monkeypatch.setattr("queueops.tenancy.scope.API_ROLE", "queueops_nobody_made_it")
-    with acting_for("acme"), pytest.raises(DatabaseError, match="queueops_nobody_made_it"):
+def test_a_role_that_is_missing_refuses_the_statement_and_the_connection_goes_on(login):
+    with (
+        acting_for("acme", role="queueops_nobody_made_it"),
+        pytest.raises(DatabaseError, match="queueops_nobody_made_it"),
+    ):
         who()
     assert connection.get_autocommit()
     assert who() == login
