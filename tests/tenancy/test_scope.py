@@ -149,8 +149,8 @@ def test_what_follows_a_commit_in_the_middle_of_a_block_is_refused_and_not_run_u
 @in_autocommit
 def test_a_role_that_is_missing_refuses_the_statement_and_the_connection_goes_on(login):
     with (
-        acting_for("acme", role="queueops_nobody_made_it"),
-        pytest.raises(DatabaseError, match="queueops_nobody_made_it"),
+        acting_for("acme", role="nobody_made_it"),
+        pytest.raises(DatabaseError, match="nobody_made_it"),
     ):
         who()
     assert connection.get_autocommit()
