@@ -126,9 +126,7 @@ def test_the_server_counts_exactly_what_the_provider_carried_out(form: Form, san
 
     assert beyond == [], "a strict user stood above the quota"
     assert outcomes["refused"][STRICT] > 0, "the strict user never reached the quota"
-    overshoot = months[HYBRID].used - form.quota
-    # As the client's README states it: n outboxes exceed a quota by at most (n - 1) x credit.
-    assert overshoot <= (len({order.outbox for order in all_of_them.orders}) - 1) * int(NEAR * form.quota)
+    assert months[HYBRID].used - form.quota <= hybrid_bound(all_of_them, form)
 
     UsageReservation.objects.filter(status="active").update(expires_at=Now())
     expire_reservations()
@@ -143,8 +141,39 @@ def test_the_server_counts_exactly_what_the_provider_carried_out(form: Form, san
     )
 
 
+def test_hybrid_clients_that_are_cut_off_together_stop_at_the_stated_bound(sandbox: Sandbox, tmp_path: Path, figures):
+    form = Form(calls=1_000, rounds=0, pause_seconds=0)
+    with scene(form, sandbox, tmp_path, {HYBRID: "hybrid"}) as everybody:
+        wait_for(lambda: everybody.carried_out() >= 60, seconds=60, what="60 calls")
+        everybody.line.cut()
+        offline = wait_until_still(everybody)
+        everybody.line.mend()
+        wait_for(lambda: everybody.carried_out() > offline, seconds=60, what="a call after the cut")
+        wait_until_still(everybody)
+        assert stop_apps(everybody)["refused"][HYBRID] > 0
+        assert clear_up(everybody)["left"] == 0
+    used = UsageTracking.objects.get(project=PROJECT).used
+    assert used == sum(charges(sandbox).values())
+    assert used - form.quota <= hybrid_bound(everybody, form)
+    figures(f"{offline} calls while offline; quota {form.quota:,}, used {used:,}")
+
+
+def wait_until_still(everybody: Scene) -> int:
+    """Wait until no call has been carried out for a second; how many there were."""
+    count = -1
+    while count != (now := everybody.carried_out()):
+        count = now
+        time.sleep(1)
+    return count
+
+
+def hybrid_bound(everybody: Scene, form: Form) -> int:
+    """How far a quota can be passed, as the client's README states it: (n - 1) x credit, of n outboxes."""
+    return (len({order.outbox for order in everybody.orders}) - 1) * int(NEAR * form.quota)
+
+
 @contextmanager
-def scene(form: Form, sandbox: Sandbox, directory: Path) -> Iterator[Scene]:
+def scene(form: Form, sandbox: Sandbox, directory: Path, policies: dict[str, str] = POLICIES) -> Iterator[Scene]:
     sandbox.turn(
         gemini={
             "requests_per_minute": None,
@@ -160,7 +189,7 @@ def scene(form: Form, sandbox: Sandbox, directory: Path) -> Iterator[Scene]:
         web = Again(partial(web_on, port))
         stack.callback(web.close)
         line = stack.enter_context(bad_line(port))
-        first = Order(line.url, key, sandbox.url, str(directory / "first.db"), POLICIES, WORKERS)
+        first = Order(line.url, key, sandbox.url, str(directory / "first.db"), policies, WORKERS)
         second = replace(first, outbox=str(directory / "second.db"))
         # The second client is two processes with one outbox.
         orders = [first, replace(second, seed=1), replace(second, seed=2, asynchronous=True)]
