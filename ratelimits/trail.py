@@ -29,7 +29,7 @@ def record(
     Args:
         actor: `user:<pk>`, `key:<prefix>`, `executor:<id>` or `provider:<service>`.
         action: Verb first, `update_limit`.
-        target: `limit <name>` or `counter <id>`.
+        target: `limit <name>`, `counter <id>`, `reservation <id>`.
         before, after: JSON-able. Nothing secret.
     """
     recorded.send(

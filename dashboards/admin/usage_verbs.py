@@ -7,12 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
-from django.db import transaction
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
 
 from jobs.admin.forms import OptionalReasonForm, ReasonForm
 from jobs.admin.verbs import Outcome, Verb
-from jobs.services import audit
 from ratelimits.models import AllowanceOverride, UsageReservation, UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
 from ratelimits.services import allowances, release
@@ -63,24 +61,10 @@ def _remove_quota(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
 
 
 def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
-    ended = [_cancel_one(one, actor=actor, reason=reason) for one in UsageReservation.objects.filter(pk__in=ids)]
-    released = sum(ended)
+    rows = UsageReservation.objects.filter(pk__in=ids)
+    ended = [release.cancel(one.pk, project_id=one.project_id, actor=actor, reason=reason) for one in rows]
+    released = sum(one.released for one in ended)
     return Outcome(released, len(ids) - released)
-
-
-@transaction.atomic
-def _cancel_one(one: UsageReservation, *, actor: str, reason: str) -> bool:
-    if not release.cancel(one.pk, project_id=one.project_id).released:
-        return False
-    audit.record(
-        actor=actor,
-        action="cancel_reservation",
-        target=f"reservation {one.pk}",
-        before={"user_id": one.user_id, "month": one.month_year, "amount": one.amount},
-        reason=reason,
-        project_id=one.project_id,
-    )
-    return True
 
 
 def _has_own_quota(rows: Any) -> Any:

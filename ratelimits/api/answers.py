@@ -113,5 +113,5 @@ class CancelledReservation(BaseModel):
     reservation_id: UUID
     status: Literal["cancelled", "confirmed", "expired"] = Field(description="As it is now.")
     released: bool = Field(description="By this call.")
-    remaining: int
-    resets_at: AwareDatetime
+    remaining: int | None = Field(description="Null: the project has no allowance any more.")
+    resets_at: AwareDatetime | None = Field(description="Null as well then.")

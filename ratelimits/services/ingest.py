@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from queueops.core.sql import plain_array, run_sql, text_array
+from ratelimits import trail
 from ratelimits.models import UsageReservation
 
 from .errors import NoAllowance
@@ -84,7 +85,7 @@ class _Entry:
     amount: int
 
 
-def ingest(events: Sequence[Reported], *, project_id: str, only_user: UUID | None = None) -> Ingested:
+def ingest(events: Sequence[Reported], *, project_id: str, only_user: UUID | None = None, actor: str = "") -> Ingested:
     """
     Add the events that are new to the ledger, end the reservations that they name, and count them in their months.
 
@@ -93,13 +94,14 @@ def ingest(events: Sequence[Reported], *, project_id: str, only_user: UUID | Non
 
     Args:
         only_user: Events of another user are rejected; None: of any of the project's.
+        actor: The operator whom the audit trail names with the events that are new; empty: no entry.
 
     Raises:
         NoAllowance: Nothing was counted.
     """
     own = [event for event in events if only_user in {None, event.user_id}]
     with transaction.atomic():
-        counted = iter(_count(own, project_id=project_id))
+        counted = iter(_count(own, project_id=project_id, actor=actor))
     results = [next(counted) if only_user in {None, event.user_id} else _foreign(event) for event in events]
     told = {event.user_id: None for event, one in zip(events, results, strict=True) if one.status != Status.REJECTED}
     # After the commit: the months' locks are what other transactions wait for.
@@ -110,7 +112,7 @@ def _foreign(event: Reported) -> Result:
     return Result(event.event_id, Status.REJECTED, "foreign_user", MESSAGES["foreign_user"])
 
 
-def _count(events: Sequence[Reported], *, project_id: str) -> list[Result]:
+def _count(events: Sequence[Reported], *, project_id: str, actor: str) -> list[Result]:
     """The locking order of everything here: events by id, reservations by id, months by project, user and month."""
     results: list[Result] = []
     new: list[_Entry] = []
@@ -123,6 +125,8 @@ def _count(events: Sequence[Reported], *, project_id: str) -> list[Result]:
         else:
             new.append(_Entry(event, (project_id, event.user_id, month), amount))
             results.append(Result(event.event_id, Status.ACCEPTED))
+    if actor and new:
+        _record(new, project_id=project_id, actor=actor)
     released = _confirm(new, project_id=project_id)
     changes = _changes(new, released.values())
     over = _beyond_quota(new, released, changes, change_months(changes))
@@ -152,6 +156,24 @@ def _insert(events: Sequence[Reported], *, project_id: str) -> list[tuple[str | 
     if events and not rows:
         raise NoAllowance
     return [(fault, is_new, month, amount) for fault, is_new, month, amount in rows]
+
+
+def _record(new: Sequence[_Entry], *, project_id: str, actor: str) -> None:
+    trail.record(
+        actor=actor,
+        action="ingest_usage",
+        target=f"usage event {new[0].event.event_id}" if len(new) == 1 else f"{len(new)} usage events",
+        after=[
+            {
+                "event_id": one.event.event_id,
+                "user_id": one.event.user_id,
+                "month": one.month[2],
+                "amount": one.amount,
+            }
+            for one in new
+        ],
+        project_id=project_id,
+    )
 
 
 def _confirm(new: Sequence[_Entry], *, project_id: str) -> dict[UUID, Ended]:

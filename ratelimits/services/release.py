@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -10,16 +11,20 @@ from uuid import UUID
 
 from django.db import transaction
 
-from queueops.core.sql import plain_array, run_sql
+from queueops.core.sql import plain_array, run_sql, text_array
+from ratelimits import trail
 from ratelimits.models import UsageReservation
 
-from .errors import UnknownReservation
+from .errors import NoAllowance, UnknownReservation
 from .standings import standing
 from .usage_months import MonthChange, MonthKey, change_months
 
 Status = UsageReservation.Status
 
 EXPIRED_AT_ONCE = 1000
+BROKEN_NAMED = 10
+
+logger = logging.getLogger(__name__)
 
 
 class Ended(NamedTuple):
@@ -36,29 +41,34 @@ class Cancelled:
     Attributes:
         status: Of the reservation now: cancelled, or how it had ended before.
         released: This call gave back what it held.
-        remaining, resets_at: Of its user's current month, afterwards.
+        remaining, resets_at: Of its user's current month, afterwards; None: the project has no allowance any more.
     """
 
     reservation_id: UUID
     status: str
     released: bool
-    remaining: int
-    resets_at: datetime
+    remaining: int | None
+    resets_at: datetime | None
 
 
 @transaction.atomic
-def cancel(reservation_id: UUID, *, project_id: str, only_user: UUID | None = None) -> Cancelled:
+def cancel(
+    reservation_id: UUID, *, project_id: str, only_user: UUID | None = None, actor: str = "", reason: str = ""
+) -> Cancelled:
     """
     Give back what a reservation holds. One that has ended before stays as it ended.
 
     Args:
         only_user: Whose reservation it must be; None: anybody's of the project.
+        actor: The operator whom the audit trail names if this releases it; empty: no entry.
 
     Raises:
         UnknownReservation: There is none of that id, project and user.
     """
     ended = end_reservations([(reservation_id, only_user)], project_id=project_id, status=Status.CANCELLED)
     give_back(ended)
+    if actor:
+        _record(ended, actor=actor, reason=reason)
     found = UsageReservation.objects.filter(pk=reservation_id, project_id=project_id)
     if only_user is not None:
         found = found.filter(user_id=only_user)
@@ -66,7 +76,10 @@ def cancel(reservation_id: UUID, *, project_id: str, only_user: UUID | None = No
     if reservation is None:
         raise UnknownReservation
     status, user_id = reservation
-    now = standing(project_id, user_id)
+    try:
+        now = standing(project_id, user_id)
+    except NoAllowance:
+        return Cancelled(reservation_id, status, bool(ended), None, None)
     return Cancelled(reservation_id, status, bool(ended), now.remaining, now.resets_at)
 
 
@@ -74,18 +87,42 @@ def expire_reservations(*, rounds: int = 10) -> int:
     """
     End active reservations whose time is over, EXPIRED_AT_ONCE in a transaction; the rest is for the next sweep.
 
+    Those of a month that holds less than they do stay active until the ledger is repaired.
+
     Returns:
         How many.
     """
     total = 0
+    broken: set[MonthKey] = set()
     for _ in range(rounds):
         with transaction.atomic():
-            ended = _ended(run_sql("ratelimits", "expire_reservations", {"most": EXPIRED_AT_ONCE}))
+            rows = _expire(broken)
+            ended = _ended(one for *one, was_ended in rows if was_ended)
             give_back(ended, expired=True)
+        broken.update((project, user, month) for _, project, user, month, _, was_ended in rows if not was_ended)
         total += len(ended)
-        if len(ended) < EXPIRED_AT_ONCE:
+        if len(rows) < EXPIRED_AT_ONCE:
             break
+    if broken:
+        named = sorted(broken)[:BROKEN_NAMED]
+        logger.error(
+            "reservations of %d users' months cannot expire, because the months hold less than they do: %s%s;"
+            " look with manage.py check_ledger, mend with --repair",
+            len(broken),
+            ", ".join(f"project {project} user {user} month {month}" for project, user, month in named),
+            " ..." if len(broken) > len(named) else "",
+        )
     return total
+
+
+def _expire(left_alone: Collection[MonthKey]) -> list[tuple[Any, ...]]:
+    parameters = {
+        "most": EXPIRED_AT_ONCE,
+        "project_ids": text_array([project for project, _, _ in left_alone]),
+        "user_ids": plain_array([user for _, user, _ in left_alone]),
+        "months": plain_array([month for _, _, month in left_alone]),
+    }
+    return run_sql("ratelimits", "expire_reservations", parameters)
 
 
 def end_reservations(
@@ -116,5 +153,18 @@ def give_back(ended: Sequence[Ended], *, expired: bool = False) -> None:
     change_months(changes)
 
 
-def _ended(rows: Iterable[tuple[Any, ...]]) -> list[Ended]:
+def _record(cancelled: Sequence[Ended], *, actor: str, reason: str) -> None:
+    for one in cancelled:
+        project, user, month = one.month
+        trail.record(
+            actor=actor,
+            action="cancel_reservation",
+            target=f"reservation {one.id}",
+            before={"user_id": user, "month": month, "amount": one.amount},
+            reason=reason,
+            project_id=project,
+        )
+
+
+def _ended(rows: Iterable[Sequence[Any]]) -> list[Ended]:
     return [Ended(one, (project, user, month), amount) for one, project, user, month, amount in rows]

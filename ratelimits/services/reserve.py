@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +12,7 @@ from django.db import IntegrityError, transaction
 
 from queueops.core.errors import IdempotencyKeyReused
 from queueops.core.sql import run_sql
+from ratelimits import trail
 from ratelimits.models.allowance import new_reservation_id
 from ratelimits.months import month_end
 
@@ -38,7 +40,9 @@ class Reserved:
     replayed: bool
 
 
-def reserve(*, project_id: str, user_id: UUID, amount: int, idempotency_key: str | None = None) -> Reserved:
+def reserve(
+    *, project_id: str, user_id: UUID, amount: int, idempotency_key: str | None = None, actor: str = ""
+) -> Reserved:
     """
     Reserve an amount of the user's current month until it is confirmed by an event, cancelled, or expires.
 
@@ -47,15 +51,26 @@ def reserve(*, project_id: str, user_id: UUID, amount: int, idempotency_key: str
 
     Args:
         amount: At least 1, in the allowance's unit.
+        actor: The operator whom the audit trail names if this reserves anew; empty: no entry.
 
     Raises:
         NoAllowance, QuotaExceeded: Nothing was reserved.
         IdempotencyKeyReused: The key's reservation has another user or amount.
     """
-    rows = _reserve(project_id, user_id, amount, idempotency_key)
-    if not rows:
-        raise NoAllowance
-    [(reservation_id, owner, month, held, expires_at, remaining, replayed, zone, quota)] = rows
+    with transaction.atomic() if actor else nullcontext():
+        rows = _reserve(project_id, user_id, amount, idempotency_key)
+        if not rows:
+            raise NoAllowance
+        [(reservation_id, owner, month, held, expires_at, remaining, replayed, zone, quota)] = rows
+        if actor and reservation_id is not None and not replayed:
+            trail.record(
+                actor=actor,
+                action="reserve_usage",
+                target=f"reservation {reservation_id}",
+                after={"user_id": user_id, "month": month, "amount": amount},
+                project_id=project_id,
+            )
+    # Out of that transaction: a refusal is counted, and then raised.
     if reservation_id is None:
         raise _refusal(project_id, user_id, amount, month=month, zone=zone, quota=quota)
     if (owner, held) != (user_id, amount):

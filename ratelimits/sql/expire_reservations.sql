@@ -1,20 +1,29 @@
 -- End active reservations that nobody confirmed in time: what each held is then to be given back, once.
 --
--- params  most
+-- params  most; months to leave alone, in arrays of one length: project_ids, user_ids, months
 -- order   the longest expired first
 -- locks   the reservations; skips those that somebody is ending
 -- clock   statement_timestamp()
--- returns id, project_id, user_id, month_year, amount
+-- returns id, project_id, user_id, month_year, amount, and whether it was ended: it stays active where the month holds
+--         less than its reservations here, which only a broken ledger says
 WITH stale AS MATERIALIZED (
-    SELECT id
+    SELECT id, project_id, user_id, month_year, amount
       FROM ratelimits_usagereservation
      WHERE status = 'active' AND expires_at <= statement_timestamp()
+       AND (project_id, user_id, month_year)
+           NOT IN (SELECT * FROM unnest(%(project_ids)s::text[], %(user_ids)s::uuid[], %(months)s::text[]))
      ORDER BY expires_at
      LIMIT %(most)s
        FOR UPDATE SKIP LOCKED
+), judged AS MATERIALIZED (
+    SELECT due.*, month.reserved >= due.of_month AS is_held
+      FROM (SELECT *, sum(amount) OVER (PARTITION BY project_id, user_id, month_year) AS of_month FROM stale) AS due
+      LEFT JOIN ratelimits_usagetracking AS month USING (project_id, user_id, month_year)
+), ended AS (
+    UPDATE ratelimits_usagereservation AS held
+       SET status = 'expired'
+      FROM judged
+     WHERE held.id = judged.id AND judged.is_held
+    RETURNING held.id
 )
-UPDATE ratelimits_usagereservation AS held
-   SET status = 'expired'
-  FROM stale
- WHERE held.id = stale.id
-RETURNING held.id, held.project_id, held.user_id, held.month_year, held.amount
+SELECT id, project_id, user_id, month_year, amount, id IN (SELECT id FROM ended) FROM judged

@@ -10,10 +10,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
+from jobs.models import AuditEntry
+from ratelimits.models import Allowance, UsageEvent, UsageReservation, UsageTracking
 from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
 from tests.api.test_access import signed_in
-from tests.factories import make_allowance, make_reservation, make_usage_event
+from tests.factories import make_allowance, make_reservation, make_usage_event, make_usage_month
 from tests.support.issuers import OTHER_USER, USER, make_issuer, shared_token
 
 POSTS = {
@@ -85,6 +86,73 @@ def test_an_operator_needs_its_permission_and_names_the_user(method, path):
     if method == "POST":  # a session counts with its token alone
         forged = signed_in(needed, enforce_csrf_checks=True)
         assert error_of(asked(forged), 403)["code"] == "permission_denied"
+
+
+def posted(client: Client, path: str, body: Any) -> Any:
+    response = client.post(f"/api/v1/usage/{path}/?project=acme", json.dumps(body), content_type="application/json")
+    assert response.status_code < 300, response.content
+    return response.json()
+
+
+def test_the_audit_trail_tells_once_what_an_operator_did_to_a_users_month(db):
+    make_allowance()
+    client = signed_in("add_usageevent", "cancel_reservation")
+    event, again = an_event(user_id=str(USER)), an_event(user_id=str(USER))
+    of_user = {"user_id": str(USER), "month": f"{timezone.now():%Y-%m}"}
+    reservation_id = ""
+    for _ in range(2):
+        asked = {"user_id": str(USER), "amount": 7, "idempotency_key": "once"}
+        reservation_id = posted(client, "reserve", asked)["reservation_id"]
+        posted(client, "ingest", [event])
+        posted(client, "cancel", {"reservation_id": reservation_id})
+    posted(client, "ingest", [event, again, an_event(user_id=str(USER))])
+    reservation, held = f"reservation {reservation_id}", {**of_user, "amount": 7}
+    counted = {**of_user, "event_id": event["event_id"], "amount": 1}
+    entries = list(AuditEntry.objects.order_by("pk"))
+    assert [(one.action, one.target, one.before, one.after) for one in entries[:3]] == [
+        ("reserve_usage", reservation, None, held),
+        ("ingest_usage", f"usage event {event['event_id']}", None, [counted]),
+        ("cancel_reservation", reservation, held, None),
+    ]
+    [last] = entries[3:]
+    assert (last.target, len(last.after or [])) == ("2 usage events", 2)
+    operator = f"user:{client.session['_auth_user_id']}"
+    assert {(one.actor, one.project_id) for one in entries} == {(operator, "acme")}
+
+
+def test_a_refusal_to_an_operator_is_counted_and_leaves_no_entry(db):
+    make_allowance(quota=1)
+    body = json.dumps({"user_id": str(USER), "amount": 2})
+    make_usage_month(USER)
+    answer = signed_in("add_usageevent").post(
+        "/api/v1/usage/reserve/?project=acme", body, content_type="application/json"
+    )
+    assert error_of(answer, 409)["code"] == "quota_exceeded"
+    assert UsageTracking.objects.get().refused == 1
+    assert not AuditEntry.objects.exists()
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+def test_of_what_keys_and_users_do_the_ledger_alone_tells(mine: Api, by_key):
+    api = Api(key_for("acme", scopes=["usage"])) if by_key else mine
+    made = api.post("/usage/reserve/", {"user_id": str(USER)}).json()
+    assert api.post("/usage/cancel/", {"reservation_id": made["reservation_id"]}).json()["released"]
+    assert api.post("/usage/ingest/", [an_event(user_id=str(USER))]).json()["results"][0]["status"] == "accepted"
+    assert not AuditEntry.objects.exists()
+
+
+def test_a_reservation_is_cancelled_also_where_the_allowance_is_gone(mine: Api):
+    made = mine.post("/usage/reserve/", {"amount": 7}).json()
+    Allowance.objects.all().delete()
+    answer = mine.post("/usage/cancel/", {"reservation_id": made["reservation_id"]})
+    assert (answer.status_code, answer.json()) == (200, {
+        "reservation_id": made["reservation_id"],
+        "status": "cancelled",
+        "released": True,
+        "remaining": None,
+        "resets_at": None,
+    })  # fmt: skip
+    assert UsageTracking.objects.get().reserved == 0
 
 
 @pytest.mark.parametrize(("method", "path"), NEEDS)

@@ -55,6 +55,11 @@ def user_of(caller: Caller, named: UUID | None) -> UUID:
     return caller.user_id
 
 
+def operator_of(caller: Caller) -> str:
+    """Whom the audit trail names. Empty for keys and users: of what they do the ledger itself is the record."""
+    return caller.actor if caller.operator else ""
+
+
 def of_user(rows: QuerySet[Row], user_id: UUID | None) -> QuerySet[Row]:
     return rows if user_id is None else rows.filter(user_id=user_id)
 
@@ -88,6 +93,7 @@ class ReserveUsage(CallerView):
             user_id=user_id,
             amount=given.amount,
             idempotency_key=self._own_key(given.idempotency_key or self.idempotency_key()),
+            actor=operator_of(self.caller),
         )
         answer = asdict(reserved)
         replayed = answer.pop("replayed")
@@ -122,7 +128,8 @@ class IngestUsage(CallerView):
         own = self.caller.user_id
         readings = read_events(read_document(request), user_id=own)
         reported = [reading.found for reading in readings if isinstance(reading.found, Reported)]
-        ingested = ingest(reported, project_id=self.caller.project_id, only_user=own)
+        actor = operator_of(self.caller)
+        ingested = ingest(reported, project_id=self.caller.project_id, only_user=own, actor=actor)
         results = iter(ingested.results)
         outcomes = (one.found if isinstance(one.found, Malformed) else next(results) for one in readings)
         return Response(
@@ -159,7 +166,10 @@ class CancelReservation(CallerView):
     def post(self, request: Request) -> Response:
         given = parse_as(inputs.CancelReservation, read_document(request))
         own = self.caller
-        return Response(asdict(cancel(given.reservation_id, project_id=own.project_id, only_user=own.user_id)))
+        cancelled = cancel(
+            given.reservation_id, project_id=own.project_id, only_user=own.user_id, actor=operator_of(own)
+        )
+        return Response(asdict(cancelled))
 
 
 class UserStanding(CallerView):

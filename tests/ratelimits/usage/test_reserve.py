@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from queueops.core.errors import IdempotencyKeyReused
+from ratelimits import trail
 from ratelimits.models import UsageReservation, UsageTracking
 from ratelimits.services.allowances import remove_override, set_override
 from ratelimits.services.errors import NoAllowance, QuotaExceeded
@@ -160,3 +161,19 @@ def test_a_reservation_is_one_statement(user):
 
 def as_shown(made: Reserved) -> dict[str, object]:
     return {name: getattr(made, name) for name in Reserved.__slots__}
+
+
+@pytest.mark.parametrize("key", [None, "once"])
+def test_what_an_operator_reserves_is_in_the_trail_or_is_not_reserved(user, key):
+    make_allowance()
+
+    def fail(**_told):
+        raise OSError
+
+    trail.recorded.connect(fail)
+    try:
+        with pytest.raises(OSError):  # noqa: PT011 - it has no message
+            reserve(project_id="acme", user_id=user, amount=1, idempotency_key=key, actor=ACTOR)
+    finally:
+        trail.recorded.disconnect(fail)
+    assert not UsageReservation.objects.exists()
