@@ -11,10 +11,13 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         from jobs.handlers.registry import load_handlers
+        from jobs.models import Webhook
         from jobs.services.audit import keep_trail
+        from queueops.tenancy import credentials
         from ratelimits.trail import recorded
 
         load_handlers()
+        credentials.also_rotate(Webhook)
         recorded.connect(keep_trail, dispatch_uid="audit")
         pre_migrate.connect(_remember_permissions, sender=self)
         post_migrate.connect(_prepare_database, sender=self)

@@ -199,7 +199,8 @@ def examine_credentials() -> Finding:
             "credentials",
             Verdict.FAIL,
             f"no key opens {', '.join(unreadable)}",
-            "Put back the key in QUEUEOPS_CREDENTIAL_KEYS they were encrypted with, or enter their secrets again.",
+            "Put back the key in QUEUEOPS_CREDENTIAL_KEYS they were encrypted with, or enter their secrets again."
+            " Switch off webhooks and alert routes, and add others.",
         )
     return Finding("credentials", Verdict.OK, "every one can be opened")
 

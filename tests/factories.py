@@ -12,16 +12,18 @@ from django.db.models import F
 from django.utils import timezone
 
 from jobs.handlers.registry import find_handler
-from jobs.models import Batch, DeadLetter, Job, new_id
+from jobs.models import Batch, DeadLetter, Job, Webhook, new_id
 from jobs.services.prepare import JobSpec, PreparedJob
 from jobs.services.submit import insert_prepared
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Project
-from ratelimits.models import Allowance, UsageEvent, UsageReservation, UsageTracking
+from queueops.tenancy.signing import seal_signing_secret
+from ratelimits.models import AlertRoute, Allowance, UsageEvent, UsageReservation, UsageTracking
 
 KIND = "http.request"
 SERVICE = "http"
+SIGNING_SECRET = "whsec_c2l4dGVlbiBieXRlIGtleQ=="
 PAYLOAD = '{"method": "GET", "url": "http://127.0.0.1:9/"}'
 SPEC_FIELDS = frozenset(JobSpec.model_fields) - {"kind", "payload", "cost"}
 
@@ -212,3 +214,16 @@ def _dispatch(ids: list[UUID]) -> None:
             """,
             {"ids": ids, "executor": uuid4()},
         )
+
+
+def make_webhook(project: Project, *, secret: str = SIGNING_SECRET, **fields: Any) -> Webhook:
+    return Webhook.objects.create(
+        project=project, **{"url": "http://127.0.0.1:9/", "secret": seal_signing_secret(secret), **fields}
+    )
+
+
+def make_route(*, secret: str = SIGNING_SECRET, **fields: Any) -> AlertRoute:
+    """One to a webhook; without a secret, as one by e-mail is, when that is empty."""
+    given = {"name": "pager", "channel": "webhook", "target": "http://127.0.0.1:9/"}
+    sealed = seal_signing_secret(secret) if secret else None
+    return AlertRoute.objects.create(**{**given, "secret": sealed, **fields})

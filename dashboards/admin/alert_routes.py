@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.core.validators import URLValidator, validate_email
@@ -21,7 +18,7 @@ from jobs.admin import showing
 from jobs.admin.forms import ConfirmForm
 from jobs.admin.rules import AuditedMixin
 from jobs.admin.verbs import Outcome, Verb, VerbsMixin, on_one, on_selected
-from jobs.admin.webhooks import SECRET_BYTES, shown_once
+from jobs.admin.webhooks import WRITTEN_BY_ROTATION, SignedForm, shown_once
 from jobs.services import audit
 from jobs.services.notify_alerts import can_send_email, send_test
 from ratelimits.models import AlertRoute
@@ -51,9 +48,12 @@ TEST = Verb(
 )
 
 
-class AlertRouteForm(forms.ModelForm):  # type: ignore[type-arg]
+class AlertRouteForm(SignedForm):
+    def is_signed(self, given: dict[str, Any]) -> bool:
+        return given.get("channel") == Channel.WEBHOOK
+
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or self.cleaned_data
+        given = super().clean()
         channel, target = given.get("channel") or self.instance.channel, given.get("target")
         if not target:
             return given
@@ -86,21 +86,19 @@ class AlertRouteAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[mis
 
     test_selected, test = on_selected(TEST), on_one(TEST)
 
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).defer(*WRITTEN_BY_ROTATION)
+
     def get_readonly_fields(self, request: HttpRequest, obj: AlertRoute | None = None) -> tuple[str, ...]:
         return ("channel",) if obj else ()  # a webhook has a secret that was shown once; an address has none
 
     def has_delete_permission(self, request: HttpRequest, obj: AlertRoute | None = None) -> bool:
         return False  # messages on their way name it; switch it off instead
 
-    def save_model(self, request: HttpRequest, obj: AlertRoute, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        if not change and obj.channel == Channel.WEBHOOK:
-            obj.secret = "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
-        super().save_model(request, obj, form, change)
-
     def audited(self, obj: AlertRoute) -> Mapping[str, Any]:
         return {name: getattr(obj, name) for name in self.fields}
 
-    def response_add(self, request: HttpRequest, obj: AlertRoute, post_url_continue: str | None = None) -> HttpResponse:
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
         if obj.channel != Channel.WEBHOOK:
             response: HttpResponse = super().response_add(request, obj, post_url_continue)
             return response
@@ -108,7 +106,7 @@ class AlertRouteAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[mis
             self,
             request,
             title="Alert route added",
-            secret=obj.secret,
+            secret=obj.shown_secret,
             explains="The signing secret, as Standard Webhooks want it. The receiver checks each message with it.",
             goes_on_to=reverse("admin:ratelimits_alertroute_changelist"),
         )

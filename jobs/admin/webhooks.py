@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import secrets
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -14,20 +14,42 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 
 from jobs.models import Webhook, WebhookDelivery
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.signing import new_signing_secret
 
 from . import showing
 from .paging import BoundedListMixin
 from .rules import AuditedMixin
 from .verbs import ReadOnlyMixin, VerbsMixin
 
-SECRET_BYTES = 32
+WRITTEN_BY_ROTATION = ("secret", "rotated_at")  # not loaded, so that saving a form does not bring an old token back
+
+
+class SignedForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Gives what is added its secret, whose text is on the instance as `shown_secret` until it has been shown."""
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if self.instance._state.adding and self.is_signed(given):  # noqa: SLF001 - the id is made before it is stored
+            try:
+                self.instance.shown_secret, self.instance.secret = new_signing_secret()
+            except QueueOpsError as error:
+                raise ValidationError(error.message, code=error.code) from None
+        return given
+
+    def is_signed(self, given: dict[str, Any]) -> bool:
+        return True
 
 
 @admin.register(Webhook)
 class WebhookAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    form = SignedForm
     list_display = ("url", "project", "enabled", "created_at")
     list_select_related = ("project",)
     fields = ("project", "url", "enabled")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).defer(*WRITTEN_BY_ROTATION)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Webhook | None = None) -> tuple[str, ...]:
         return ("project",) if obj else ()
@@ -40,20 +62,15 @@ class WebhookAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc] 
     def has_delete_permission(self, request: HttpRequest, obj: Webhook | None = None) -> bool:
         return False  # its deliveries would go with it; switch it off instead
 
-    def save_model(self, request: HttpRequest, obj: Webhook, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        if not change:
-            obj.secret = "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
-        super().save_model(request, obj, form, change)
-
     def audited(self, obj: Webhook) -> dict[str, Any]:
         return {"project": obj.project_id, "url": obj.url, "enabled": obj.enabled}
 
-    def response_add(self, request: HttpRequest, obj: Webhook, post_url_continue: str | None = None) -> HttpResponse:
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
         return shown_once(
             self,
             request,
             title="Webhook added",
-            secret=obj.secret,
+            secret=obj.shown_secret,
             explains="The signing secret, as Standard Webhooks want it. The receiver checks each message with it.",
             goes_on_to=reverse("admin:jobs_webhook_changelist"),
         )

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
-from jobs.handlers.webhook import Message, post_message
+from jobs.handlers.webhook import Message, post_message, secret_of
 
 MOST_ERROR = 500  # characters of a route's last error
 PERMANENT = 500  # SMTP replies from here on are final (RFC 5321, 4.2.1)
@@ -54,10 +54,10 @@ class Told:
 )
 async def deliver_alert(job: RunningJob[Delivery]) -> Done:
     """Tell a route of an alert; repeated until the mail server or the webhook accepts it."""
-    told = await _in_thread(_compose, job.payload)
-    if told is None:
-        return Done({"skipped": "the route was removed or disabled, or the alert deleted"})
     try:
+        told = await _in_thread(_compose, job.payload)
+        if told is None:
+            return Done({"skipped": "the route was removed or disabled, or the alert deleted"})
         if told.channel == "email":
             await _in_thread(_send_email, told, job.effect_key)
         else:
@@ -110,7 +110,8 @@ def _compose(delivery: Delivery) -> Told | None:
         content["data"] = _data(alert)
         if link := _link(alert.pk):
             lines.append(f"Alert: {link}")
-    return Told(route.channel, route.target, route.secret, " ".join(subject.split())[:200], "\n".join(lines), content)
+    secret = secret_of(route) if route.channel == AlertRoute.Channel.WEBHOOK else ""
+    return Told(route.channel, route.target, secret, " ".join(subject.split())[:200], "\n".join(lines), content)
 
 
 def _data(alert: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
+from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -19,8 +20,10 @@ from jobs.handlers.errors import ProviderError, unanswered
 from jobs.handlers.http import shared_client
 from jobs.handlers.http_payload import outbound_policy
 from jobs.handlers.registry import Done, RunningJob, handler
+from queueops.core.errors import QueueOpsError
 from queueops.core.outbound import OutboundFailed
 from queueops.core.outbound_policy import OutboundRefused
+from queueops.tenancy.signing import open_signing_secret
 
 
 class Delivery(BaseModel):
@@ -102,6 +105,19 @@ async def post_message(message: Message) -> int:
     return response.status
 
 
+def secret_of(row: Any) -> str:
+    """
+    The secret that a webhook's or an alert route's messages are signed with.
+
+    Raises:
+        ProviderError: No key opens it.
+    """
+    try:
+        return open_signing_secret(row)
+    except QueueOpsError as error:
+        raise ProviderError(None, error.message, code=error.code, outcome="refused") from None
+
+
 def _compose_in_thread(delivery_id: UUID) -> Message | None:
     try:
         return compose(delivery_id)
@@ -134,7 +150,7 @@ def compose(delivery_id: UUID) -> Message | None:
     return Message(
         id=str(delivery_id),
         url=delivery.webhook.url,
-        secret=delivery.webhook.secret,
+        secret=secret_of(delivery.webhook),
         timestamp=int(timezone.now().timestamp()),
         body=json.dumps(content).encode(),
     )

@@ -77,9 +77,10 @@ class Webhook(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)
-    secret = models.CharField(max_length=100, help_text="Base64 of the signing key, with the prefix whsec_.")
+    secret = models.BinaryField(editable=False)  # Fernet token, see queueops/tenancy/signing.py
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(db_default=Now())
+    rotated_at = models.DateTimeField(null=True, editable=False)
 
     def __str__(self) -> str:
         return self.url

@@ -83,9 +83,9 @@ class Environment:
     )
     credential_keys: tuple[str, ...] = setting(
         "Web",
-        "Encrypt the secrets of credentials and second factors: the first key encrypts, each of them decrypts. In "
-        "development one is made once and kept in the data directory; in production they must be set before the first "
-        "of them is added.",
+        "Encrypt the secrets of credentials, second factors and webhooks: the first key encrypts, each of them "
+        "decrypts. In development one is made once and kept in the data directory; in production they must be set "
+        "before the first of them is added.",
         parse.FERNET_KEYS,
         default=(),
         shown_default="made once (development); none (production)",

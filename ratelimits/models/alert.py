@@ -86,10 +86,11 @@ class AlertRoute(models.Model):
     channel = models.CharField(max_length=7, choices=Channel)
     target = models.CharField(max_length=500, help_text="An e-mail address, or a URL that takes a signed POST.")
     least_severity = models.CharField(max_length=8, choices=QuotaAlert.Severity, default=QuotaAlert.Severity.WARNING)
-    secret = models.CharField(max_length=200, blank=True, editable=False)  # signs webhooks; shown once
+    secret = models.BinaryField(null=True, editable=False)  # of a webhook; see queueops/tenancy/signing.py
     enabled = models.BooleanField(default=True)
     last_error = models.TextField(blank=True, editable=False)
     last_sent_at = models.DateTimeField(null=True, editable=False)
+    rotated_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         ordering = ("name",)

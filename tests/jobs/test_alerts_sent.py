@@ -20,14 +20,13 @@ from jobs.services.notify_alerts import PROJECT, send_test, send_unsent
 from jobs.testing import drain
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services import alerts
+from tests.factories import SIGNING_SECRET, make_route
 from tests.support.background import in_background
 from tests.support.http_server import serving
 from tests.support.mail_sink import MailSink, mail_sink
 from tests.support.racing import run_together
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 
 
 @pytest.fixture
@@ -183,14 +182,15 @@ def test_a_webhook_gets_a_signed_message():
         return web.Response(status=204)
 
     with in_background(serving(keep)) as url:
-        AlertRoute.objects.create(name="pager", channel="webhook", target=f"{url}/alerts", secret=SECRET)
+        make_route(target=f"{url}/alerts")
         alert = open_alert()
         assert send_unsent(10) == 1
         drain()
     [(headers, body)] = received
     head = {name.lower(): value for name, value in headers.items()}
+    key = base64.b64decode(SIGNING_SECRET.removeprefix("whsec_"))
     signed = f"{head['webhook-id']}.{head['webhook-timestamp']}.".encode() + body
-    expected = base64.b64encode(hmac.new(b"k" * 32, signed, hashlib.sha256).digest()).decode()
+    expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     assert head["webhook-signature"] == f"v1,{expected}"
     content = json.loads(body)
     assert content["type"] == "alert.opened"
@@ -199,7 +199,7 @@ def test_a_webhook_gets_a_signed_message():
 
 
 def test_a_route_that_is_out_does_not_hold_up_the_others(mail):
-    AlertRoute.objects.create(name="down", channel="webhook", target="http://127.0.0.1:9/", secret=SECRET)
+    make_route(name="down")
     email_route()
     for number in range(8):
         open_alert(subject=f"s{number}")

@@ -25,19 +25,26 @@ from jobs.models import (
     Job,
     JobEvent,
     RetryPolicy,
-    Webhook,
     WebhookDelivery,
 )
 from jobs.services import upkeep
 from jobs.services.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
-from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project, move_along
+from tests.factories import (
+    SIGNING_SECRET,
+    make_batch,
+    make_dead_letter,
+    make_job,
+    make_jobs,
+    make_project,
+    make_webhook,
+    move_along,
+)
 from tests.support.http_server import serving
 
 pytestmark = pytest.mark.django_db
 
-SECRET = "whsec_" + base64.b64encode(b"sixteen byte key").decode()
 LONG_AGO = timedelta(days=40)
 
 
@@ -201,9 +208,9 @@ def test_a_running_job_does_not_expire():
 
 def test_a_batch_is_closed_when_its_last_job_has_ended_and_its_project_is_told_once():
     batch = make_batch()
-    webhook = Webhook.objects.create(project=batch.project, url="http://127.0.0.1:9/", secret=SECRET)
-    Webhook.objects.create(project=batch.project, url="http://127.0.0.1:9/", secret=SECRET, enabled=False)
-    Webhook.objects.create(project=make_project("globex"), url="http://127.0.0.1:9/", secret=SECRET)
+    webhook = make_webhook(batch.project)
+    make_webhook(batch.project, enabled=False)
+    make_webhook(make_project("globex"))
     last = make_job(batch=batch, state=JobState.IN_PROGRESS)
     make_job(batch=batch, state=JobState.CANCELLED)
     upkeep.finish_batches()
@@ -229,7 +236,7 @@ def test_a_second_keeper_that_saw_the_batch_open_does_not_close_it_again():
 
 def test_a_batch_that_a_requeue_opened_again_is_closed_again_and_not_announced_twice():
     batch = make_batch()
-    Webhook.objects.create(project=batch.project, url="http://127.0.0.1:9/", secret=SECRET)
+    make_webhook(batch.project)
     letter = make_dead_letter(batch=batch)
     upkeep.finish_batches()
     new = requeue_dead_letters([letter.pk], actor="user:1").moved[letter.pk]
@@ -277,7 +284,7 @@ def test_a_webhook_gets_a_message_signed_as_standard_webhooks_say():
 
     async def deliver() -> None:
         async with serving(answer) as url:
-            await sync_to_async(Webhook.objects.create)(project=batch.project, url=f"{url}/hook", secret=SECRET)
+            await sync_to_async(make_webhook)(batch.project, url=f"{url}/hook")
             await sync_to_async(upkeep.finish_batches)()
             delivery = await WebhookDelivery.objects.aget()
             handler = find_handler("queueops.webhook")
@@ -293,8 +300,9 @@ def test_a_webhook_gets_a_message_signed_as_standard_webhooks_say():
     [(headers, body)] = received
     headers = {name.lower(): value for name, value in headers.items()}
     # https://www.standardwebhooks.com: HMAC-SHA256 over id.timestamp.body with the decoded secret.
+    key = base64.b64decode(SIGNING_SECRET.removeprefix("whsec_"))
     signed = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
-    digest = hmac.new(b"sixteen byte key", signed, hashlib.sha256).digest()
+    digest = hmac.new(key, signed, hashlib.sha256).digest()
     assert headers["webhook-signature"].split(" ") == ["v1," + base64.b64encode(digest).decode()]
     assert headers["webhook-id"] == str(WebhookDelivery.objects.get().pk)
     assert abs(int(headers["webhook-timestamp"]) - datetime.now(UTC).timestamp()) < 300

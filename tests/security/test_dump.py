@@ -10,9 +10,12 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from jobs.models import Webhook
 from queueops.access.services import second_factor
 from queueops.tenancy.credentials import seal, unseal
 from queueops.tenancy.models import Credential, Issuer, ProducerKey
+from queueops.tenancy.signing import open_signing_secret
+from ratelimits.models import AlertRoute
 from tests.api.conftest import SPEC
 from tests.factories import make_project
 from tests.security.people import PASSWORD, person, try_password
@@ -65,6 +68,11 @@ def test_a_dump_holds_nothing_that_could_be_used():
     codes = second_factor.set_up(ann, totp, second_factor.code_at(totp, second_factor.current_step()), actor="user:1")[
         1
     ]
+    browser = signed_in("administrator")
+    hook = {"project": project.pk, "url": "https://example.org/hook"}
+    route = {"name": "pager", "channel": "webhook", "target": "https://example.org/", "least_severity": "warning"}
+    for page, form in (("jobs/webhook", hook), ("ratelimits/alertroute", route)):
+        assert "whsec_" in browser.post(f"/admin/{page}/add/", form).content.decode()
     signer = Signer("rsa", "RS256")
     with publishing(signer) as server:
         make_issuer(jwks_url=server.url)
@@ -72,7 +80,6 @@ def test_a_dump_holds_nothing_that_could_be_used():
         for number, secret in enumerate((key, token, signer.token(), revoked, f"{key}x", f"{token}x")):
             headers = {"Authorization": f"Bearer {secret}", "Idempotency-Key": f"once-{number}"}
             Client(headers=headers).post("/api/v1/jobs/", SPEC, content_type="application/json")
-    browser = signed_in("administrator")
     issuer = Issuer.objects.get(jwks_url="")
     browser.post(f"/admin/tenancy/issuer/{issuer.pk}/try/", {"confirmed": "yes", "token": token})
     producer = Client()
@@ -86,6 +93,8 @@ def test_a_dump_holds_nothing_that_could_be_used():
         "token": token,
         "signature of a token": token.rpartition(".")[2],
         "provider's key": "AIza-the-providers-own-key",
+        "webhook's secret": open_signing_secret(Webhook.objects.get()),
+        "alert route's secret": open_signing_secret(AlertRoute.objects.get()),
         "second factor": totp,
         "second factor as it is typed": second_factor.typed(totp),
         "password": PASSWORD,

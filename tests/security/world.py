@@ -27,13 +27,12 @@ from jobs.models import (
     SavedFilter,
     ServiceBreaker,
     Upload,
-    Webhook,
     WebhookDelivery,
 )
 from queueops.access.models import SignInCount
 from queueops.tenancy import credentials
 from queueops.tenancy.models import Credential, Issuer, ProducerKey
-from ratelimits.models import AlertRoute, AllowanceOverride, Limit, UsageTracking
+from ratelimits.models import AllowanceOverride, Limit, UsageTracking
 from ratelimits.services import catalogue, limits
 from ratelimits.services.alerts import open_alert
 from ratelimits.services.decide import Call, decide
@@ -45,7 +44,9 @@ from tests.factories import (
     make_job,
     make_project,
     make_reservation,
+    make_route,
     make_usage_event,
+    make_webhook,
 )
 from tests.security.people import person
 
@@ -104,7 +105,7 @@ class World:
         made["jobs_servicebreaker"] = ServiceBreaker.objects.create(
             service="a-service", failures=9, opened_at=Now(), last_error=text
         )
-        webhook = Webhook.objects.create(project=made_project, url="https://example.org/", secret=f"whsec_{text}")
+        webhook = make_webhook(made_project, url="https://example.org/", secret=f"whsec_{text}")
         made["jobs_webhook"] = webhook
         made["jobs_webhookdelivery"] = WebhookDelivery.objects.create(webhook=webhook, batch=batch, job=letter.job)
         made["jobs_upload"] = Upload.objects.create(
@@ -143,9 +144,7 @@ class World:
         alert = open_alert("oldest_ready", text, severity="warning", message=text, figures={"text": text})
         assert alert is not None
         made["ratelimits_quotaalert"] = alert
-        made["ratelimits_alertroute"] = AlertRoute.objects.create(
-            name=text, channel="email", target="ops@example.org", last_error=text
-        )
+        made["ratelimits_alertroute"] = make_route(name=text, secret=f"whsec_{text}", last_error=text)
         owner = person(f"owner-{User.objects.count()}", first_name=text, last_name=text)
         made["auth_user"] = owner
         made["auth_group"] = Group.objects.earliest("pk")

@@ -16,7 +16,8 @@ from queueops.core.database import UnsuitableDatabase
 from queueops.tenancy import checks, database_roles
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.scope import ANONYMOUS_ROLE, acting_for, reading_for
-from tests.factories import make_batch, make_job, make_project
+from ratelimits.models import AlertRoute
+from tests.factories import make_batch, make_job, make_project, make_route, make_webhook
 
 pytestmark = pytest.mark.django_db
 
@@ -127,6 +128,14 @@ def test_a_credentials_secret_is_out_of_reach_and_so_is_the_credential_of_anothe
         assert Credential.objects.values_list("name", flat=True).get() == "ours"
         with pytest.raises(DatabaseError, match="permission denied"), transaction.atomic():
             Credential.objects.values_list("secret").get()
+
+
+def test_the_secrets_of_webhooks_and_alert_routes_are_out_of_reach():
+    make_webhook(make_project("acme"))
+    make_route()
+    for model in (Webhook, AlertRoute):
+        with acting_for("acme"), pytest.raises(DatabaseError, match="permission denied"), transaction.atomic():
+            model.objects.values_list("secret").get()
 
 
 def test_a_project_pauses_what_is_its_own_and_sees_no_other_projects_pauses():

@@ -8,8 +8,8 @@ from queueops.tenancy.credentials import rotate
 
 class Command(BaseCommand):
     help = (
-        "Encrypt the secret of every credential with the newest of QUEUEOPS_CREDENTIAL_KEYS. Safe to repeat and to"
-        " interrupt. Ends with 1 if a credential cannot be opened."
+        "Encrypt the secret of every credential, webhook and second factor with the newest of QUEUEOPS_CREDENTIAL_KEYS."
+        " Safe to repeat and to interrupt. Ends with 1 if one cannot be opened."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
