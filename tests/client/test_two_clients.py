@@ -146,22 +146,23 @@ def test_hybrid_clients_that_are_cut_off_together_stop_at_the_stated_bound(sandb
     with scene(form, sandbox, tmp_path, {HYBRID: "hybrid"}) as everybody:
         wait_for(lambda: everybody.carried_out() >= 60, seconds=60, what="60 calls")
         everybody.line.cut()
-        offline = wait_until_still(everybody)
+        offline = wait_until_still(everybody, form)
         everybody.line.mend()
         wait_for(lambda: everybody.carried_out() > offline, seconds=60, what="a call after the cut")
-        wait_until_still(everybody)
+        wait_until_still(everybody, form)
         assert stop_apps(everybody)["refused"][HYBRID] > 0
         assert clear_up(everybody)["left"] == 0
     used = UsageTracking.objects.get(project=PROJECT).used
     assert used == sum(charges(sandbox).values())
     assert used - form.quota <= hybrid_bound(everybody, form)
-    figures(f"{offline} calls while offline; quota {form.quota:,}, used {used:,}")
+    figures(f"{offline} calls until they stood still offline; quota {form.quota:,}, used {used:,}")
 
 
-def wait_until_still(everybody: Scene) -> int:
+def wait_until_still(everybody: Scene, form: Form) -> int:
     """Wait until no call has been carried out for a second; how many there were."""
     count = -1
     while count != (now := everybody.carried_out()):
+        assert now < form.calls, "nothing holds them back"
         count = now
         time.sleep(1)
     return count
