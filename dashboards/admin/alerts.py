@@ -23,7 +23,7 @@ from dashboards.runbooks import read_runbook
 from jobs.admin import showing
 from jobs.admin.forms import ConfirmForm
 from jobs.admin.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
-from ratelimits.models import Limit, QuotaAlert, UsageTracking
+from ratelimits.models import Allowance, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts import acknowledge_alerts
 from ratelimits.services.allowance_alerts import OF_ALLOWANCES
 
@@ -110,10 +110,22 @@ class ServiceFilter(DropdownFilter):  # type: ignore[misc]
         return queryset.filter(limit__service=self.value()) if self.value() else queryset
 
 
+class ProjectFilter(DropdownFilter):  # type: ignore[misc]
+    title = "project of a user's allowance"
+    parameter_name = "project"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        projects = Allowance.objects.order_by("project_id").values_list("project_id", flat=True)
+        return [(project, project) for project in projects]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
+        return queryset.filter(figures__project=self.value()) if self.value() else queryset
+
+
 @admin.register(QuotaAlert)
 class QuotaAlertAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
     list_display = ("told", "severity_shown", "state", "kind_shown", "since", "ends", "acknowledged")
-    list_filter = (StateFilter, SeverityFilter, KindFilter, ServiceFilter)
+    list_filter = (StateFilter, SeverityFilter, KindFilter, ServiceFilter, ProjectFilter)
     list_filter_submit = True
     list_fullwidth = True
     list_per_page = 50

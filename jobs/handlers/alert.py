@@ -1,4 +1,4 @@
-"""`queueops.alert`: tells one route of one alert, by e-mail or by a signed webhook."""
+"""`queueops.alert`: tells one route of one alert, or of many users' at once, by e-mail or by a signed webhook."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import smtplib
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -23,13 +24,24 @@ MOST_ERROR = 500  # characters of a route's last error
 PERMANENT = 500  # SMTP replies from here on are final (RFC 5321, 4.2.1)
 
 
+class Digest(BaseModel):
+    """Alerts of a project's users that are told together; `alerts` are the first of them."""
+
+    project: str
+    kind: str
+    severity: str
+    count: int
+    alerts: list[int]
+
+
 class Delivery(BaseModel):
-    """`service` repeats what the outage breaker goes by; `alert` is null in a test."""
+    """`service` repeats what the outage breaker goes by; `alert` is null in a test and in a digest of several."""
 
     route: int
     service: str
     alert: int | None
     event: Literal["opened", "resolved", "test"]
+    digest: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +104,15 @@ def _compose(delivery: Delivery) -> Told | None:
 
     route = AlertRoute.objects.filter(pk=delivery.route, enabled=True).first()
     alert = QuotaAlert.objects.select_related("limit").filter(pk=delivery.alert).first() if delivery.alert else None
-    if route is None or (alert is None and delivery.event != "test"):
+    digest = delivery.digest if delivery.alert is None else None
+    if route is None or (alert is None and digest is None and delivery.event != "test"):
         return None
     lines: list[str] = []
     content: dict[str, Any] = {"type": f"alert.{delivery.event}", "timestamp": timezone.now().isoformat()}
-    if alert is None:
+    if digest is not None:
+        subject, lines, content["data"] = _sum_up(digest, delivery.event)
+        content["type"] = f"alerts.{delivery.event}"
+    elif alert is None:
         subject = "Test of an alert route"
         lines.append(f"This is a test of the route {route.name}. Nothing is wrong.")
     else:
@@ -112,6 +128,25 @@ def _compose(delivery: Delivery) -> Told | None:
             lines.append(f"Alert: {link}")
     secret = secret_of(route) if route.channel == AlertRoute.Channel.WEBHOOK else ""
     return Told(route.channel, route.target, secret, " ".join(subject.split())[:200], "\n".join(lines), content)
+
+
+def _sum_up(digest: Digest, event: str) -> tuple[str, list[str], dict[str, Any]]:
+    """Subject, lines and data of a digest."""
+    from ratelimits.models import QuotaAlert
+
+    about = QuotaAlert(kind=digest.kind, severity=digest.severity)
+    first = list(QuotaAlert.objects.select_related("limit").filter(pk__in=digest.alerts).order_by("pk"))
+    message = f"{digest.project}, {digest.count:,} users: {about.get_kind_display()}"
+    state = "Resolved" if event == "resolved" else about.get_severity_display().capitalize()
+    link = _list_link(digest, "resolved" if event == "resolved" else "open")
+    lines = [message, "", *[alert.message for alert in first]]
+    if digest.count > len(first):
+        lines.append(f"and {digest.count - len(first):,} more")
+    lines += ["", f"Severity: {digest.severity}", f"What to do: {about.runbook}"]
+    if link:
+        lines.append(f"Alerts: {link}")
+    shown = {"message": message, "alerts": [_data(alert) for alert in first], "runbook": about.runbook, "link": link}
+    return f"{state}: {message}", lines, digest.model_dump() | shown
 
 
 def _data(alert: Any) -> dict[str, Any]:
@@ -135,6 +170,12 @@ def _data(alert: Any) -> dict[str, Any]:
 def _link(alert_id: int) -> str | None:
     base = settings.QUEUEOPS.public_url
     return base + reverse("admin:ratelimits_quotaalert_change", args=[alert_id]) if base else None
+
+
+def _list_link(digest: Digest, state: str) -> str | None:
+    base, chosen = settings.QUEUEOPS.public_url, digest.model_dump(include={"project", "kind", "severity"})
+    address = reverse("admin:ratelimits_quotaalert_changelist")
+    return f"{base}{address}?{urlencode({**chosen, 'state': state})}" if base else None
 
 
 def _time(moment: Any) -> str:

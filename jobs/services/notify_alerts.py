@@ -3,20 +3,28 @@ Handing alerts over to those who want to be told: a job each, so that delivery i
 
 A route is told once that an alert of at least its severity opened, again when its severity rises, and of critical
 alerts also when they are over. The job's idempotency key names alert, route, event and severity: nobody is told twice.
+
+Alerts of users' allowances may be thousands at once: those of a project, kind and severity are told together.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Literal
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import CharField, F, Func, Q, Value
 from django.db.models.functions import Now
+from django.utils import timezone
 
-from jobs.models import new_id
+from jobs.models import Job, new_id
+from jobs.querysets import first_id_at
 from queueops.core.notify import Channel, notify
 from queueops.tenancy.models import Project
 from ratelimits.models import AlertRoute, QuotaAlert
+from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 from .prepare import JobSpec, prepare_job
 from .submit import insert_prepared
@@ -24,6 +32,9 @@ from .submit import insert_prepared
 KIND = "queueops.alert"
 PROJECT = "queueops-alerts"  # whose jobs deliveries are; made at the first
 SEVERITIES = [QuotaAlert.Severity.NOTICE, QuotaAlert.Severity.WARNING, QuotaAlert.Severity.CRITICAL]
+DIGEST_EVERY = timedelta(minutes=10)  # at least so long between two digests of a group; critical ones do not wait
+MOST_IN_DIGEST = 10_000
+EXAMPLES = 5  # alerts that a digest shows
 
 Event = Literal["opened", "resolved", "test"]
 
@@ -34,22 +45,21 @@ def send_unsent(most: int) -> int:
     Submit a delivery job for each route that wants an alert not sent yet, and mark the alert in the same transaction.
 
     Returns:
-        How many jobs were submitted. At most `most` alerts are looked at; the rest is for the next call.
+        How many jobs were submitted. At most `most` alerts are looked at, and MOST_IN_DIGEST of each group of users;
+        the rest is for the next call.
     """
     unsent = list(
-        QuotaAlert.objects.filter(notified_at=None)
+        QuotaAlert.objects.filter(notified_at=None, kind__in=OF_THE_QUEUE)
         .order_by("pk")
         .select_for_update(skip_locked=True, of=("self",))[:most]
     )
-    if not unsent:
-        return 0
     routes = list(AlertRoute.objects.filter(enabled=True))
     submitted = 0
     for alert in unsent:
         event: Event = "resolved" if alert.resolved_at else "opened"
-        wanted = [route for route in routes if wants(route, alert)]
-        submitted += sum(_submit(route, alert, event) for route in wanted)
-    QuotaAlert.objects.filter(pk__in=[alert.pk for alert in unsent]).update(notified_at=Now())
+        submitted += _tell(routes, event, alert.severity, first=alert.pk, content={"alert": alert.pk})
+    _mark([alert.pk for alert in unsent])
+    submitted += _send_digests(routes)
     if submitted:
         notify(Channel.READY)
     return submitted
@@ -58,12 +68,12 @@ def send_unsent(most: int) -> int:
 @transaction.atomic
 def send_test(route: AlertRoute) -> None:
     """Submit a message to one route that says it is a test."""
-    _submit(route, None, "test")
+    _submit(route, "test", f"test:{new_id()}", {})
     notify(Channel.READY)
 
 
-def wants(route: AlertRoute, alert: QuotaAlert) -> bool:
-    return SEVERITIES.index(QuotaAlert.Severity(alert.severity)) >= SEVERITIES.index(
+def wants(route: AlertRoute, severity: str) -> bool:
+    return SEVERITIES.index(QuotaAlert.Severity(severity)) >= SEVERITIES.index(
         QuotaAlert.Severity(route.least_severity)
     )
 
@@ -77,11 +87,63 @@ def can_send_email() -> bool:
     return bool(settings.QUEUEOPS.email_url)
 
 
-def _submit(route: AlertRoute, alert: QuotaAlert | None, event: Event) -> bool:
-    key = f"{event}:{alert.pk}:{route.pk}:{alert.severity}" if alert else f"test:{new_id()}"
-    payload = {"route": route.pk, "service": service_of(route), "alert": alert.pk if alert else None, "event": event}
-    Project.objects.get_or_create(pk=PROJECT, defaults={"name": "Delivery of alerts"})
+def _send_digests(routes: Sequence[AlertRoute]) -> int:
+    """Tell of the unsent alerts of users, a message for each project, kind and severity that may have one again."""
+    project = Func(F("subject"), Value("/"), Value(2), function="split_part", output_field=CharField())
+    unsent = QuotaAlert.objects.filter(notified_at=None, kind__in=OF_ALLOWANCES).annotate(
+        project=project, is_over=Q(resolved_at__isnull=False)
+    )
+    groups = unsent.order_by().values("kind", "severity", "project", "is_over").distinct()
+    if not groups or not _lock_digests():
+        return 0
+    recent, submitted = _recent_digests(), 0
+    for group in groups:
+        kind, severity, is_over = group["kind"], group["severity"], group["is_over"]
+        is_critical = severity == QuotaAlert.Severity.CRITICAL
+        if not (is_critical or is_over) and (kind, severity, group["project"]) in recent:
+            continue
+        rows = unsent.filter(**group).order_by("pk").select_for_update(skip_locked=True)
+        ids = list(rows.values_list("pk", flat=True)[:MOST_IN_DIGEST])
+        _mark(ids)
+        if ids and (is_critical or not is_over):  # what ended before it was told need not be told
+            about = {"project": group["project"], "kind": kind, "severity": severity}
+            digest = {**about, "count": len(ids), "alerts": ids[:EXAMPLES]}
+            content = {"alert": ids[0] if len(ids) == 1 else None, "digest": digest}
+            submitted += _tell(routes, "resolved" if is_over else "opened", severity, first=ids[0], content=content)
+    return submitted
+
+
+def _lock_digests() -> bool:
+    """Keep other leaders from sending digests until this one's are committed; False: another is at it."""
+    _make_project()
+    return bool(Project.objects.filter(pk=PROJECT).select_for_update(skip_locked=True, no_key=True))
+
+
+def _recent_digests() -> set[tuple[str, str, str]]:
+    """Kind, severity and project of the digests that are too new for another."""
+    since = first_id_at(timezone.now(), moved_by=-2 * DIGEST_EVERY)  # ids are made by the clocks of many hosts
+    jobs = Job.objects.of_project(PROJECT).filter(pk__gte=since, created_at__gt=Now() - DIGEST_EVERY)
+    told = jobs.filter(payload__has_key="digest", payload__event="opened").values_list("payload__digest", flat=True)
+    return {(digest["kind"], digest["severity"], digest["project"]) for digest in told}
+
+
+def _mark(ids: Sequence[int]) -> None:
+    QuotaAlert.objects.filter(pk__in=ids).update(notified_at=Now())
+
+
+def _tell(routes: Sequence[AlertRoute], event: Event, severity: str, *, first: int, content: dict[str, Any]) -> int:
+    wanted = [route for route in routes if wants(route, severity)]
+    return sum(_submit(route, event, f"{event}:{first}:{route.pk}:{severity}", content) for route in wanted)
+
+
+def _submit(route: AlertRoute, event: Event, key: str, content: dict[str, Any]) -> bool:
+    payload = {"route": route.pk, "service": service_of(route), "alert": None, "event": event, **content}
+    _make_project()
     job = prepare_job(
         JobSpec(kind=KIND, payload=payload, priority="urgent", idempotency_key=key), effect_key=f"alert:{key}"
     )
     return bool(insert_prepared([job], project_id=PROJECT, actor="system"))
+
+
+def _make_project() -> None:
+    Project.objects.get_or_create(pk=PROJECT, defaults={"name": "Delivery of alerts"})
