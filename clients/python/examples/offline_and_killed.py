@@ -19,10 +19,10 @@ from uuid import UUID, uuid4
 
 import httpx
 
-from assistant import MAX_OUTPUT_TOKENS
+from assistant import MAX_OUTPUT_TOKENS, WORKERS
 from network import Network
 
-CALLS_EACH = 14  # before something happens to the app
+CALLS_EACH = 12  # before something happens to the app
 # Of the sandbox: a model that takes its time and has no limits of its own.
 KNOBS = {
     "latency": {"mode": "fixed", "milliseconds": 250},
@@ -99,6 +99,7 @@ def run(story: Story) -> bool:
         story.network.go_down()
         wait_for_calls(app, CALLS_EACH)
         story.tell("offline: the app goes on")
+        wait_for_calls(app, 2 * WORKERS)  # past those that began meanwhile: the last one has just begun
         app.kill()
     story.tell("killed in the middle of calls")
     with story.app() as app:
