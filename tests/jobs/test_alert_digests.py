@@ -71,9 +71,9 @@ def test_the_link_leads_to_the_alerts_of_that_project(mail):  # noqa: F811
     email_route()
     make_allowance("other", quota=10)
     use(8, users=2)
-    use(8, project="other")
     send_unsent(50)
     drain()
+    use(8, project="other")
     [link] = [line.split()[1] for line in text_of(mail).splitlines() if line.startswith("Alerts: ")] or [""]
     where = urlsplit(link)
     listed = signed_in("viewer").get(f"{where.path}?{where.query}").content.decode()

@@ -157,7 +157,7 @@ def test_the_same_socket_does_show_it_where_the_database_does_not_confine_it(wor
 def test_a_socket_that_was_opened_by_mistake_reads_nothing(world, lying_viewers):
     job, batch = UUID(world.ids["jobs_job"]), UUID(world.ids["jobs_batch"])
     for load in (partial(subjects._job, job), partial(subjects._batch, batch)):
-        subject = Subject(("x",), ("job", "x"), load, JobEvent.objects.all(), reading=liar().reading)
+        subject = Subject(("x",), ("job", "x"), load, JobEvent.objects.all(), reading=liar().reading, is_indexed=True)
         assert subject.read(0) is None
         assert subject.missed(0) == []
 
