@@ -33,7 +33,12 @@ _ALL = (
     Metric("attempts_failed", "counter", ("service",), "Attempts that failed and are repeated."),
     Metric("jobs_deferred", "counter", ("service",), "Times a job was put back because a limit had no room."),
     Metric("jobs_crashed", "counter", ("service",), "Times a job's process died, or its lease lapsed."),
-    Metric("leases_lost", "counter", ("service",), "Writes refused because another executor owned the job by then."),
+    Metric(
+        "leases_lost",
+        "counter",
+        ("service",),
+        "Writes refused because the executor had been judged gone; a cancel is none.",
+    ),
     Metric(
         "provider_answers",
         "counter",

@@ -14,6 +14,7 @@ from jobs.states import RUNNING, TERMINAL, JobState
 
 from . import showing
 from .masking import masked_text, pretty
+from .people import name_of
 from .timeline import MOST_EVENTS, attempts_of, events_of, happenings_of, path_of
 
 MOST_RELATED = 50
@@ -74,7 +75,7 @@ def _waiting(waiting: Waiting | None) -> dict[str, Any] | None:
         "reasons": [
             {
                 "badge": showing.badge(*SIGNS[reason.code]),
-                "text": masked_text(reason.text),
+                "text": masked_text(reason.text) + (f" (by {name_of(reason.by)})" if reason.by else ""),
                 "key": reason.key,
                 "needed": _amount(reason.needed),
                 "available": _amount(reason.available),

@@ -96,6 +96,7 @@ JOB_DETAIL = {
                 "needed": None,
                 "available": None,
                 "capacity": None,
+                "by": None,
             },
             {
                 "code": "limit",
@@ -107,6 +108,7 @@ JOB_DETAIL = {
                 "needed": 1.0,
                 "available": 0.0,
                 "capacity": 300.0,
+                "by": None,
             },
         ],
         "position": None,

@@ -118,6 +118,7 @@ class ReasonSerializer(serializers.Serializer[Reason]):
     needed = serializers.FloatField(allow_null=True, help_text="In the limit's unit.")
     available = serializers.FloatField(allow_null=True, help_text="In the limit's unit.")
     capacity = serializers.FloatField(allow_null=True, help_text="In the limit's unit.")
+    by = serializers.CharField(allow_null=True, help_text="Who gave it its time by hand: user:7.")
 
 
 class WaitingSerializer(serializers.Serializer[Waiting]):

@@ -265,7 +265,7 @@ class Executor:
                 self._disown(outcome.job.id)
         self._learning.note(outcomes)
         self._drop({note.job.id for note in notes if note.job.id in lost and self._owns(note.job)})
-        self._leases_lost += len(lost)
+        self._count_lost({work.job for work in (*outcomes, *notes) if work.job.id in lost})
         if claims:
             self._hint = bool(claimed) or self._gate.has_refused
             self._next["claim"] = now + self.settings.poll_seconds
@@ -348,7 +348,7 @@ class Executor:
     def _renew(self) -> None:
         owned = {job.id: job.token for job in self._owned.values()}
         lost = claim.renew_leases(owned, lease_seconds=self.settings.lease_seconds)
-        self._leases_lost += len(lost)
+        self._count_lost({self._owned[job_id] for job_id in lost})
         self._drop(lost)
         known = executors.heartbeat(
             self.id,
@@ -368,6 +368,10 @@ class Executor:
             self.loop.cancel(jobs, reason=CANCELLED)
             # Their places in flight are free; what they have spent until now nobody knows.
             decide.settle([decide.Settlement(job.holder) for job in jobs if job.holds])
+
+    def _count_lost(self, jobs: set[ClaimedJob]) -> None:
+        if jobs:
+            self._leases_lost += claim.count_lost(jobs)
 
     def _owns(self, job: ClaimedJob) -> bool:
         """Whether this claim is the one held, and not an earlier one of the same job."""

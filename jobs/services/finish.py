@@ -94,7 +94,7 @@ Outcome = Succeeded | Failed | GivenBack
 
 @dataclass(slots=True)
 class Flushed:
-    """`lost`: jobs whose write was refused because this executor does not own them any more."""
+    """`lost`: jobs whose write was refused because this executor does not own them any more: a cancelled one, too."""
 
     lost: set[UUID] = field(default_factory=set)
 
@@ -344,6 +344,10 @@ def _log_refused(outcomes: Sequence[Outcome]) -> None:
         "ids": [job.id for job in jobs],
         "tokens": [job.token for job in jobs],
         "whats": [type(outcome).__name__.lower() for outcome in outcomes],
+        "crashes": [job.crash_count for job in jobs],
     }
-    for job_id, token, what in run_sql("jobs", "log_refused_writes", parameters):
-        logger.warning("lease lost: %s of job %s with fencing token %s was refused", what, job_id, token)
+    for job_id, token, what, is_lost in run_sql("jobs", "log_refused_writes", parameters):
+        if is_lost:
+            logger.warning("lease lost: %s of job %s with fencing token %s was refused", what, job_id, token)
+        else:
+            logger.info("%s of job %s came after it was taken back", what, job_id)

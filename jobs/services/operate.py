@@ -53,7 +53,8 @@ def schedule_jobs(job_ids: Iterable[UUID], *, delay: timedelta, actor: str, reas
     """
     Let waiting jobs run after `delay`, counted by the database's clock; zero: as soon as limits allow.
 
-    Their state and age stay; a `scheduling` event tells of the new time.
+    Their state stays; a `scheduling` event tells of the new time. Age that a job has is kept, as deferrals and retries
+    keep it: postponing does not send it behind others. One that has not begun to wait counts from its new time.
 
     Raises:
         TooManyJobs, InvalidDelay: No job was changed.

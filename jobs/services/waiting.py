@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from django.db.models import F, Sum
+from django.db.models import F, Q, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.handlers.registry import all_handlers
-from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
+from jobs.models import Executor, Job, JobEvent, PauseSwitch, ServiceBreaker
 from jobs.states import WAITING, JobState
 from queueops.core.clock import database_now
 from queueops.tenancy.scope import for_everyone
@@ -38,6 +38,7 @@ class Reason:
         text: A sentence without its end, for people.
         limit, key, unit: Which limit, whom it counts, and what: `requests`, `tokens` or `in_flight`.
         needed, available, capacity: In that unit.
+        by: Who gave it its time by hand, as in events: `user:<pk>`.
         free_at: When it ends by itself; None: nobody knows, or somebody must act.
     """
 
@@ -50,6 +51,7 @@ class Reason:
     needed: float | None = None
     available: float | None = None
     capacity: float | None = None
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +165,17 @@ def _schedule(job: Job, now: datetime) -> list[Reason]:
         return []
     if job.status == JobState.RATE_LIMITED:
         return [] if job.lane else [Reason("limit", "a limit has no room", job.scheduled_at)]
-    if job.status == JobState.RETRIED:
-        failed = job.last_error_message or job.last_error_code or "a stop"
+    given = JobEvent.objects.filter(Q(to_status=JobState.RETRIED) | Q(data__operation="schedule"), job_id=job.pk)
+    last = given.order_by("-id").first()
+    by = (last.data or {}).get("actor") if last else None
+    if job.status == JobState.RETRIED and by is None:
+        failed = (last and last.message) or job.last_error_message or job.last_error_code or "a stop"
         return [Reason("retry_backoff", f"it is tried again after: {failed}", job.scheduled_at)]
-    return [Reason("scheduled", "it is scheduled for later", job.scheduled_at)] if job.scheduled_at > now else []
+    if job.status == JobState.QUEUED and job.scheduled_at <= now:
+        return []
+    done = "it was reset" if last and last.to_status else "it is scheduled for later"
+    why = f": {last.message}" if last and last.message else ""
+    return [Reason("scheduled", done + why, job.scheduled_at, by=by)]
 
 
 def _limits(limits: tuple[Outlook, ...], after: datetime) -> list[Reason]:

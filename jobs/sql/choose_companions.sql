@@ -6,10 +6,11 @@
 -- returns as choose_jobs.sql does, the oldest of each key first; the token is nobody's
 SELECT job.id, 0::bigint AS token, job.project_id, job.user_id, job.batch_id, job.kind, job.payload::text AS payload,
        job.effect_key, job.retry_policy_id, job.retry_count, job.crash_count,
-       coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float8 - job.deferred_seconds AS window_used,
+       greatest(0, coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float8 - job.deferred_seconds)
+           AS window_used,
        1.0::float8 AS weight, 0 AS class, job.service, job.call_type, job.model, job.credential, job.cost,
        job.known_cost, job.lane, job.coalesce_key, job.result::text AS partial, job.status,
-       extract(epoch FROM now() - job.eligible_since)::float8 AS waited,
+       greatest(0, extract(epoch FROM now() - job.eligible_since)::float8) AS waited,
        extract(epoch FROM now())::float8 AS claimed_at
   FROM unnest(%(keys)s::text[], %(most)s::int[]) AS wanted (key, most)
  CROSS JOIN LATERAL (

@@ -143,10 +143,11 @@ WITH RECURSIVE first AS (
 )
 SELECT job.id, claim.token, job.project_id, job.user_id, job.batch_id, job.kind, job.payload::text AS payload,
        job.effect_key, job.retry_policy_id, job.retry_count, job.crash_count,
-       coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float8 - job.deferred_seconds AS window_used,
+       greatest(0, coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float8 - job.deferred_seconds)
+           AS window_used,
        placed.weight, placed.class, job.service, job.call_type, job.model, job.credential, job.cost, job.known_cost,
        job.lane, job.coalesce_key, job.result::text AS partial, job.status,
-       extract(epoch FROM now() - job.eligible_since)::float8 AS waited,
+       greatest(0, extract(epoch FROM now() - job.eligible_since)::float8) AS waited,
        extract(epoch FROM now())::float8 AS claimed_at
   FROM (SELECT nextval('jobs_fencing_token') AS token) AS claim
  CROSS JOIN (SELECT id, class, weight FROM placed ORDER BY place) AS placed

@@ -6,11 +6,12 @@
 -- returns as choose_jobs.sql does
 SELECT job.id, nextval('jobs_fencing_token') AS token, job.project_id, job.user_id, job.batch_id, job.kind,
        job.payload::text AS payload, job.effect_key, job.retry_policy_id, job.retry_count, job.crash_count,
-       coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float8 - job.deferred_seconds AS window_used,
+       greatest(0, coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float8 - job.deferred_seconds)
+           AS window_used,
        (SELECT weight FROM tenancy_project WHERE id = job.project_id) AS weight, 0 AS class,
        job.service, job.call_type, job.model, job.credential, job.cost, job.known_cost,
        job.lane, job.coalesce_key, job.result::text AS partial, job.status,
-       extract(epoch FROM now() - job.eligible_since)::float8 AS waited,
+       greatest(0, extract(epoch FROM now() - job.eligible_since)::float8) AS waited,
        extract(epoch FROM now())::float8 AS claimed_at
   FROM jobs_job AS job
  WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count >= 2

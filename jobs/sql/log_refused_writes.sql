@@ -1,20 +1,29 @@
--- Log on each job that a stale executor's write was refused.
+-- Log on each job that a write was refused: a stale executor's, or what came after the job was cancelled or reset.
 --
--- params  ids, tokens, whats (completed? failed? in a word): parallel arrays, one entry a refused write
+-- params  ids, tokens, whats (completed? failed? in a word), crashes (crash_count when it was claimed): parallel arrays,
+--         one entry a refused write
 -- locks   none
 -- clock   now(): the transaction's start
--- returns what was logged: id, token, what. Not logged: the repetition of a write whose commit had arrived although
---         its answer was lost with the connection; the token is still the job's own
+-- returns what was logged: id, token, what, and whether the lease was lost. Not logged: the repetition of a write whose
+--         commit had arrived although its answer was lost with the connection; the token is still the job's own
 WITH given AS (
-    SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(whats)s::text[]) AS t (id, token, what)
-), logged AS (
-    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, data)
-    SELECT job.id, job.project_id, job.user_id, job.batch_id, job.service, 'error', 'lease lost: a stale write was refused',
-           jsonb_build_object('operation', 'lease_lost', 'write', given.what, 'fencing_token', given.token,
-                              'current_token', job.fencing_token)
+    SELECT * FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(whats)s::text[], %(crashes)s::int[])
+                  AS t (id, token, what, crashes)
+), refused AS MATERIALIZED (
+    SELECT job.id, job.project_id, job.user_id, job.batch_id, job.service, job.status, job.fencing_token, given.token,
+           -- Who judges an executor gone counts a crash; who cancels or resets a job does not.
+           given.what, job.crash_count > given.crashes AS is_lost
       FROM given JOIN jobs_job AS job USING (id)
      WHERE NOT (job.fencing_token = given.token
                 AND (given.what, job.status) IN (('succeeded', 'completed'), ('failed', 'failed')))
-    RETURNING job_id
+), logged AS (
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, data)
+    SELECT id, project_id, user_id, batch_id, service, CASE WHEN is_lost THEN 'error' ELSE 'audit' END,
+           CASE WHEN is_lost THEN 'lease lost: a stale write was refused'
+                WHEN status = 'cancelled' THEN 'its executor''s answer came after it was cancelled'
+                ELSE 'its executor''s answer came after it was taken back' END,
+           jsonb_build_object('operation', CASE WHEN is_lost THEN 'lease_lost' ELSE 'late_answer' END,
+                              'write', what, 'fencing_token', token, 'current_token', fencing_token)
+      FROM refused
 )
-SELECT given.* FROM given JOIN logged ON logged.job_id = given.id
+SELECT id, token, what, is_lost FROM refused

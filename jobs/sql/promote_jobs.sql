@@ -18,7 +18,7 @@ WITH candidate AS MATERIALIZED (
            -- As in transition_jobs.sql: the retry window stands still while a limit holds a job back.
            deferred_seconds = job.deferred_seconds
                + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
-                      ELSE extract(epoch FROM now() - job.deferred_since) END,
+                      ELSE greatest(0, extract(epoch FROM now() - job.deferred_since)) END,
            deferred_since = NULL
       FROM candidate
      WHERE job.id = candidate.id

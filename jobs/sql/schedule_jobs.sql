@@ -1,5 +1,7 @@
 -- Give waiting jobs a new time to run, and log it. Their state stays: a new time is no transition.
 --
+-- A job that has not begun to wait begins at its new time, earlier or later; the age of one that has is kept.
+--
 -- params  ids; delay: seconds from now, 0: at once; actor, message: what the event says
 -- locks   the rows, in id order; waits rather than skips
 -- clock   now(): the transaction's start
@@ -14,6 +16,8 @@ WITH candidate AS MATERIALIZED (
     UPDATE jobs_job AS job
        SET scheduled_at = CASE WHEN job.status <> 'queued' OR %(delay)s::float8 > 0
                                THEN now() + %(delay)s::float8 * interval '1 second' END,
+           eligible_since = CASE WHEN job.eligible_since > now() THEN now() + %(delay)s::float8 * interval '1 second'
+                                 ELSE job.eligible_since END,
            updated_at = now()
       FROM candidate
      WHERE job.id = candidate.id

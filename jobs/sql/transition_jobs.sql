@@ -32,7 +32,7 @@ WITH given AS MATERIALIZED (
            -- The retry window stands still while a limit or an outage holds a job back, or a long one would bury it.
            deferred_seconds = job.deferred_seconds
                + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
-                      ELSE extract(epoch FROM now() - job.deferred_since) END,
+                      ELSE greatest(0, extract(epoch FROM now() - job.deferred_since)) END,
            deferred_since = CASE WHEN %(target)s::text = 'rate_limited' THEN now() END,
            scheduled_at = CASE WHEN candidate.delay IS NOT NULL THEN now() + candidate.delay * interval '1 second' END,
            executor = CASE WHEN %(target)s::text = 'dispatched' THEN %(executor)s::uuid ELSE job.executor END,

@@ -342,7 +342,11 @@ def test_a_running_job_that_is_taken_away_is_interrupted_at_once(stage, take_awa
         stage.let_go.set()
         final = JobState.CANCELLED if take_away is cancel_jobs else JobState.COMPLETED
         wait_for(in_state(job.pk, final), what="the job's end")
+        executor._next["renew"] = 0.0
+        wait_for(lambda: executor._leases_lost == 0 and executor._next["renew"] > 0, what="the next heartbeat")
+        assert set(ExecutorRow.objects.values_list("leases_lost", flat=True)) == {0}
     assert not DeadLetter.objects.exists()
+    assert not JobEvent.objects.filter(event_type="error").exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -17,7 +17,7 @@ from jobs.backoff import Policy
 from jobs.classify import REMEDIES, Failure
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, ServiceBreaker
 from jobs.services.breaker import THRESHOLD, tend_breakers
-from jobs.services.claim import claim_jobs, promote_due
+from jobs.services.claim import claim_jobs, count_lost, promote_due
 from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes, retry_policies
 from jobs.states import JobState
@@ -227,15 +227,22 @@ OUTCOMES: dict[str, Callable[[ClaimedJob], Outcome]] = {
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-@pytest.mark.parametrize("taken_by", ["cancel", "reset", "another executor"])
-def test_a_write_without_the_lease_changes_nothing_and_is_logged_on_the_job(outcome, taken_by):
+@pytest.mark.parametrize(
+    ("taken_by", "again", "operation"),
+    [
+        ("cancel", False, "late_answer"),
+        ("reset", False, "late_answer"),
+        ("reset", True, "late_answer"),
+        ("rescue", False, "lease_lost"),
+        ("rescue", True, "lease_lost"),
+    ],
+)
+def test_a_write_without_the_lease_changes_nothing_and_is_logged_on_the_job(outcome, taken_by, again, operation):
     job = started()
-    if taken_by == "cancel":
-        move_jobs("cancel", [Move(job.id)])
-    else:
-        move_jobs("reset", [Move(job.id, delay_seconds=0)])
+    move_jobs(taken_by, [Move(job.id, delay_seconds=None if taken_by == "cancel" else 0)])
+    assert count_lost([job]) == (operation == "lease_lost")
     current = job.token
-    if taken_by == "another executor":
+    if again:
         promote_due()
         current = claim().token
     before = Job.objects.filter(pk=job.id).values().get()
@@ -244,9 +251,10 @@ def test_a_write_without_the_lease_changes_nothing_and_is_logged_on_the_job(outc
     assert Job.objects.filter(pk=job.id).values().get() == before
     assert not DeadLetter.objects.exists()
     event = last_event(job.id)
-    assert (event.event_type, event.from_status, event.to_status) == ("error", None, None)
+    event_type = "error" if operation == "lease_lost" else "audit"
+    assert (event.event_type, event.from_status, event.to_status) == (event_type, None, None)
     assert event.data is not None
-    assert event.data["operation"] == "lease_lost"
+    assert event.data["operation"] == operation
     assert (event.data["fencing_token"], event.data["current_token"]) == (job.token, current)
 
 

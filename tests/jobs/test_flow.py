@@ -13,6 +13,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -178,6 +179,17 @@ def started(number: int = 1) -> list[ClaimedJob]:
 
 def record(*outcomes: Outcome) -> None:
     assert not record_outcomes(outcomes, policies={}).lost
+
+
+def test_figures_are_never_negative_whatever_the_rows_say():
+    [job] = make_jobs(1)
+    ahead = Now() + timedelta(hours=1)  # as a clock that is set back leaves it
+    Job.objects.filter(pk=job.pk).update(eligible_since=ahead, first_attempt_at=ahead, deferred_seconds=5)
+    [claimed] = claim_jobs(uuid4(), wanted=1, lease_seconds=60, turns=ClassTurns())
+    assert (claimed.waited, claimed.window_used) == (0, 0)
+    record(Succeeded(claimed, "http", None, 1.0))
+    count_all()
+    assert flow.totals().services["http"].delay_ms == 0
 
 
 def test_answers_sizes_and_durations_are_counted_in_their_bins():

@@ -13,12 +13,14 @@ from django.db import connection, connections, transaction
 
 from jobs.models import AuditEntry, Job, JobEvent, new_id
 from jobs.services import operate
+from jobs.services.claim import claim_jobs
 from jobs.services.errors import InvalidDelay
 from jobs.services.intake import TooManyJobs
 from jobs.services.results import MAX_BULK_JOBS
 from jobs.services.snapshots import project_counts
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
+from jobs.turns import ClassTurns
 from queueops.core.reasons import ReasonRequired
 from tests.factories import make_job, make_jobs, move_along
 
@@ -143,6 +145,25 @@ def test_scheduling_without_delay_lets_a_job_run_now(state):
         assert job.scheduled_at is None
     else:
         assert delay_of(job) == 0
+
+
+@pytest.mark.django_db
+def test_a_job_let_run_now_counts_from_now_and_goes_before_those_that_come_after_it():
+    later = make_job(delay_seconds=3600)
+    operate.schedule_jobs([later.pk], delay=timedelta(), actor=ACTOR)
+    after = make_job()
+    claimed = claim_jobs(uuid4(), wanted=2, lease_seconds=30, turns=ClassTurns())
+    assert [(job.id, job.waited) for job in claimed] == [(later.pk, 0), (after.pk, 0)]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("hours", [0.5, 2])
+def test_a_job_that_has_not_begun_to_wait_begins_at_its_new_time(hours):
+    job = make_job(delay_seconds=3600)
+    operate.schedule_jobs([job.pk], delay=timedelta(hours=hours), actor=ACTOR)
+    job.refresh_from_db()
+    assert job.eligible_since == job.scheduled_at
+    assert delay_of(job) == hours * 3600
 
 
 @pytest.mark.django_db

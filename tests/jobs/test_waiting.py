@@ -21,10 +21,12 @@ from jobs.aging import class_of
 from jobs.lanes import lane_name
 from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
 from jobs.services import position as positions
+from jobs.services.operate import reset_to_pending, schedule_jobs
 from jobs.services.position import Position, aging_rules, effective_priority_of, find_position
 from jobs.services.snapshots import batch_snapshot, job_snapshot
 from jobs.services.waiting import Waiting, explain_waiting
 from jobs.states import JobState, Priority
+from jobs.transitions import Move, move_jobs
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit
 from ratelimits.services import catalogue
@@ -147,6 +149,25 @@ def test_a_backoff_names_what_failed(worker):
     job = make_job(state=JobState.RETRIED, last_error_message="HTTP 503: try later")
     assert codes(job) == ["retry_backoff"]
     assert "HTTP 503: try later" in (explained(job).text or "")
+
+
+@pytest.mark.parametrize("reason", ["", "moved to the night"])
+def test_a_time_given_by_hand_names_who_gave_it_and_why(worker, reason):
+    running, waits = make_job(state=JobState.IN_PROGRESS), make_job(delay_seconds=9)
+    reset_to_pending([running.pk], delay=timedelta(hours=1), actor="user:7", reason=reason)
+    schedule_jobs([waits.pk], delay=timedelta(hours=1), actor="key:acme", reason=reason)
+    why = f": {reason}" if reason else ""
+    found = [explained(job).reasons[0] for job in (running, waits)]
+    assert [(one.code, one.text, one.by) for one in found] == [
+        ("scheduled", f"it was reset{why}", "user:7"),
+        ("scheduled", f"it is scheduled for later{why}", "key:acme"),
+    ]
+
+
+def test_a_job_that_was_given_back_says_why_and_not_what_failed_before(worker):
+    job = make_job(state=JobState.IN_PROGRESS, last_error_message="HTTP 503: try later")
+    move_jobs("rescue", [Move(job.pk, delay_seconds=60, message="its executor stopped renewing the lease")])
+    assert explained(job).text == "it is tried again after: its executor stopped renewing the lease"
 
 
 def test_a_job_whose_time_is_over_waits_for_no_time(worker):
