@@ -17,7 +17,9 @@ def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> None:
     In a transaction of its own: the flush has locked other counters, and all locks are taken in one order.
     """
     refusals = {
-        (job.group, job.token): Refusal(read_lane(job.lane).subject, outcome.failure.push_back, job.claimed_at)
+        (job.group, job.token): Refusal(
+            read_lane(job.lane).subject, outcome.failure.push_back, job.claimed_at, job.cost
+        )
         for outcome in outcomes
         if isinstance(outcome, Failed)
         and outcome.failure.push_back is not None

@@ -163,6 +163,7 @@ class Counter(models.Model):
     blocked_reason = models.CharField(max_length=200, default="", db_default="")
     pressure = models.FloatField(default=1, db_default=1, help_text="The part of the cap in use since a push-back.")
     pressure_changed_at = models.DateTimeField(null=True)
+    pressure_before = models.FloatField(default=1, db_default=1, help_text="Before the refusals that led to it.")
     alert_level = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="The highest threshold in percent whose alert is open."
     )

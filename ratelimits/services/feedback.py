@@ -16,20 +16,20 @@ from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import MICRO, microseconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
 from ratelimits.feedback import PushBack, Violation
-from ratelimits.models import Counter
+from ratelimits.models import Counter, Unit
 from ratelimits.subjects import Subject
 from ratelimits.violated import MINUTE, violated_rules
 
 from . import alerts
 from .catalogue import rules_for
-from .counters import OpenCounter, lock_counters
+from .counters import OpenCounter, lock_counters, usage
 from .saving import project_of
 from .standing import pressure_of
 from .stated_caps import note_stated_cap
 
 MOST_WINDOWS = 2  # no refusal of a minute's quota cools longer than so many windows, whatever delay it states
-# Without a delay, and where our own count sees room: somebody else uses the quota too, or windows differ.
-LEAST_SHARE = 0.25
+UNLIMITED_SHARE = 0.25  # of a minute, without a delay: how long a call waits that no limit counts
+MUCH_ROOM = 0.1  # of a limit: where more of it was free, the provider counts otherwise or somebody else uses it too
 # A longer block by less than this, of a burst's later refusals, is no news for the audit trail.
 NEWS_SECONDS = 1.0
 MAX_REASON = 200
@@ -41,11 +41,13 @@ class Refusal(NamedTuple):
 
     Attributes:
         sent_at: When it was dispatched, seconds since 1970 by the database's clock.
+        cost: Of the call, in tokens.
     """
 
     subject: Subject
     push_back: PushBack
     sent_at: float
+    cost: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,10 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str) -> list[Cooling]:
     """
     Cool down and slow the counters whose quotas a provider says were exceeded; one answer a refusal, in order.
 
-    A minute's quota is blocked for the delay stated, else until our own count has room, at most two windows, and its
-    pressure falls once for all calls sent before it fell. A day's quota is blocked until its reset, however short the
-    delay. A cap that the provider states becomes a proposal or, where the limit learns caps, the cap. Nothing blocked
-    is ever unblocked earlier.
+    A minute's quota is blocked for the delay stated, else until our own count has room, at most two windows. Its
+    pressure falls in proportion to what was refused, see `algorithms.pressure`. A day's quota is blocked until
+    its reset, however short the delay. A cap that the provider states becomes a proposal or, where the limit learns
+    caps, the cap. Nothing blocked is ever unblocked earlier.
 
     Locks: the counters, in the order of their ids, all in one statement; then limits, where a cap is news.
     Events: an audit line and a critical alert for each counter that was slowed or blocked anew.
@@ -121,7 +123,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str) -> list[Cooling]:
 
 def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
     opened = {}
-    for row in Counter.objects.filter(pk__in=counters).only("pressure", "pressure_changed_at"):
+    for row in Counter.objects.filter(pk__in=counters).only("pressure", "pressure_changed_at", "pressure_before"):
         counter, pressure = counters[row.pk], pressure_of(row)
         opened[row.pk] = _Cooled(
             counter,
@@ -139,8 +141,8 @@ def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
 def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
     counter = cooled.counter
     if not counter.rule.hard_reset:
-        slowed = pushed_back(cooled.pressure, counter.now, refusal.sent_at)
-        cooled.is_news |= slowed is not cooled.pressure
+        slowed = pushed_back(cooled.pressure, counter.now, refusal.sent_at, share=_share(counter, refusal))
+        cooled.is_news |= slowed.changed_at != cooled.pressure.changed_at  # not each of a burst's
         cooled.pressure = slowed
     until = _blocked_until(counter, refusal.push_back, violation, cooled.pressure)
     if until > (cooled.blocked_until or counter.now):
@@ -149,6 +151,16 @@ def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
         named = violation.name or "a quota it does not name"
         cooled.reason = f"{counter.rule.service} refused: {named}"[:MAX_REASON]
     cooled.violation = violation
+
+
+def _share(counter: OpenCounter, refusal: Refusal) -> float:
+    """The refused part of what was let through; all of it where our count showed room, so that it cannot be right."""
+    free = counter.meter.available() / MICRO
+    if free > MUCH_ROOM * counter.algorithm.capacity:
+        return 1.0
+    cost = refusal.cost if counter.rule.unit == Unit.TOKENS else 1.0
+    used, _ = usage(counter.rule, counter.key, counter.stored, counter.now)
+    return cost / max(used, cost, 1.0)
 
 
 def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, pressure: Pressure) -> float:
@@ -162,9 +174,9 @@ def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, 
         return now + min(found.retry_after, MOST_WINDOWS * window)
     if rule.hard_reset:
         return now + window
-    algorithm = rule.algorithm(counter.key, pressure_at(pressure, now))
-    room_at = algorithm.open(counter.stored, now).line_up(MICRO) / MICRO
-    return min(max(room_at, now + LEAST_SHARE * window), now + MOST_WINDOWS * window)
+    factor = pressure_at(pressure, now)
+    room_at = rule.algorithm(counter.key, factor).open(counter.stored, now).line_up(MICRO) / MICRO
+    return min(max(room_at, now + (1 - factor) * window), now + MOST_WINDOWS * window)
 
 
 def _store(counter_id: str, cooled: _Cooled, *, actor: str) -> None:
@@ -172,6 +184,7 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str) -> None:
     Counter.objects.filter(pk=counter_id).update(
         pressure=pressure.factor,
         pressure_changed_at=_moment(pressure.changed_at),
+        pressure_before=pressure.before,
         blocked_until=_moment(cooled.blocked_until),
         blocked_reason=cooled.reason,
         updated_at=Now(),
@@ -210,7 +223,7 @@ def _figures(cooled: _Cooled, after: dict[str, Any]) -> dict[str, Any]:
 def _unlimited(refusal: Refusal) -> float:
     """How long a call waits that no limit counts."""
     delay = refusal.push_back.retry_after
-    return LEAST_SHARE * MINUTE if delay is None else min(delay, MOST_WINDOWS * MINUTE)
+    return UNLIMITED_SHARE * MINUTE if delay is None else min(delay, MOST_WINDOWS * MINUTE)
 
 
 def _moment(at: float | None) -> datetime | None:

@@ -45,4 +45,4 @@ def standing_of(rule: Rule, key: str, counter: Counter | None, now: float) -> St
 def pressure_of(counter: Counter) -> Pressure:
     """The pressure as it is stored, not recovered since."""
     changed_at = counter.pressure_changed_at
-    return Pressure(counter.pressure, changed_at.timestamp() if changed_at else None)
+    return Pressure(counter.pressure, changed_at.timestamp() if changed_at else None, counter.pressure_before)

@@ -38,7 +38,7 @@ def clear_counter(counter_id: str, *, actor: str, reason: str) -> None:
     alerts.resolve_above(counter.pk, 0)
     counter.state, counter.alert_level = {}, 0
     counter.blocked_until, counter.blocked_reason = None, ""
-    counter.pressure, counter.pressure_changed_at = 1.0, None
+    counter.pressure, counter.pressure_changed_at, counter.pressure_before = 1.0, None, 1.0
     counter.updated_at = Now()
     counter.save()
     _record("clear_counter", counter, before, actor=actor, reason=reason)

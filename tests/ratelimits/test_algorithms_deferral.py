@@ -136,21 +136,60 @@ def test_a_burst_of_refusals_slows_a_limit_once():
         assert pushed_back(slowed, now=1000 + n / 10, sent_at=999) is slowed
 
 
+def test_one_refusal_of_many_calls_takes_a_few_per_cent():
+    assert pushed_back(Pressure(), now=1000, sent_at=999, share=1 / 1700).factor == pytest.approx(0.97)
+    assert pushed_back(Pressure(), now=1000, sent_at=999, share=1 / 10).factor == pytest.approx(0.7)
+
+
 @given(
-    events=st.lists(st.tuples(st.floats(-100, 200), st.floats(0, 100))),
+    shares=st.lists(st.floats(0, 0.2), min_size=1, max_size=20),
+    factor=st.floats(0.1, 1),
+    data=st.data(),
+)
+def test_refusals_of_one_pace_take_what_their_sum_says_in_any_order(shares, factor, data):
+    rules = PressureRules(least=0)
+    before = Pressure(factor, 1000)
+    after = before
+    for share in shares:
+        after = pushed_back(after, 1000.5, 1000.25 if after is before else 999, share=share, rules=rules)
+    base = pressure_at(before, 1000.5, rules)
+    expected = max(rules.lowest, base * max(rules.decrease, 1 - rules.gain * sum(shares)))
+    assert after.factor == pytest.approx(expected)
+    assert (after.changed_at, after.before) == (1000.5, base)
+    shuffled = before
+    for share in data.draw(st.permutations(shares)):
+        shuffled = pushed_back(shuffled, 1000.5, 1000.25 if shuffled is before else 999, share=share, rules=rules)
+    assert shuffled.factor == pytest.approx(after.factor)
+
+
+@given(share=st.floats(0, 1), more=st.floats(0, 1), factor=st.floats(0.1, 1))
+def test_more_refusals_never_take_less_and_never_more_than_the_most(share, more, factor):
+    rules, before = PressureRules(), Pressure(factor, 900)
+    less, most = (
+        pushed_back(before, 1000, 999, share=part, rules=rules).factor for part in sorted((share, min(1, share + more)))
+    )
+    base = pressure_at(before, 1000, rules)
+    assert max(rules.lowest, base * rules.decrease) - 1e-9 <= most <= less
+    assert less <= max(rules.lowest, base * (1 - rules.least)) + 1e-9
+
+
+@given(
+    events=st.lists(st.tuples(st.floats(-100, 200), st.floats(0, 100), st.floats(0, 1))),
     rules=st.builds(
         PressureRules,
-        decrease=st.floats(0.01, 0.99),
+        decrease=st.floats(0.01, 0.9),
+        least=st.floats(0, 0.1),
+        gain=st.floats(0.1, 10),
         recovery_per_minute=st.floats(0.01, 2),
         lowest=st.floats(0.01, 1),
     ),
 )
 def test_pressure_stays_between_its_floor_and_one_whatever_comes(events, rules):
     pressure, now = Pressure(), 1_000_000.0
-    for moves, age in events:
+    for moves, age, share in events:
         now += moves
         before = pressure_at(pressure, now, rules)
-        pressure = pushed_back(pressure, now, now - age, rules)
+        pressure = pushed_back(pressure, now, now - age, share=share, rules=rules)
         after = pressure_at(pressure, now, rules)
         assert rules.lowest <= after <= 1
         assert after <= max(before, rules.lowest)
@@ -163,7 +202,16 @@ def test_a_clock_gone_back_recovers_nothing():
 
 
 @pytest.mark.parametrize(
-    "rules", [{"decrease": 1}, {"decrease": 0}, {"recovery_per_minute": 0}, {"lowest": 0}, {"lowest": 2}]
+    "rules",
+    [
+        {"decrease": 1},
+        {"decrease": 0},
+        {"recovery_per_minute": 0},
+        {"lowest": 0},
+        {"lowest": 2},
+        {"least": 0.4},
+        {"gain": 0},
+    ],
 )
 def test_rules_that_could_stop_or_never_slow_are_refused(rules):
     with pytest.raises(ValueError, match="pressure"):

@@ -163,7 +163,24 @@ def test_without_a_delay_it_cools_until_our_count_has_room(sheets):
 def test_without_a_delay_and_with_room_it_cools_for_a_while(sheets):
     at = now()
     refuse(OF_USER)
-    assert blocked_for("user", at) == pytest.approx(15, abs=2)
+    assert blocked_for("user", at) == pytest.approx(18, abs=2)
+
+
+def test_one_refusal_at_a_full_limit_costs_a_few_per_cent(sheets):
+    assert {decision.kind for decision in decide([Call(WRITER._replace(user=f"u{n}")) for n in range(300)])} == {
+        "proceed"
+    }
+    refuse(OF_PROJECT)
+    assert Counter.objects.get(limit__name="project").pressure == pytest.approx(0.97)
+
+
+def test_refusals_of_a_burst_at_a_full_limit_add_up(sheets):
+    decide([Call(WRITER._replace(user=f"u{n}")) for n in range(300)])
+    sent, found = now(), PushBack((OF_PROJECT,), 5)
+    push_backs([Refusal(WRITER, found, sent)] * 10, actor=ACTOR)
+    assert Counter.objects.get(limit__name="project").pressure == pytest.approx(1 - 0.03 - 4 * 9 / 300)
+    push_backs([Refusal(WRITER, found, sent)] * 30, actor=ACTOR)
+    assert Counter.objects.get(limit__name="project").pressure == pytest.approx(0.7)
 
 
 def test_nothing_is_unblocked_earlier(sheets):
