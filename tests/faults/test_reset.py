@@ -23,7 +23,7 @@ def test_a_running_job_that_is_reset_runs_again_in_the_same_executor(kind: str, 
             if starts < 3:
                 reset_to_pending(list(Job.objects.values_list("pk", flat=True)), actor="user:1", reason="again")
         ledger.open_gate("gate")
-        wait_until_drained(seconds=20)
+        wait_until_drained(seconds=60)
     assert statuses() == {JobState.COMPLETED: COUNT}
     assert set(Job.objects.values_list("retry_count", "crash_count")) == {(0, 0)}
     assert crashes() == []

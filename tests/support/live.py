@@ -56,7 +56,7 @@ class Watcher:
         """The first message of a type, waited for."""
         return wait_for(lambda: self.of_type(name), seconds=seconds, what=f"{name} (got {self.messages[-3:]})")[0]
 
-    def wait_for_events(self, ids: set[int], *, seconds: float = 20.0) -> None:
+    def wait_for_events(self, ids: set[int], *, seconds: float = 60.0) -> None:
         def has_all() -> bool:
             assert self.close_code is None, self.messages[-1]
             return ids <= {event["id"] for event in self.events}

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 Result = TypeVar("Result")
 
 
-def wait_for(condition: Callable[[], Result], *, seconds: float = 20.0, what: str = "the condition") -> Result:
+def wait_for(condition: Callable[[], Result], *, seconds: float = 60.0, what: str = "the condition") -> Result:
     """Return the condition's first true value; fail with `what` at the deadline."""
     deadline = time.monotonic() + seconds
     while True:

@@ -63,7 +63,7 @@ def test_a_socket_that_catches_up_gets_the_newest_state_and_events_again(quick, 
         states = slow.of_type("state")
         return bool(states) and states[-1]["data"]["last_event"]["id"] == last
 
-    wait_for(caught_up, seconds=20, what="the newest state")
+    wait_for(caught_up, what="the newest state")
 
     def gets_events() -> bool:
         slow.send({"ack": slow.cursor})
@@ -72,7 +72,7 @@ def test_a_socket_that_catches_up_gets_the_newest_state_and_events_again(quick, 
         time.sleep(0.2)  # spaces the writes; what is waited for is the event
         return number in {event["id"] for event in slow.events}
 
-    wait_for(gets_events, seconds=20, what="events again")
+    wait_for(gets_events, what="events again")
 
 
 def test_a_socket_that_pongs_and_never_acknowledges_is_closed_as_too_slow(quick, key: str):
