@@ -48,11 +48,10 @@ REMEDIES_BY_CODE: dict[str, str] = {
     ),
     "target_refused": "The target address may not be called. Check the URL.",
 }
-# In JSON as json.dumps writes it: NUL, or one surrogate without its pair; after an even number of backslashes.
+# In JSON as json.dumps writes it: NUL, or one surrogate without its pair. `fine` is what must be read as a whole first:
+# a backslash that is text, and a pair.
 UNSTORABLE_ESCAPE = re.compile(
-    r"(?<!\\)((?:\\\\)*)(?:\\u0000"
-    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"(?P<fine>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u0000|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discard."
 
@@ -134,7 +133,7 @@ def fingerprint(kind: str, failure: Failure) -> str:
 
 def clean_json(text: str) -> str:
     """JSON text that jsonb takes: without NUL and without half of a surrogate pair."""
-    return UNSTORABLE_ESCAPE.sub(r"\1\\ufffd", text)
+    return UNSTORABLE_ESCAPE.sub(lambda found: found["fine"] or r"\ufffd", text) if r"\u" in text else text
 
 
 def _usable_delay(seconds: float | None) -> float | None:
@@ -150,4 +149,4 @@ def _is_server_error(status: int | None) -> bool:
 
 def clean(message: str) -> str:
     """PostgreSQL's text holds no NUL, and lone surrogates are no Unicode."""
-    return message.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()[:MAX_MESSAGE]
+    return message[:MAX_MESSAGE].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

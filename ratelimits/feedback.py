@@ -17,7 +17,8 @@ from queueops.core.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
 from ratelimits.quota_names import CallKind, CountedUnit, QuotaName, Scope, read_quota_name
 
 MAX_BODY_BYTES = 1_000_000
-MAX_VIOLATIONS = 20
+MAX_DETAILS = 50
+MAX_VIOLATIONS = 20  # of one detail, and of all
 MAX_NAME = 200
 MAX_CAP = 1e12
 
@@ -82,7 +83,7 @@ def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
         return None
     error = _error_of(body)
     message = _text(error.get("message"), most=10_000)
-    details = [detail for detail in _items(error.get("details")) if isinstance(detail, dict)]
+    details = [detail for detail in _items(error.get("details"))[:MAX_DETAILS] if isinstance(detail, dict)]
     found = list(dict.fromkeys(_google_violations(details, message)))[:MAX_VIOLATIONS]
     hints = (_google_duration(detail.get("retryDelay")) for detail in details)
     in_message = _GOOGLE_RETRY.search(message)

@@ -16,7 +16,7 @@ _WORDS = (
 _SECRET_KEY = re.compile(_WORDS, re.IGNORECASE)
 # Bounded repetitions: an open one would try every start of a long word against every end.
 _SECRET_IN_TEXT = re.compile(
-    rf"(?P<name>(?:{_WORDS})[\w-]{{0,40}}[\"']?\s{{0,3}}[=:]\s{{0,3}}[\"']?(?:(?:Bearer|Basic)\s{{1,3}})?)[^\s&\"',;]+",
+    rf"(?P<name>(?:{_WORDS})[\w-]{{0,40}}+[\"']?\s{{0,3}}+[=:]\s{{0,3}}[\"']?(?:(?:Bearer|Basic)\s{{1,3}})?)[^\s&\"',;]+",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"\b(?P<name>Bearer|Basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)

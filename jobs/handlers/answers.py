@@ -7,14 +7,20 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from queueops.core.outbound import SENSITIVE_HEADER
+from queueops.core.outbound import SENSITIVE_HEADER, OutboundResponse
 
 MAX_JSON_DEPTH = 100
 MASK = "[masked]"
 
+# Each is looked for in every text of an answer, and a provider may make an answer of a million texts.
+MOST_SECRETS = 64
+EXCERPT_CHARACTERS = 500
+
 # Shorter values would mask ordinary words.
 _SHORTEST_SECRET = 6
-_COOKIE_PAIR = re.compile(r"[^=;\s]+=([^;]*)")
+# Of a body's beginning: what an excerpt is made from, and what is read for an error.
+_EXCERPT_BYTES = 20_000
+_ERROR_BYTES = 1_000_000
 # PostgreSQL's jsonb takes neither NUL nor lone surrogates.
 _NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
 # Escapes rather than charsets, and slow on long input; a provider must not choose them.
@@ -27,7 +33,7 @@ def secrets_in(headers: Mapping[str, str]) -> tuple[str, ...]:
     for name, value in headers.items():
         if SENSITIVE_HEADER.search(name):
             found |= {value.strip(), value.strip().rpartition(" ")[2]}
-            found |= set(_COOKIE_PAIR.findall(value))
+            found |= {pair.partition("=")[2].strip() for pair in value.split(";")}
     return tuple(sorted((text for text in found if len(text) >= _SHORTEST_SECRET), key=len, reverse=True))
 
 
@@ -45,7 +51,7 @@ def _storable(value: Any, secrets: tuple[str, ...], *, depth: int) -> Any:
     if depth > MAX_JSON_DEPTH:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
-        for secret in secrets:
+        for secret in secrets if len(value) >= _SHORTEST_SECRET else ():
             value = value.replace(secret, MASK)
         return _NOT_STORABLE.sub("\ufffd", value)
     if isinstance(value, list):
@@ -64,6 +70,28 @@ def text_of(body: bytes, charset: str | None, secrets: tuple[str, ...], *, is_tr
     if is_truncated and secrets:
         text = text[: -len(secrets[0])]  # the cut may have gone through a secret
     return str(storable(text, secrets))
+
+
+def excerpt_of(response: OutboundResponse, secrets: tuple[str, ...]) -> str:
+    """Return the beginning of a body in one line; a megabyte's end is not looked at for it."""
+    beginning = response.body[:_EXCERPT_BYTES]
+    is_cut = response.is_truncated or len(response.body) > len(beginning)
+    return one_line(text_of(beginning, response.charset, secrets, is_truncated=is_cut))
+
+
+def one_line(text: str) -> str:
+    """Return at most EXCERPT_CHARACTERS of a text, with a single space for white space."""
+    return " ".join(text[:_EXCERPT_BYTES].split())[:EXCERPT_CHARACTERS]
+
+
+def error_document(response: OutboundResponse) -> Any:
+    """Parse the JSON that a refusal says its reasons in; None: it holds none, or more than any error needs."""
+    if len(response.body) > _ERROR_BYTES:
+        return None
+    try:
+        return json.loads(response.body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def json_of(body: bytes, secrets: tuple[str, ...]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +12,12 @@ from urllib.parse import urlencode
 import pydantic_core
 
 from jobs.handlers import google_auth
-from jobs.handlers.answers import json_of, storable, text_of
+from jobs.handlers.answers import error_document, excerpt_of, json_of, one_line, storable
 from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
 from jobs.handlers.google_sheets_payloads import SERVICE
 from jobs.handlers.http import shared_client
 from jobs.handlers.http_payload import outbound_policy
+from jobs.handlers.off_loop import off_loop
 from queueops.core.outbound import OutboundFailed, OutboundResponse
 from queueops.core.outbound_policy import MAX_URL_CHARACTERS, OutboundRefused
 from queueops.tenancy.credentials import OpenCredential
@@ -27,7 +27,6 @@ BASE_URL = "https://sheets.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/spreadsheets"
 TIMEOUT_SECONDS = 175.0  # the service gives up after 180
 MAX_ANSWER_BYTES = 10_000_000
-MAX_MESSAGE = 500
 OUTCOME_UNKNOWN = "outcome_unknown"
 
 _STATUS_WORD = re.compile(r"[A-Z][A-Z_]{0,62}")
@@ -85,7 +84,7 @@ async def call(credential: OpenCredential | None, request: Request) -> dict[str,
     if response.is_truncated:
         raise AnswerTooLong
     try:
-        answer = json_of(response.body, secrets)
+        answer = await off_loop(json_of, response.body, secrets, size=len(response.body))
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
@@ -153,9 +152,7 @@ def _refusal(response: OutboundResponse, secrets: tuple[str, ...]) -> ProviderEr
     push_back = parse_google(response.status, response.headers, response.body)
     error = _error_of(response, secrets)
     message, word = error.get("message"), error.get("status")
-    if not isinstance(message, str) or not message.strip():
-        message = text_of(response.body, response.charset, secrets, is_truncated=response.is_truncated)
-    message = " ".join(message.split())[:MAX_MESSAGE]
+    message = (one_line(message) if isinstance(message, str) else "") or excerpt_of(response, secrets)
     said = f": {message}" if message else "."
     details = {"status": word, "reason": _reason(error), "provider_message": message}
     return ProviderError(
@@ -171,8 +168,8 @@ def _refusal(response: OutboundResponse, secrets: tuple[str, ...]) -> ProviderEr
 
 def _error_of(response: OutboundResponse, secrets: tuple[str, ...]) -> dict[str, Any]:
     try:
-        parsed = storable(json.loads(response.body), secrets)
-    except (ValueError, RecursionError):
+        parsed = storable(error_document(response), secrets)
+    except ValueError:
         return {}
     error = parsed.get("error") if isinstance(parsed, dict) else None
     return error if isinstance(error, dict) else {}

@@ -18,7 +18,7 @@ Alike = Callable[[str, int], Iterable[int]]
 """Which jobs of a call fail for the reason that a message gives for one of them; that one may be left out."""
 
 _INDEX = re.compile(r"\b(?:data|requests)\[([0-9]{1,6})\]")
-_UNREADABLE = "Unable to parse range: "
+UNREADABLE = "Unable to parse range: "
 _NO_GRID = re.compile(r"No grid with id: ([0-9]{1,20})")
 _CHANGING_SHEETS = frozenset({"addSheet", "duplicateSheet", "deleteSheet"})
 
@@ -69,7 +69,7 @@ def with_unreadable(ranges: Sequence[str]) -> Alike:
     """Return who fails when a range could not be read: whoever names the same range, or a sheet that is not there."""
 
     def alike(message: str, guilty: int) -> Iterable[int]:
-        if _UNREADABLE not in message:
+        if UNREADABLE not in message:
             return ()
         missing = _unreadable_with(ranges[guilty])
         return [place for place, text in enumerate(ranges) if text == ranges[guilty] or _sheet_of(text) in missing]

@@ -10,7 +10,7 @@ _CELLS = re.compile(
     r"\$?(?P<column>[A-Za-z]{1,3})?\$?(?P<row>[1-9][0-9]{0,7})?"
     r"(?:(?P<colon>:)\$?(?P<last_column>[A-Za-z]{1,3})?\$?(?P<last_row>[1-9][0-9]{0,7})?)?"
 )
-_TITLED = re.compile(r"('(?:[^']|'')+'|[^'!]+)(?:!(.+))?")
+_TITLED = re.compile(r"('[^']*(?:''[^']*)*'|[^'!]+)(?:!(.+))?")
 _LETTERS = 26
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,14 +13,12 @@ from django.conf import settings
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.google_sheets_api import AddressTooLong, AnswerTooLong, Request, call
 from jobs.handlers.google_sheets_grids import FIELDS, Grids, find_grids, forget_grids, grid_of, keep_grids
-from jobs.handlers.google_sheets_group import blamed, with_unreadable
+from jobs.handlers.google_sheets_group import UNREADABLE, blamed, with_unreadable
 from jobs.handlers.google_sheets_payloads import ValuesGet
 from jobs.handlers.google_sheets_ranges import Box, Grid, read_range
 from jobs.handlers.registry import Bisect, Continue, Done, Poison, RunningJob
 
 CELLS_OF_A_CALL = 50_000
-
-_NAMED = re.compile(r"Unable to parse range: (.+?)\.?$")
 
 Reading = RunningJob[ValuesGet]
 
@@ -165,8 +162,8 @@ def _single_out(error: ProviderError, jobs: Sequence[Reading], parts: Sequence[_
         forget_grids(credential, jobs[0].payload.spreadsheet_id)  # a sheet may have shrunk
     if len(jobs) == 1:
         return
-    named = _NAMED.search(str(error.details.get("provider_message", "")))
-    guilty = [place for place, part in enumerate(parts) if named and part.text == named[1]]
+    named = str(error.details.get("provider_message", "")).partition(UNREADABLE)[2].removesuffix(".")
+    guilty = [place for place, part in enumerate(parts) if part.text == named]
     if guilty:
         others = with_unreadable([part.text for part in parts])(error.message, guilty[0])
         raise Poison(blamed(error, guilty[0], others)) from error

@@ -8,15 +8,14 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from jobs.handlers.answers import json_of, secrets_in, storable, text_of
+from jobs.handlers.answers import excerpt_of, json_of, secrets_in, storable, text_of
 from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
 from jobs.handlers.http_payload import HttpRequest, outbound_policy
+from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
 from jobs.states import CallType
 from queueops.core.outbound import OutboundClient, OutboundFailed, OutboundResponse
 from queueops.core.outbound_policy import OutboundRefused
-
-EXCERPT_CHARACTERS = 500
 
 # Of the answer's headers, those worth keeping: never Set-Cookie.
 KEPT_HEADERS = frozenset(
@@ -78,7 +77,7 @@ async def http_request(job: RunningJob[HttpRequest]) -> Done:
         {
             "status": response.status,
             "headers": _kept_headers(response.headers, secrets),
-            "body": _body(response, secrets),
+            "body": await off_loop(_body, response, secrets, size=len(response.body)),
             "truncated": response.is_truncated,
             "elapsed_ms": round((time.monotonic() - started) * 1000),
         }
@@ -118,8 +117,7 @@ def _kept_headers(headers: Mapping[str, str], secrets: tuple[str, ...]) -> dict[
 
 
 def _unexpected(request: HttpRequest, response: OutboundResponse, secrets: tuple[str, ...]) -> ProviderError:
-    text = text_of(response.body, response.charset, secrets, is_truncated=response.is_truncated)
-    excerpt = " ".join(text.split())[:EXCERPT_CHARACTERS]
+    excerpt = excerpt_of(response, secrets)
     return ProviderError(
         response.status,
         f"{request.method} was answered with {response.status}" + (f": {excerpt}" if excerpt else "."),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from django.conf import settings
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
+from jobs.handlers.answers import MOST_SECRETS, secrets_in
 from queueops.core.outbound import checked_headers
 from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused, parse_target
 
@@ -84,6 +85,8 @@ class HttpRequest(BaseModel):
         if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADER_CHARACTERS:
             raise ValueError(f"at most {MAX_HEADER_CHARACTERS:,} characters of headers")
         _check_headers(headers)
+        if len(secrets_in(headers)) > MOST_SECRETS:
+            raise ValueError(f"at most {MOST_SECRETS} cookies and other secrets")
         return headers
 
     @field_validator("idempotency_header")

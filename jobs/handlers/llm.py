@@ -17,6 +17,7 @@ from jobs.handlers.llm_gemini import GEMINI
 from jobs.handlers.llm_openai import OPENAI
 from jobs.handlers.llm_payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
 from jobs.handlers.llm_reading import AnswerReader
+from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from jobs.states import CallType
 from queueops.core.outbound import OutboundFailed
@@ -89,7 +90,7 @@ async def _ask(
     if job.payload.stream:
         reader.end(response.body)
     else:
-        reader.take_whole(response.body)
+        await off_loop(reader.take_whole, response.body, size=len(response.body))
     return reader.answer, secrets
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.answers import storable, text_of
+from jobs.handlers.answers import error_document, excerpt_of, one_line, storable
 from jobs.handlers.errors import ProviderError, retry_after_of
 from jobs.handlers.llm_dialect import Dialect
 from queueops.core.outbound import OutboundResponse
 
-EXCERPT_CHARACTERS = 500
 CREDIT_GONE = "credit_gone"
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
@@ -22,14 +20,10 @@ _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 
 def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secrets: tuple[str, ...]) -> ProviderError:
     """Read an answer whose status is no success; its body may be JSON, an array of it, HTML or nothing."""
-    try:
-        parsed = json.loads(response.body)
-    except (ValueError, RecursionError):
-        parsed = None
-    error = error_in(parsed)
-    text = text_of(response.body, response.charset, secrets, is_truncated=response.is_truncated)
+    error = error_in(error_document(response))
+    excerpt = excerpt_of(response, secrets)
     push_back = dialect.push_back(response.status, response.headers, response.body)
-    said = _said(error, secrets) or _excerpt(text)
+    said = _said(error, secrets) or excerpt
     if response.status == HTTPStatus.PAYMENT_REQUIRED or _codes(error) & _NO_CREDIT:
         # OpenAI says this with a 429, but no wait brings the credit back.
         return ProviderError(
@@ -45,7 +39,7 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
         code=_code(error) or f"http_{response.status}",
         retry_after=retry_after_of(response, push_back),
         outcome="answered",
-        details={} if error else {"excerpt": _excerpt(text)},
+        details={} if error else {"excerpt": excerpt},
         push_back=push_back,
     )
 
@@ -86,7 +80,7 @@ def error_in(parsed: Any) -> dict[str, Any]:
 
 def _said(error: dict[str, Any], secrets: tuple[str, ...]) -> str:
     message = error.get("message")
-    return _excerpt(storable(message, secrets)) if isinstance(message, str) else ""
+    return one_line(storable(message, secrets)) if isinstance(message, str) else ""
 
 
 def _code(error: dict[str, Any]) -> str:
@@ -102,7 +96,3 @@ def _code(error: dict[str, Any]) -> str:
 
 def _codes(error: dict[str, Any]) -> set[str]:
     return {name for name in (error.get("code"), error.get("type")) if isinstance(name, str)}
-
-
-def _excerpt(text: str) -> str:
-    return " ".join(text.split())[:EXCERPT_CHARACTERS]

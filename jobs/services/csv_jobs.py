@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ from .prepare import InvalidJob, JobSpec
 DELIMITERS = ",;\t"
 JSON_MARK = ":json"
 FIRST_ROW = 2  # as spreadsheets number them: the header is 1
+MOST_NAMED = 10  # columns in one error
+LONGEST_NAMED = 100
 MAX_CELL = 20_000_000  # characters; the module's own limit is below what a payload may have
 
 PLAIN_COLUMNS = frozenset(JobSpec.model_fields) - {"payload"}
@@ -104,12 +107,17 @@ def _check_header(header: Sequence[str], default_kind: str) -> None:
     unknown = [name for name in header if name not in PLAIN_COLUMNS and not _is_payload(name)]
     if unknown:
         known = ", ".join([*sorted(PLAIN_COLUMNS), "payload", "payload.<place>", f"payload.<place>{JSON_MARK}"])
-        raise UnreadableFile(f"Unknown columns: {', '.join(map(repr, unknown))}. The columns are {known}.")
-    twice = sorted({name for name in header if header.count(name) > 1})
+        raise UnreadableFile(f"Unknown columns: {_few(unknown)}. The columns are {known}.")
+    twice = sorted(name for name, count in Counter(header).items() if count > 1)
     if twice:
-        raise UnreadableFile(f"Columns that occur twice: {', '.join(map(repr, twice))}.")
+        raise UnreadableFile(f"Columns that occur twice: {_few(twice)}.")
     if "kind" not in header and not default_kind:
         raise UnreadableFile("The file has no column “kind”: add one, or choose the kind for all its jobs.")
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(repr(name[:LONGEST_NAMED]) for name in names[:MOST_NAMED]) + more
 
 
 def _is_payload(name: str) -> bool:

@@ -21,15 +21,16 @@ _NOBODY: Mapping[str, Facts] = {}
 _facts: ContextVar[Mapping[str, Facts]] = ContextVar("log_facts", default=_NOBODY)
 
 HIDDEN = "(hidden)"
-# What may stand in a message that we did not write: an exception's text, a URL, a header.
+# What may stand in a message that we did not write: an exception's text, a URL, a header. A pattern begins with what
+# it looks for, and what it repeats is bounded: an open one would try every start of a long word against every end.
 _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\bqo_[A-Za-z0-9_-]{8,}"), HIDDEN),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), rf"\1 {HIDDEN}"),
-    (re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/@\"']*):[^\s@/\"']+@"), rf"\1:{HIDDEN}@"),
+    (re.compile(r"(\w://[^\s:/@\"']*):[^\s@/\"']+@"), rf"\1:{HIDDEN}@"),
     (
         re.compile(
-            r"(?i)([\"']?[\w-]*(?:password|passwd|secret|token|api_?-?key|private_?key|authorization|cookie)[\w-]*[\"']?"
-            r"\s*[=:]\s*)(?!\d+\b)(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)"
+            r"(?i)((?:password|passwd|secret|token|api_?-?key|private_?key|authorization|cookie)[\w-]{0,40}+[\"']?"
+            r"\s{0,9}+[=:]\s{0,9})(?!\d+\b)(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)"
         ),
         rf"\1{HIDDEN}",
     ),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 MAX_RETRY_AFTER_SECONDS = 86_400.0
+MAX_CHARACTERS = 100  # no date is longer, and reading a long one costs time
 
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?")
 
@@ -21,14 +22,14 @@ def parse_retry_after(value: str | None, *, date: str | None = None) -> float | 
     """
     if value is None:
         return None
-    text = value.strip()
+    text = value[:MAX_CHARACTERS].strip()
     if _SECONDS.fullmatch(text):
         seconds = float(text)
     else:
         until = _http_date(text)
         if until is None:
             return None
-        seconds = (until - (_http_date(date or "") or datetime.now(UTC))).total_seconds()
+        seconds = (until - (_http_date((date or "")[:MAX_CHARACTERS]) or datetime.now(UTC))).total_seconds()
     return min(seconds, MAX_RETRY_AFTER_SECONDS) if math.isfinite(seconds) and seconds > 0 else None
 
 

@@ -32,7 +32,7 @@ READ_BYTES = 262_144
 
 POSITION = re.compile(r" at line (\d+) column (\d+)\Z")
 # A number that may not fit a double, which the parser would silently turn into infinity.
-MAY_OVERFLOW = re.compile(rb"[eE]\+?\d{3}|\d{309}")
+MAY_OVERFLOW = re.compile(rb"[eE]\+?\d{3}|(?<!\d)\d{309}")
 
 Model = TypeVar("Model", bound=BaseModel)
 
