@@ -42,8 +42,9 @@ An end user of an app sends a token (JWT) of an issuer that the project trusts, 
 issuer's scopes, and sees and does only what is theirs: [let-app-users-in.md](../how-to/let-app-users-in.md). Which
 operations that are, and which need no credentials in a project that shows itself to everybody, is in the last column.
 
-Limits belong to no project: a key with `read` sees all of them, one with `limits` changes them, too. Of counters and
-overrides, a key sees and changes its own project's alone, and those of everyone together.
+Limits belong to no project: a key with `read` sees all of them, and of counters and overrides its own project's and
+those of everyone together. One with `limits` simulates changes and gives its own project other capacities (overrides).
+Whatever counts for other projects, too, operators change alone: 403 `shared_limit` to a key.
 
 A web process lets each key send `QUEUEOPS_REQUESTS_PER_MINUTE` requests a minute, unless the key has a rate of its own,
 and each user `QUEUEOPS_USER_REQUESTS_PER_MINUTE`, a minute's worth at once. It counts for itself: with several web
@@ -60,7 +61,9 @@ LISTS = """\
 
 Lists are ordered newest first and paged by cursor: `page_size` (50 by default, 500 at most) and `cursor`, the
 `next_cursor` of the page before, or simply the address in `next`. A page that is read stays as it is while rows arrive.
-A filter that does not exist is refused, so that a misspelt one does not answer with everything.
+A filter that does not exist, is empty or cannot be read is refused (400 `invalid_query`), so that none answers with
+everything. Times are written with an offset of at most 15:59 hours, which is what PostgreSQL reads:
+`2026-03-02T09:00:00Z`.
 """
 
 ERRORS = """\

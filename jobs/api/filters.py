@@ -11,22 +11,22 @@ from django.db.models import QuerySet
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Resolution
 from jobs.querysets import first_id_at
 from jobs.states import EventType, JobState, Priority
-from queueops.rest.filtering import ChoicesFilter
+from queueops.rest.filtering import ChoicesFilter, MomentFilter, TruthFilter
 
 # An id is made by a web process's clock, created_at by the database's.
 CLOCK_SLACK = timedelta(hours=1)
 
 
 class CreatedFilterSet(django_filters.FilterSet):  # type: ignore[misc]
-    created_after = django_filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
-    created_before = django_filters.IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
+    created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
+    created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 
 
 class TimeOrderedFilterSet(CreatedFilterSet):
     """Ids are UUIDv7: bounding them as well lets the primary key find the time."""
 
-    created_after = django_filters.IsoDateTimeFilter(field_name="created_at", method="since")
-    created_before = django_filters.IsoDateTimeFilter(field_name="created_at", method="until")
+    created_after = MomentFilter(field_name="created_at", method="since")
+    created_before = MomentFilter(field_name="created_at", method="until")
 
     def since(self, queryset: QuerySet[Any], name: str, moment: datetime) -> QuerySet[Any]:
         return queryset.filter(created_at__gte=moment, pk__gte=first_id_at(moment, moved_by=-CLOCK_SLACK))
@@ -40,7 +40,7 @@ class JobFilter(TimeOrderedFilterSet):
     priority = ChoicesFilter(choices=Priority.choices)
     batch = django_filters.UUIDFilter(field_name="batch_id")
     user = django_filters.UUIDFilter(field_name="user_id")
-    held = django_filters.BooleanFilter()
+    held = TruthFilter()
 
     class Meta:
         model = Job
@@ -55,8 +55,8 @@ class BatchJobFilter(JobFilter):
 
 
 class BatchFilter(TimeOrderedFilterSet):
-    finished = django_filters.BooleanFilter(field_name="finished_at", lookup_expr="isnull", exclude=True)
-    paused = django_filters.BooleanFilter()
+    finished = TruthFilter(field_name="finished_at", lookup_expr="isnull", exclude=True)
+    paused = TruthFilter()
 
     class Meta:
         model = Batch
@@ -83,7 +83,7 @@ class DeadLetterFilter(TimeOrderedFilterSet):
     batch = django_filters.UUIDFilter(field_name="batch_id")
     job = django_filters.UUIDFilter(field_name="job_id")
     resolution = ChoicesFilter(choices=Resolution.choices)
-    open = django_filters.BooleanFilter(field_name="resolution", lookup_expr="isnull")
+    open = TruthFilter(field_name="resolution", lookup_expr="isnull")
 
     class Meta:
         model = DeadLetter

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 from uuid import UUID
 
-from pydantic import AwareDatetime, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from jobs.services.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
+from queueops.core.moments import Moment
+from queueops.core.narrowing import Narrowing, SearchedText
 from queueops.rest.inputs import Input
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
@@ -69,16 +71,16 @@ class Requeue(Input):
     note: Reason = ""
 
 
-class LetterFilter(Input):
+class LetterFilter(Narrowing):
     """Open dead letters that fit everything given; with nothing given, all of the project's."""
 
-    kind: str | None = Field(default=None, max_length=100)
-    service: str | None = Field(default=None, max_length=64)
-    error_code: str | None = Field(default=None, max_length=64)
-    fingerprint: str | None = Field(default=None, max_length=32)
+    kind: SearchedText | None = Field(default=None, max_length=100)
+    service: SearchedText | None = Field(default=None, max_length=64)
+    error_code: SearchedText | None = Field(default=None, max_length=64)
+    fingerprint: SearchedText | None = Field(default=None, max_length=32)
     batch_id: UUID | None = None
-    created_from: AwareDatetime | None = None
-    created_until: AwareDatetime | None = None
+    created_from: Moment | None = None
+    created_until: Moment | None = None
 
 
 class Selection(Input):

@@ -6,30 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
 from queueops.core.errors import fields_of
-from queueops.core.nul import StorableText
+from queueops.core.moments import Moment
+from queueops.core.narrowing import Narrowing, SearchedText
 
 from .errors import InvalidFilter
 from .results import MAX_BULK_JOBS
 
 
-class DeadLetterFilter(BaseModel):
+class DeadLetterFilter(Narrowing):
     """Open dead letters that fit everything given; with nothing given, all of them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    project_id: StorableText | None = None
+    project_id: SearchedText | None = None
     batch_id: UUID | None = None
-    kind: StorableText | None = None
-    service: StorableText | None = None
-    error_code: StorableText | None = None
-    fingerprint: StorableText | None = None
-    created_from: AwareDatetime | None = None
-    created_until: AwareDatetime | None = None
+    kind: SearchedText | None = None
+    service: SearchedText | None = None
+    error_code: SearchedText | None = None
+    fingerprint: SearchedText | None = None
+    created_from: Moment | None = None
+    created_until: Moment | None = None
     ids: tuple[UUID, ...] | None = Field(default=None, max_length=MAX_BULK_JOBS)
 
     def letters(self) -> DeadLetterQuerySet:

@@ -11,13 +11,14 @@ from uuid import UUID
 
 from django.db.models import QuerySet, Sum
 from django.db.models.functions import Coalesce
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from jobs.models import WHOLE_PROJECT, Job, JobCount
 from jobs.querysets import JobQuerySet, first_id_at
 from jobs.states import TERMINAL, WAITING, JobState, Priority
 from queueops.core.errors import fields_of
-from queueops.core.nul import StorableText
+from queueops.core.moments import Moment
+from queueops.core.narrowing import Narrowing, SearchedText
 
 from .errors import InvalidFilter
 
@@ -32,20 +33,18 @@ CLOCK_SLACK = timedelta(hours=1)
 UNFINISHED = frozenset(JobState) - TERMINAL
 
 
-class JobFilter(BaseModel):
+class JobFilter(Narrowing):
     """Jobs that fit everything given; with nothing given, all of them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    project_id: StorableText | None = None
+    project_id: SearchedText | None = None
     batch_id: UUID | None = None
     user_id: UUID | None = None
-    service: StorableText | None = None
-    kind: StorableText | None = None
+    service: SearchedText | None = None
+    kind: SearchedText | None = None
     state: JobState | None = None
     priority: Priority | None = None
-    created_from: AwareDatetime | None = None
-    created_until: AwareDatetime | None = None
+    created_from: Moment | None = None
+    created_until: Moment | None = None
 
     def jobs(self, states: frozenset[JobState]) -> JobQuerySet:
         """Those of them that are in one of the states."""

@@ -12,9 +12,7 @@ from uuid import UUID
 import pydantic_core
 from django.conf import settings
 from pydantic import (
-    AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -28,6 +26,7 @@ from jobs.lanes import escaped
 from jobs.models import RetryPolicy, new_id
 from jobs.states import Priority
 from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
+from queueops.core.moments import Moment
 from queueops.core.nul import NO_NUL, NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed
 from queueops.tenancy.models import Credential
@@ -51,19 +50,8 @@ class PayloadTooLarge(QueueOpsError):
     detail_fields = ("given_bytes", "limit_bytes")
 
 
-def _written_out(value: Any) -> Any:
-    # A number would be taken for the seconds since 1970.
-    if isinstance(value, datetime) or (isinstance(value, str) and value[4:5] == "-"):
-        return value
-    raise PydanticCustomError("time_format", "Write a date, a time and its offset, such as 2026-03-02T09:00:00Z")
-
-
 # PostgreSQL stores later and earlier times than Python can read: one such row breaks every list it is in.
-Moment = Annotated[
-    AwareDatetime,
-    BeforeValidator(_written_out),
-    Field(ge=datetime(1970, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC)),
-]
+Due = Annotated[Moment, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC))]
 
 
 class JobSpec(BaseModel):
@@ -78,11 +66,11 @@ class JobSpec(BaseModel):
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(
         default=None, description="Unique in the project: a second job with it is not created."
     )
-    scheduled_at: Moment | None = Field(default=None, description="Not before this time.")
+    scheduled_at: Due | None = Field(default=None, description="Not before this time.")
     delay_seconds: float | None = Field(
         default=None, ge=0, le=MAX_DELAY_SECONDS, description="Not before this many seconds from now."
     )
-    expires_at: Moment | None = Field(default=None, description="Fails if it still waits at this time.")
+    expires_at: Due | None = Field(default=None, description="Fails if it still waits at this time.")
     retry_policy: str | None = Field(default=None, description="Instead of the handler's own.", max_length=40)
     cost: int | None = Field(default=None, ge=0, le=2_000_000_000, description="Estimated units or tokens.")
     model: str | None = Field(

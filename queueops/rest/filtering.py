@@ -1,13 +1,18 @@
-"""How lists are narrowed. Parameters that are not known, or given twice, are refused."""
+"""How lists are narrowed. Parameters that are not known, empty, or given twice, are refused: none may widen a list."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import django_filters
+from django import forms
 from django.db.models import QuerySet
+from django_filters.fields import BaseCSVField
 from django_filters.rest_framework import DjangoFilterBackend
+from drf_spectacular.utils import extend_schema_field
 from rest_framework.request import Request
+
+from queueops.core import moments
 
 from .errors import InvalidQuery
 from .pagination import NewestFirst
@@ -31,7 +36,7 @@ class StrictFilterBackend(DjangoFilterBackend):  # type: ignore[misc]  # untyped
 def refuse_unknown(request: Request, known: set[str]) -> None:
     """
     Raises:
-        InvalidQuery: A query parameter is unknown, given twice, or holds a NUL character.
+        InvalidQuery: A query parameter is unknown, given twice, empty, or holds a NUL character.
     """
     fields: dict[str, list[str]] = {}
     for name, values in request.query_params.lists():
@@ -41,9 +46,50 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
             fields[name] = ["given more than once"]
         elif "\0" in values[0]:
             fields[name] = ["NUL characters are not allowed"]
+        elif not values[0].strip():
+            fields[name] = ["empty; leave it out, or say what to look for"]
     if fields:
         raise InvalidQuery(fields=fields)
 
 
+class _ChoicesField(BaseCSVField):  # type: ignore[misc]
+    def clean(self, value: Any) -> Any:
+        if value is not None and not all(value):
+            raise forms.ValidationError("empty between commas")
+        return super().clean(value)
+
+
 class ChoicesFilter(django_filters.BaseInFilter, django_filters.ChoiceFilter):  # type: ignore[misc]
     """One or more of the choices, separated by commas."""
+
+    base_field_class = _ChoicesField
+
+
+class _MomentField(forms.Field):
+    def to_python(self, value: Any) -> Any:
+        try:
+            return moments.parse_moment(value) if value else None
+        except ValueError:
+            raise forms.ValidationError(moments.RULE) from None
+
+
+@extend_schema_field({"type": "string", "format": "date-time", "pattern": moments.PATTERN})
+class MomentFilter(django_filters.Filter):  # type: ignore[misc]
+    """A date, a time and its offset."""
+
+    field_class = _MomentField
+
+
+class _TruthField(forms.Field):
+    def to_python(self, value: Any) -> Any:
+        if value in (None, ""):
+            return None
+        if value not in ("true", "false"):
+            raise forms.ValidationError("true or false")
+        return value == "true"
+
+
+class TruthFilter(django_filters.BooleanFilter):  # type: ignore[misc]
+    """Django's takes whatever it does not know for no filter at all."""
+
+    field_class = _TruthField

@@ -53,21 +53,27 @@ class Reading:
 
 def read_events(raw: bytes, *, user_id: UUID | None) -> list[Reading]:
     """
-    Read an array of events, or an object that has one as `events`.
+    Read an array of events, an object that has one as `events`, or a single event by itself.
 
     Args:
         user_id: Of events that name no user; None: each must.
 
     Raises:
         MalformedJSON, TooDeep
-        InvalidInput: It is neither, or holds not 1 to MAX_EVENTS events.
+        InvalidInput: It is none of these, or holds not 1 to MAX_EVENTS events.
     """
     given = parse_document(raw) if raw else None
-    if isinstance(given, dict) and set(given) == {"events"}:
-        given = given["events"]
+    if isinstance(given, dict):
+        given = given["events"] if set(given) == {"events"} else [given] if _is_event(given) else None
     if not isinstance(given, list) or not 1 <= len(given) <= MAX_EVENTS:
-        raise InvalidInput(f"The body must be an array of 1 to {MAX_EVENTS:,} events, by itself or as `events`.")
+        raise InvalidInput(
+            f"The body must be an array of 1 to {MAX_EVENTS:,} events, by itself or as `events`, or one event."
+        )
     return [Reading(_given_id(event), _read(event, user_id)) for event in given]
+
+
+def _is_event(given: dict[str, Any]) -> bool:
+    return "events" not in given and not set(given).isdisjoint(RULES)
 
 
 def _given_id(event: Any) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import django_filters
 
-from queueops.rest.filtering import ChoicesFilter
+from queueops.rest.filtering import ChoicesFilter, TruthFilter
 from ratelimits.models import CallType, Limit, Unit
 from ratelimits.models.allowance import UsageEvent, UsageTracking
 
@@ -13,8 +13,8 @@ class LimitFilter(django_filters.FilterSet):  # type: ignore[misc]  # untyped pa
     scope = ChoicesFilter(choices=Limit.Scope.choices)
     call_type = ChoicesFilter(choices=CallType.choices)
     unit = ChoicesFilter(choices=Unit.choices)
-    enabled = django_filters.BooleanFilter()
-    shadow = django_filters.BooleanFilter()
+    enabled = TruthFilter()
+    shadow = TruthFilter()
 
     class Meta:
         model = Limit
@@ -31,7 +31,7 @@ class UserMonthFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class UsageEventFilter(UserMonthFilter):
-    over_limit = django_filters.BooleanFilter()
+    over_limit = TruthFilter()
 
     class Meta:
         model = UsageEvent

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field, RootModel, StringConstraints
+from pydantic import ConfigDict, Field, RootModel, StringConstraints
 
+from queueops.core.moments import Moment, MomentInUTC
 from queueops.core.nul import NO_NUL
 from queueops.rest.inputs import Input
 from ratelimits.models import CallType, Limit, Unit
@@ -116,7 +116,7 @@ class ChangeLimit(LimitFigures):
 
     name: str = ""
     service: str = ""
-    seen_at: AwareDatetime | None = Field(
+    seen_at: Moment | None = Field(
         default=None, description="The `updated_at` of what you looked at: refused if somebody changed it since."
     )
 
@@ -149,24 +149,6 @@ class OfOverride(Input):
     project: str = ""
 
 
-def _text_alone(given: object) -> object:
-    """Pydantic would take a number for the seconds since 1970, also one in a text."""
-    if not isinstance(given, str) or "-" not in given[:5]:
-        raise ValueError("not ISO 8601")
-    return given
-
-
-def _in_utc(moment: datetime) -> datetime:
-    """PostgreSQL takes offsets of up to 16 hours, ISO 8601 of up to 24."""
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("outside the calendar") from None
-
-
-Moment = Annotated[AwareDatetime, BeforeValidator(_text_alone), AfterValidator(_in_utc)]
-
-
 class ReserveUsage(Input):
     """Units of a user's allowance to hold before a call."""
 
@@ -187,7 +169,7 @@ class UsedUnits(Input):
     tokens: Annotated[int, Field(strict=True, ge=0, le=LARGEST_USE)] = Field(
         description="What the call cost. Where the allowance counts requests, every event is one."
     )
-    ts: Moment = Field(description="When it was made: ISO 8601 with a time zone.")
+    ts: MomentInUTC = Field(description="When it was made: ISO 8601 with a time zone.")
     reservation_id: UUID | None = Field(default=None, description="Released, and confirmed, by the event.")
     service: Annotated[str, StringConstraints(max_length=LONGEST_SERVICE, pattern=NO_NUL)] = ""
 
@@ -199,8 +181,10 @@ class EventsByName(Input):
     events: Events
 
 
-class IngestUsage(RootModel[Events | EventsByName]):
-    """Up to 1,000 events, as an array or below `events`. For the OpenAPI document: events are read one by one."""
+class IngestUsage(RootModel[Events | EventsByName | UsedUnits]):
+    """
+    Up to 1,000 events, as an array or below `events`, or one by itself. For the OpenAPI document: each is read alone.
+    """
 
 
 class CancelReservation(Input):

@@ -304,3 +304,17 @@ def test_a_project_that_nobody_gave_an_allowance_counts_nothing(db):
     bare = Api(key_for("bare", scopes=["usage"]))
     assert error_of(bare.post(INGEST, [an_event()]), 404)["code"] == "no_allowance"
     assert not UsageEvent.objects.exists()
+
+
+def test_one_event_may_come_by_itself(key: Api):
+    event = an_event()
+    assert statuses(key.post("/usage/ingest/", event).json()["results"]) == ["accepted"]
+    assert statuses(key.post("/functions/ingest-usage", event).json()["results"]) == ["duplicate"]
+    [result] = key.post("/usage/ingest/", {**event, "tokens": -1}).json()["results"]
+    assert (result["event_id"], result["status"], result["reason"]) == (event["event_id"], "rejected", "malformed")
+    assert used() == 10
+
+
+@pytest.mark.parametrize("body", [{}, {"evnts": []}, {"events": [], "user_id": str(USER)}])
+def test_an_object_that_is_neither_an_event_nor_has_some_is_refused_whole(key: Api, body):
+    error_of(key.post("/usage/ingest/", body), 422)

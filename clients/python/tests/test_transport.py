@@ -285,3 +285,7 @@ def test_no_representation_shows_the_key():
 def test_numbers_that_json_has_no_form_for_are_refused_before_anything_is_sent():
     with pytest.raises(ValueError, match="JSON"):
         request_of("POST", "/", json={"a": float("nan")})
+
+
+def test_an_empty_filter_is_sent_for_the_server_to_refuse():
+    assert request_of("GET", "/", params={"user": "", "state": None}).params == {"user": ""}

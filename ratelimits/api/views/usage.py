@@ -119,7 +119,8 @@ class IngestUsage(CallerView):
         example=examples.INGESTED,
         errors=[404],
         description=(
-            "1 to 1,000 events; one result each, in order. Whatever is wrong with one event rejects that event alone. "
+            "1 to 1,000 events, or a single one by itself; one result each, in order. Whatever is wrong with one event "
+            "rejects that event alone. "
             "`duplicate`: counted before. `over_limit`: counted, beyond the quota. Safe to repeat as a whole. "
             "Also served as `POST /functions/ingest-usage`, and both without the last slash."
         ),

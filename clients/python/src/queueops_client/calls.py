@@ -73,7 +73,11 @@ class Calls:
             "POST",
             "/batches/",
             content=spool.blocks,
-            params={"name": name, "partial": partial or None, "start_interval_seconds": start_interval_seconds or None},
+            params={
+                "name": name or None,
+                "partial": partial or None,
+                "start_interval_seconds": start_interval_seconds or None,
+            },
             headers={
                 "content-type": "application/x-ndjson",
                 "content-length": str(spool.size_bytes),

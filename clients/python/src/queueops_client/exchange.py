@@ -89,7 +89,7 @@ class RequestOptions(TypedDict, total=False):
     Attributes:
         json: The body as JSON; or else
         content: the body as it is, with a content-type among the headers.
-        params: Of the query. None and empty ones are left out; lists are joined by commas.
+        params: Of the query. What is None is left out; lists are joined by commas.
         timeout: Seconds without a byte; by default the transport's.
         is_safe: Carrying it out twice has the effect of once. By default what reads, and what has an
             Idempotency-Key.
@@ -113,8 +113,7 @@ def request_of(method: str, path: str, **options: Unpack[RequestOptions]) -> Sen
         content = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
         headers.setdefault("content-type", "application/json")
     is_safe = options.get("is_safe", method in SAFE_METHODS or "idempotency-key" in headers)
-    given = {name: _as_text(value) for name, value in (options.get("params") or {}).items() if value is not None}
-    params = {name: value for name, value in given.items() if value}
+    params = {name: _as_text(value) for name, value in (options.get("params") or {}).items() if value is not None}
     return Send(method, path, content, params or None, headers, options.get("timeout"), is_safe)
 
 

@@ -1,0 +1,65 @@
+"""Points in time as others write them: one rule for bodies, query parameters, files and screens."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, TypeAdapter
+from pydantic_core import PydanticCustomError
+
+# ISO 8601 knows offsets of up to 23:59. PostgreSQL refuses longer ones: MAX_TZDISP_HOUR in datatype/timestamp.h.
+LONGEST_OFFSET = timedelta(hours=15, minutes=59)
+RULE = "Write a date, a time and its offset of at most 15:59 hours, such as 2026-03-02T09:00:00Z"
+PATTERN = r"^\d{4}-\d{2}-\d{2}[Tt ].*([Zz]|[+-](0\d|1[0-5]):?[0-5]\d)$"  # of the offset; the format says the rest
+
+
+def _written_out(given: object) -> object:
+    # Pydantic would take a number for the seconds since 1970, also one in a text.
+    if isinstance(given, datetime) or (isinstance(given, str) and given[4:5] == "-"):
+        return given
+    raise PydanticCustomError("time_format", RULE)
+
+
+def with_storable_offset(moment: datetime) -> datetime:
+    """
+    Return the moment itself.
+
+    Raises:
+        ValueError: PostgreSQL would not read its offset; says the rule.
+    """
+    if abs(moment.utcoffset() or timedelta(0)) > LONGEST_OFFSET:
+        raise PydanticCustomError("time_offset", RULE)
+    return moment
+
+
+def in_utc(moment: datetime) -> datetime:
+    """
+    Raises:
+        ValueError: There it is before the year 1 or after 9999: PostgreSQL would store what Python cannot read.
+    """
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise PydanticCustomError("time_range", "Outside the calendar: in UTC it has no year of 1 to 9999") from None
+
+
+# To compare with: PostgreSQL reads it, beside the first and the last year too.
+Moment = Annotated[
+    AwareDatetime,
+    BeforeValidator(_written_out),
+    AfterValidator(with_storable_offset),
+    Field(json_schema_extra={"pattern": PATTERN}),
+]
+# To keep: in UTC its offset does not matter, and whoever reads it again can.
+MomentInUTC = Annotated[AwareDatetime, BeforeValidator(_written_out), AfterValidator(in_utc)]
+
+_MOMENT: TypeAdapter[datetime] = TypeAdapter(Moment)
+
+
+def parse_moment(text: Any) -> datetime:
+    """
+    Raises:
+        ValueError: It is no moment as RULE has it.
+    """
+    return _MOMENT.validate_python(text)
