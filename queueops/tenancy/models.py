@@ -28,7 +28,7 @@ class Scope(models.TextChoices):
     SUBMIT = "submit", "submit and cancel work"
     OPERATE = "operate", "steer and requeue work"
     DECIDE = "decide", "ask the limiter for calls of its own"
-    LIMITS = "limits", "see and change all limits"
+    LIMITS = "limits", "give its project capacities of its own"
     USAGE = "usage", "reserve and report usage of allowances"
 
 

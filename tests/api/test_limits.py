@@ -45,6 +45,8 @@ CALLS: dict[tuple[str, str], tuple[str, dict[str, Any] | None, str, str]] = {
     ),
     ("POST", "limits/<int:pk>/simulate/"): ("/limits/{pk}/simulate/", {"changes": {}}, "limits", "change_limit"),
 }
+# What counts for every project is not a project's key's to change.
+OPERATORS = {("POST", "limits/"), ("PATCH", "limits/<int:pk>/"), ("DELETE", "limits/<int:pk>/")}
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +56,17 @@ def afresh() -> None:
 
 @pytest.fixture
 def manager(db: None) -> Api:
-    """A key that sees and changes limits."""
+    """A key that sees limits, and changes what of them is its project's."""
     return Api(key_for("acme", scopes=["read", "limits"]))
+
+
+@pytest.fixture
+def operator(db: None) -> Api:
+    """A session that sees and changes limits."""
+    api = Api()
+    permissions = ("view_limit", "add_limit", "change_limit", "delete_limit")
+    api.client = signed_in(*permissions, headers={"X-Project": make_project("acme").pk})
+    return api
 
 
 def make_limit(**figures: Any) -> Limit:
@@ -91,7 +102,10 @@ def test_a_key_needs_the_scope_of_what_it_does(db, place, scope):
     path, body, needed, _ = CALLS[place]
     before = list(Limit.objects.values()), list(LimitOverride.objects.values())
     response = call(Api(key_for("acme", scopes=[scope] if scope else [])), place[0], path.format(pk=limit.pk), body)
-    if scope == needed:
+    if scope == needed and place in OPERATORS:
+        assert error_of(response, 403)["code"] == "shared_limit"
+        assert (list(Limit.objects.values()), list(LimitOverride.objects.values())) == before
+    elif scope == needed:
         assert response.status_code in {200, 201}, response.content
     else:
         error = error_of(response, 403)
@@ -252,8 +266,26 @@ def test_a_projects_key_neither_changes_nor_learns_of_other_projects_keys(manage
     assert simulated["proposed"]["busiest_key"] == "project:acme"
 
 
-def test_a_limit_is_created_with_the_defaults_and_audited(manager: Api):
-    response = manager.post("/limits/", {**FIGURES, "reason": "a new service"})
+def test_a_projects_key_changes_nothing_that_another_projects_job_is_decided_by(manager: Api):
+    limit = make_limit(scope="global")
+    path = f"/limits/{limit.pk}/overrides/"
+    LimitOverride.objects.create(limit=limit, key="*", capacity=5)
+    before = list(Limit.objects.values()), list(LimitOverride.objects.values())
+    attempts = [
+        call(manager, "PATCH", f"/limits/{limit.pk}/", {"capacity": 0}),
+        call(manager, "PATCH", f"/limits/{limit.pk}/", {"enabled": False}),
+        call(manager, "DELETE", f"/limits/{limit.pk}/?reason=x"),
+        manager.post("/limits/", {**FIGURES, "name": "zero", "capacity": 0}),
+        manager.post(path, {"key": "*", "capacity": 0}),
+        call(manager, "DELETE", f"{path}?key=*"),
+    ]
+    assert [error_of(attempt, 403)["code"] for attempt in attempts] == ["shared_limit"] * 6
+    assert (list(Limit.objects.values()), list(LimitOverride.objects.values())) == before
+    assert use("neighbour") == ["proceed"]
+
+
+def test_a_limit_is_created_with_the_defaults_and_audited(operator: Api):
+    response = operator.post("/limits/", {**FIGURES, "reason": "a new service"})
     assert response.status_code == 201, response.content
     limit = Limit.objects.get()
     assert response.json() == {
@@ -263,11 +295,11 @@ def test_a_limit_is_created_with_the_defaults_and_audited(manager: Api):
         "url": f"/api/v1/limits/{limit.pk}/",
     }
     assert response["Location"] == f"/api/v1/limits/{limit.pk}/"
-    shown = manager.get(f"/limits/{limit.pk}/").json()
+    shown = operator.get(f"/limits/{limit.pk}/").json()
     assert (shown["scope"], shown["algorithm"], shown["window_seconds"]) == ("project", "sliding_window", 60)
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.target, entry.reason) == ("create_limit", "limit hot", "a new service")
-    assert entry.actor.startswith("key:")
+    assert entry.actor.startswith("user:")
 
 
 def test_every_default_of_the_document_is_the_limits_own():
@@ -298,51 +330,51 @@ def test_every_default_of_the_document_is_the_limits_own():
         ({"algorithm": "fixed_window", "reset_zone": "Mars/Olympus"}, "invalid_limit", "reset_zone"),
     ],
 )
-def test_a_limit_that_is_wrong_is_refused_by_field_and_not_stored(manager: Api, change, code, field):
-    error = error_of(manager.post("/limits/", {**FIGURES, **change}), 422)
+def test_a_limit_that_is_wrong_is_refused_by_field_and_not_stored(operator: Api, change, code, field):
+    error = error_of(operator.post("/limits/", {**FIGURES, **change}), 422)
     assert (error["code"], list(error["fields"])) == (code, [field])
     assert all(isinstance(fault, str) for fault in error["fields"][field])
     assert not Limit.objects.exists()
 
 
-def test_a_name_is_taken_once(manager: Api):
+def test_a_name_is_taken_once(operator: Api):
     make_limit()
-    assert list(error_of(manager.post("/limits/", FIGURES), 422)["fields"]) == ["name"]
+    assert list(error_of(operator.post("/limits/", FIGURES), 422)["fields"]) == ["name"]
 
 
-def test_a_changed_cap_decides_the_next_call(manager: Api):
+def test_a_changed_cap_decides_the_next_call(operator: Api):
     limit = make_limit(capacity=3)
     assert use(calls=2) == ["proceed"] * 2
-    response = call(manager, "PATCH", f"/limits/{limit.pk}/", {"capacity": 2, "reason": "lowered"})
+    response = call(operator, "PATCH", f"/limits/{limit.pk}/", {"capacity": 2, "reason": "lowered"})
     assert response.json()["changed"] == ["capacity"]
     assert use() == ["defer"]
-    assert call(manager, "PATCH", f"/limits/{limit.pk}/", {"capacity": 3}).status_code == 200
+    assert call(operator, "PATCH", f"/limits/{limit.pk}/", {"capacity": 3}).status_code == 200
     assert use(calls=2) == ["proceed", "defer"]
     assert Limit.objects.get().window_seconds == 60  # what was left out stays
 
 
-def test_a_limit_that_somebody_else_changed_is_not_changed_over_it(manager: Api):
+def test_a_limit_that_somebody_else_changed_is_not_changed_over_it(operator: Api):
     limit = make_limit()
-    seen_at = manager.get(f"/limits/{limit.pk}/").json()["updated_at"]
+    seen_at = operator.get(f"/limits/{limit.pk}/").json()["updated_at"]
     body = {"capacity": 5, "seen_at": seen_at}
-    assert call(manager, "PATCH", f"/limits/{limit.pk}/", body).status_code == 200
-    error = error_of(call(manager, "PATCH", f"/limits/{limit.pk}/", {**body, "capacity": 6}), 409)
+    assert call(operator, "PATCH", f"/limits/{limit.pk}/", body).status_code == 200
+    error = error_of(call(operator, "PATCH", f"/limits/{limit.pk}/", {**body, "capacity": 6}), 409)
     assert error["code"] == "limit_changed"
     assert Limit.objects.get().capacity == 5
 
 
-def test_a_change_that_is_wrong_is_refused_by_field(manager: Api):
+def test_a_change_that_is_wrong_is_refused_by_field(operator: Api):
     limit = make_limit()
     for body, field in (({"capacity": -1}, "capacity"), ({"window_second": 5}, "window_second")):
-        assert list(error_of(call(manager, "PATCH", f"/limits/{limit.pk}/", body), 422)["fields"]) == [field]
+        assert list(error_of(call(operator, "PATCH", f"/limits/{limit.pk}/", body), 422)["fields"]) == [field]
     assert Limit.objects.get().capacity == 300
 
 
-def test_deleting_needs_a_reason_and_takes_the_counters_along(manager: Api):
+def test_deleting_needs_a_reason_and_takes_the_counters_along(operator: Api):
     limit = make_limit(capacity=1)
     assert use(calls=2) == ["proceed", "defer"]
-    assert error_of(call(manager, "DELETE", f"/limits/{limit.pk}/"), 400)["fields"].keys() == {"reason"}
-    assert call(manager, "DELETE", f"/limits/{limit.pk}/?reason=not%20needed").json() == {"removed": True}
+    assert error_of(call(operator, "DELETE", f"/limits/{limit.pk}/"), 400)["fields"].keys() == {"reason"}
+    assert call(operator, "DELETE", f"/limits/{limit.pk}/?reason=not%20needed").json() == {"removed": True}
     assert not Limit.objects.exists()
     assert not Counter.objects.exists()
 

@@ -19,6 +19,7 @@ from queueops.tenancy.authentication import Caller
 from queueops.tenancy.models import Scope
 from queueops.tenancy.permissions import Need
 from ratelimits.api import answers, examples, inputs
+from ratelimits.api.errors import SharedLimit
 from ratelimits.api.filters import LimitFilter
 from ratelimits.api.serializers import GaugeSerializer, LimitSerializer
 from ratelimits.models import Counter, Limit, LimitOverride
@@ -34,12 +35,14 @@ ADD = Need(Scope.LIMITS, "ratelimits.add_limit")
 CHANGE = Need(Scope.LIMITS, "ratelimits.change_limit")
 DELETE = Need(Scope.LIMITS, "ratelimits.delete_limit")
 
-# Limits are the installation's: whoever may change one changes it for every project.
+# Limits are the installation's: a change of one counts for every project.
 WRITES = frozenset({"POST", "PATCH", "DELETE"})
 SHOWN_COUNTERS = 20
+EVERYONE = "*"  # the key of a limit that counts everyone together
 
 REASON = OpenApiParameter("reason", str, description="For the audit trail.", required=True)
 OPTIONAL_REASON = OpenApiParameter("reason", str, description="For the audit trail.")
+OPERATORS = "For operators: to a project's key the answer is 403 `shared_limit`."
 KEY = OpenApiParameter("key", str, description="As the override shows it.", required=True)
 
 
@@ -58,16 +61,32 @@ def sees_all(caller: Caller) -> bool:
 
 def roots_of(caller: Caller) -> tuple[str, str]:
     """What the keys begin with that count everyone together, or the caller's project alone."""
-    return "*", f"project:{caller.project_id}"
+    return EVERYONE, f"project:{caller.project_id}"
 
 
 def may_see(caller: Caller, key: str) -> bool:
     return sees_all(caller) or any(f"{key}/".startswith(f"{root}/") for root in roots_of(caller))
 
 
+def require_operator(caller: Caller) -> None:
+    """
+    Raises:
+        SharedLimit: A project's key would change what counts for all projects.
+    """
+    if caller.operator is None:
+        raise SharedLimit
+
+
 def require_own(caller: Caller, key: str) -> None:
+    """
+    Raises:
+        InvalidInput: The key is another project's.
+        SharedLimit: It counts everyone together.
+    """
     if not may_see(caller, key):
-        raise InvalidInput(fields={"key": ["Must be one of everyone together, or of your own project."]})
+        raise InvalidInput(fields={"key": ["Must be one of your own project."]})
+    if key.partition("/")[0] == EVERYONE:
+        require_operator(caller)
 
 
 def own_keys(caller: Caller, *, prefix: str = "", name: str = "key") -> Q:
@@ -145,10 +164,13 @@ class LimitList(CallerListView[Limit]):
         answer=answers.Saved,
         status=201,
         example=examples.SAVED,
-        description="It counts from within a second on, in every process. `warnings` say what may surprise.",
+        description=(
+            f"It counts from within a second on, in every process. `warnings` say what may surprise. {OPERATORS}"
+        ),
     )
     def post(self, request: Request) -> Response:
         given = parse_as(inputs.NewLimit, read_document(request))
+        require_operator(self.caller)
         result = saved(create_limit(given.figures(), actor=self.caller.actor, reason=given.reason))
         return Response(result, 201, headers={"Location": result["url"]})
 
@@ -178,10 +200,12 @@ class LimitDetail(CallerView):
         answer=answers.Saved,
         example=examples.SAVED,
         errors=[404, 409],
-        description="Takes effect within a second, in every process.",
+        description=f"Takes effect within a second, in every process. {OPERATORS}",
     )
     def patch(self, request: Request, pk: int) -> Response:
         given = parse_as(inputs.ChangeLimit, read_document(request))
+        find_limit(pk)
+        require_operator(self.caller)
         result = update_limit(pk, given.figures(), actor=self.caller.actor, reason=given.reason, seen_at=given.seen_at)
         return Response(saved(result))
 
@@ -193,10 +217,12 @@ class LimitDetail(CallerView):
         example={"removed": True},
         errors=[400, 404],
         parameters=[REASON],
-        description="With its overrides, counters and alerts. What it held back may go at once.",
+        description=f"With its overrides, counters and alerts. What it held back may go at once. {OPERATORS}",
     )
     def delete(self, request: Request, pk: int) -> Response:
         given = parse_query_as(inputs.Reasoned, request.query_params.dict())
+        find_limit(pk)
+        require_operator(self.caller)
         delete_limit(pk, actor=self.caller.actor, reason=given.reason)
         return Response({"removed": True})
 
@@ -237,7 +263,7 @@ class LimitOverrides(CallerView):
         answer=answers.Saved,
         example=examples.SAVED,
         errors=[404],
-        description="Or change the one it has. Safe to repeat.",
+        description="Or change the one it has; a project's key, for a key of its own project. Safe to repeat.",
     )
     def post(self, request: Request, pk: int) -> Response:
         given = parse_as(inputs.SetOverride, read_document(request))
