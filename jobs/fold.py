@@ -54,10 +54,12 @@ def fold(events: Iterable[Event]) -> FoldedJob:
         events: All of one job, by id: each is written under the row's lock, so their order is that of its changes.
     """
     job = FoldedJob()
+    has_part = False
     for event in events:
         data = event.data or {}
+        has_part |= "has_part" in data
         if event.event_type == EventType.STATE_CHANGE:
-            _move(job, event, data)
+            _move(job, event, data, begins_anew=not has_part)
         elif event.event_type == EventType.PROGRESS:
             job.progress = event.progress_percent or 0
             job.progress_message = event.message
@@ -66,7 +68,7 @@ def fold(events: Iterable[Event]) -> FoldedJob:
     return job
 
 
-def _move(job: FoldedJob, event: Event, data: dict[str, Any]) -> None:
+def _move(job: FoldedJob, event: Event, data: dict[str, Any], *, begins_anew: bool) -> None:
     job.status = JobState(event.to_status or "").value
     job.created_at = job.created_at or event.created_at
     job.scheduled_at = _time(data.get("scheduled_at"))
@@ -79,7 +81,8 @@ def _move(job: FoldedJob, event: Event, data: dict[str, Any]) -> None:
     if job.status == JobState.IN_PROGRESS:
         job.started_at = event.created_at
         job.first_attempt_at = job.first_attempt_at or event.created_at
-        job.progress, job.progress_message = 0, ""
+        if begins_anew:
+            job.progress, job.progress_message = 0, ""
     elif job.status == JobState.COMPLETED:
         job.progress = 100
     if job.status in TERMINAL:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -35,6 +35,7 @@ from .limit_form import LimitForm, OverrideForm
 from .limit_page import simulation_rows, users_of
 from .limit_verbs import ACCEPT, DECLINE, DELETE
 
+FIGURES: frozenset[str] = frozenset().union(*READS.values())
 COUNTERS_SHOWN = 20
 MOST_OVERRIDES = 100
 
@@ -79,8 +80,14 @@ class OverrideInline(TabularInline):  # type: ignore[misc]
 
 
 def _read_by(name: str) -> str:
-    """The condition, in the browser, under which an algorithm reads a figure."""
-    return " || ".join(f"algorithm == '{algorithm}'" for algorithm, reads in READS.items() if name in reads)
+    """The condition, in the browser, under which an algorithm reads a figure. Who may only read has no such choice."""
+    chosen = (f"algorithm == '{algorithm}'" for algorithm, reads in READS.items() if name in reads)
+    return " || ".join(("typeof algorithm == 'undefined'", *chosen))
+
+
+def _without(fields: Sequence[Any], names: Collection[str]) -> tuple[Any, ...]:
+    rows = (row if isinstance(row, tuple) else (row,) for row in fields)
+    return tuple(kept for row in rows if (kept := tuple(name for name in row if name not in names)))
 
 
 @admin.register(Limit)
@@ -148,7 +155,7 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
         ),
         ("Why", {"fields": ("note", "reason")}),
     )
-    conditional_fields = {name: _read_by(name) for name in sorted(set().union(*READS.values()))}
+    conditional_fields = {name: _read_by(name) for name in sorted(FIGURES)}
 
     class Media:
         css = {"all": ("dashboards/limits.css",)}
@@ -170,8 +177,9 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):
             return self.fieldsets
+        unread = FIGURES - READS[obj.algorithm] if obj else frozenset()
         return [
-            (title, {**options, "fields": tuple(name for name in options["fields"] if name != "reason")})
+            (title, {**options, "fields": _without(options["fields"], {"reason", *unread})})
             for title, options in self.fieldsets
         ]
 

@@ -43,7 +43,7 @@ _ALL = (
         "provider_answers",
         "counter",
         ("service", "answer"),
-        "Calls to providers by answer: 2xx, 3xx, 4xx (without 429), 429, 5xx, none.",
+        "Calls to providers by answer: 2xx, 3xx, 400, 401, 403, 404, 429, 4xx (the others), 5xx, none.",
     ),
     Metric("provider_answer_bytes", "histogram", ("service",), "Size of providers' answers, decompressed."),
     Metric("handler_seconds", "histogram", ("service",), "How long attempts took."),

@@ -148,9 +148,9 @@ def _answer(job: Reading, part: _Part, found: Any) -> Done | Continue | Exceptio
         return Done(result)
     grid = job.partial["grid"] if job.partial else [part.box.last_row, part.box.last_column]
     following = part.offset + part.rows
-    return Continue(
-        {"grid": grid, "rows": lines, "next": following}, f"{following:,} of {part.box.rows:,} rows are read"
-    )
+    message = f"{following:,} of {part.box.rows:,} rows are read"
+    job.progress(100 * following // part.box.rows, message)
+    return Continue({"grid": grid, "rows": lines, "next": following}, message)
 
 
 def _single_out(error: ProviderError, jobs: Sequence[Reading], parts: Sequence[_Part]) -> None:

@@ -53,7 +53,9 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
         return Done(result, cost=cost)
     finished = [*finished, result]
     if len(finished) < len(parts):
-        return Continue({"parts": finished}, f"part {len(finished)} of {len(parts)} is done", cost=cost)
+        message = f"part {len(finished)} of {len(parts)} is done"
+        job.progress(100 * len(finished) // len(parts), message)
+        return Continue({"parts": finished}, message, cost=cost)
     return Done(_joined(finished), cost=cost)
 
 

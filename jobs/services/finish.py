@@ -137,7 +137,7 @@ def record_outcomes(
                 delay_seconds=GIVE_BACK_SECONDS,
                 message=o.reason,
                 result=o.partial,
-                data=f'{{"calls": {_as_json(o.calls)}}}' if o.calls else None,
+                data=_facts_of_part(o),
                 coalesce_key=o.coalesce_key,
             )
             for o in given_back
@@ -288,6 +288,14 @@ def _figures(job: ClaimedJob, duration_ms: float, calls: Calls) -> str:
     waited = f', "waited_ms": {job.waited * 1000:.1f}' if _was_picked_up(job) else ""
     answers = f', "calls": {_as_json(calls)}' if calls else ""
     return f'{{"duration_ms": {duration_ms:.1f}{waited}{answers}}}'
+
+
+def _facts_of_part(outcome: GivenBack) -> str | None:
+    # That it has a part of its result tells jobs/fold.py that progress goes on from there.
+    facts = {"has_part": True} if outcome.partial is not None else {}
+    if outcome.calls:
+        facts |= {"calls": outcome.calls[:MOST_CALLS]}
+    return json.dumps(facts) if facts else None
 
 
 def _was_picked_up(job: ClaimedJob) -> bool:

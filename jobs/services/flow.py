@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
 from django.db import connection, transaction
@@ -51,7 +52,7 @@ class FlowPoint:
 
     Attributes:
         failed: For good. `retried`: attempts that failed and are repeated.
-        answers: Of providers, by class: 2xx, 3xx, 4xx (without 429), 429, 5xx, none.
+        answers: Of providers, by class: 2xx, 3xx, 400, 401, 403, 404, 429, 4xx (the others), 5xx, none.
         latency_*: Of handlers; delay_*: from ready to run to taken by a worker, of jobs that no limit had put back.
         size_*: Of providers' answers, decompressed.
         backlog: Jobs by state, and open dead letters, at the point's end; None where nobody sampled it.
@@ -249,8 +250,8 @@ def _read(
 
 def _point(at: datetime, seconds: int, figures: Sequence[Any]) -> FlowPoint:
     values = dict(zip(COLUMNS, figures, strict=True))
-    counts = values["answers"] or [0] * len(ANSWERS)
-    values["answers"] = {name: count or 0 for name, count in zip(ANSWERS, counts, strict=True)}
+    counts = zip_longest(ANSWERS, values["answers"] or ())
+    values["answers"] = {name: count or 0 for name, count in counts}
     for name in ("sizes", "latencies", "delays"):
         values[name] = [count or 0 for count in values[name]]
     if values["backlog"] is not None:

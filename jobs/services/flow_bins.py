@@ -9,8 +9,9 @@ from itertools import accumulate
 DURATION_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 SIZE_BYTES = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
 
-# In the order of FlowSample.answers.
-ANSWERS = ("2xx", "3xx", "4xx", "429", "5xx", "none")
+# In the order of FlowSample.answers, whose rows of before are shorter: what is new is added at the end.
+ANSWERS = ("2xx", "3xx", "4xx", "429", "5xx", "none", "400", "401", "403", "404")
+NAMED_4XX = ("400", "401", "403", "404")  # each has a remedy of its own; `4xx` counts the others
 # In the order of FlowSample.backlog.
 BACKLOG = ("queued", "rate_limited", "dispatched", "in_progress", "retried", "dead_letters")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q, QuerySet, Sum
-from django.db.models.functions import Now
+from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models.functions import Now, Substr
 from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount
@@ -23,9 +24,10 @@ from .watch_lanes import StaleLane, watch_lanes
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
-GROWTH, SIZE = "growth", "size"  # subjects of dead-letter alerts
+GROWTH, SIZE, CAUSE = "growth", "size", "cause:"  # subjects of dead-letter alerts
 GROWTH_MINUTES = 15
 MOST_CAUSES_READ = 500
+MOST_CAUSES_TOLD = 100  # open at once, each an alert of its own
 EVERYWHERE = "*"
 MOST_PROJECTS = 200  # asked for their oldest ready job, those with the most queued first
 LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its process killed
@@ -53,22 +55,67 @@ def tend_alerts() -> None:
 
 
 def watch_dead_letters() -> None:
-    """Tell when dead letters come fast, or have become many; resolved at half of the threshold."""
-    recent = DeadLetter.objects.filter(created_at__gt=Now() - timedelta(minutes=GROWTH_MINUTES)).order_by()
+    """
+    Tell of each new cause once, while a letter of it is open; when dead letters come fast, or have become many,
+    resolved at half of the threshold.
+
+    What comes fast because of causes just told of is no second alert, nor is a cause of what came fast.
+    """
     fast, many = settings.QUEUEOPS.alert_dead_letters, settings.QUEUEOPS.alert_open_dead_letters
-    growth, size = _at_most(recent, fast), _at_most(DeadLetter.objects.open().order_by(), many)
+    window = timezone.now() - timedelta(minutes=GROWTH_MINUTES)
+    read = max(fast, MOST_CAUSES_READ)
+    recent = list(
+        DeadLetter.objects.filter(created_at__gt=window).order_by("-created_at").defer("payload", "attempts")[:read]
+    )
+    told, just_told = _causes_told(), _causes(QuotaAlert.objects.filter(opened_at__gt=window))
+    others = [letter for letter in recent if letter.fingerprint not in just_told]
+    growth, size = len(others), _at_most(DeadLetter.objects.open().order_by(), many)
     found = []
     if growth >= fast:
-        causes = _causes(recent)
+        causes = _most_frequent(others)
         message = f"{fast:,} or more dead letters in {GROWTH_MINUTES} minutes; most: {causes[0]['cause']}"
         found.append(Opening(Kind.DEAD_LETTERS, GROWTH, Severity.WARNING, message, {"causes": causes}))
     if size >= many:
         message = f"{many:,} or more dead letters are open"
         found.append(Opening(Kind.DEAD_LETTERS, SIZE, Severity.WARNING, message, {"open_at_least": size}))
-    keep = {
+    grew = QuotaAlert.objects.filter(kind=Kind.DEAD_LETTERS, subject=GROWTH).order_by("-opened_at").first()
+    if growth < fast and (grew is None or grew.resolved_at):
+        since = max(window, grew.resolved_at) if grew and grew.resolved_at else window
+        found += _of_causes([one for one in recent if one.resolution is None and one.created_at > since], told)
+    keep = {f"{CAUSE}{cause}" for cause in told} | {
         subject for subject, count, threshold in ((GROWTH, growth, fast), (SIZE, size, many)) if count * 2 > threshold
     }
     reconcile(Kind.DEAD_LETTERS, found, keep=keep)
+
+
+def _causes_told() -> set[str]:
+    """Fingerprints that have an open alert of their own, and a letter that is still open."""
+    cause = Substr(OuterRef("subject"), len(CAUSE) + 1)
+    is_open = Exists(DeadLetter.objects.open().filter(fingerprint=cause))
+    return _causes(QuotaAlert.objects.filter(is_open, resolved_at=None))
+
+
+def _causes(alerts: QuerySet[QuotaAlert]) -> set[str]:
+    subjects = alerts.filter(kind=Kind.DEAD_LETTERS, subject__startswith=CAUSE).values_list("subject", flat=True)
+    return {subject.removeprefix(CAUSE) for subject in subjects}
+
+
+def _of_causes(letters: Sequence[DeadLetter], told: Collection[str]) -> list[Opening]:
+    """An alert a cause, of the newest letter of each; a bounded number of causes."""
+    newest = {letter.fingerprint: letter for letter in reversed(letters)}
+    fresh = [cause for cause in newest if cause not in told]
+    chosen = [cause for cause in newest if cause in told] + fresh[: max(0, MOST_CAUSES_TOLD - len(told))]
+    counts = Counter(letter.fingerprint for letter in letters)
+    return [
+        Opening(
+            Kind.DEAD_LETTERS,
+            f"{CAUSE}{cause}",
+            Severity.WARNING,
+            f"failed for good: {letter.error_code} ({letter.kind}, {letter.project_id}); {letter.remediation}",
+            {"dead_letters": counts[cause], "minutes": GROWTH_MINUTES},
+        )
+        for cause, letter in ((cause, newest[cause]) for cause in chosen)
+    ]
 
 
 def watch_ready(stale_lanes: list[StaleLane]) -> None:
@@ -113,11 +160,11 @@ def _at_most(rows: QuerySet[Any], most: int) -> int:
     return rows.values("pk")[:most].count()
 
 
-def _causes(recent: QuerySet[DeadLetter]) -> list[dict[str, Any]]:
-    rows = recent.order_by("-created_at").values_list("project_id", "kind", "error_code")[:MOST_CAUSES_READ]
+def _most_frequent(letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
+    counted = Counter((letter.project_id, letter.kind, letter.error_code) for letter in letters)
     return [
         {"cause": f"{code} ({kind}, {project})", "count": count}
-        for (project, kind, code), count in Counter(rows).most_common(5)
+        for (project, kind, code), count in counted.most_common(5)
     ]
 
 

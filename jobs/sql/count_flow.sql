@@ -47,7 +47,8 @@ WITH event AS MATERIALIZED (
      CROSS JOIN LATERAL (
            SELECT (call -> 1)::bigint AS bytes,
                   CASE WHEN status BETWEEN 200 AND 299 THEN 1 WHEN status BETWEEN 300 AND 399 THEN 2
-                       WHEN status = 429 THEN 4 WHEN status BETWEEN 400 AND 499 THEN 3
+                       WHEN status = 429 THEN 4 WHEN status = 400 THEN 7 WHEN status = 401 THEN 8
+                       WHEN status = 403 THEN 9 WHEN status = 404 THEN 10 WHEN status BETWEEN 400 AND 499 THEN 3
                        WHEN status >= 500 THEN 5 ELSE 6 END AS answer
              FROM (SELECT coalesce(call ->> 0, '0')::int AS status) AS given) AS answered
      WHERE calls IS NOT NULL
@@ -67,7 +68,9 @@ WITH event AS MATERIALIZED (
            ARRAY[coalesce(sum(n) FILTER (WHERE answer = 1), 0), coalesce(sum(n) FILTER (WHERE answer = 2), 0),
                  coalesce(sum(n) FILTER (WHERE answer = 3), 0), coalesce(sum(n) FILTER (WHERE answer = 4), 0),
                  coalesce(sum(n) FILTER (WHERE answer = 5), 0),
-                 coalesce(sum(n) FILTER (WHERE answer = 6), 0)]::bigint[] AS answers,
+                 coalesce(sum(n) FILTER (WHERE answer = 6), 0), coalesce(sum(n) FILTER (WHERE answer = 7), 0),
+                 coalesce(sum(n) FILTER (WHERE answer = 8), 0), coalesce(sum(n) FILTER (WHERE answer = 9), 0),
+                 coalesce(sum(n) FILTER (WHERE answer = 10), 0)]::bigint[] AS answers,
            ARRAY[coalesce(sum(n) FILTER (WHERE size_bin = 0), 0), coalesce(sum(n) FILTER (WHERE size_bin = 1), 0),
                  coalesce(sum(n) FILTER (WHERE size_bin = 2), 0), coalesce(sum(n) FILTER (WHERE size_bin = 3), 0),
                  coalesce(sum(n) FILTER (WHERE size_bin = 4), 0), coalesce(sum(n) FILTER (WHERE size_bin = 5), 0),

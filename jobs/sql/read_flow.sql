@@ -10,7 +10,7 @@ SELECT date_bin(%(step_seconds)s::float8 * interval '1 second', at, %(origin)s::
        sum(submitted)::bigint, sum(completed)::bigint, sum(failed)::bigint, sum(retried)::bigint,
        sum(deferred)::bigint, sum(cancelled)::bigint, sum(crashed)::bigint, sum(leases_lost)::bigint,
        ARRAY[sum(answers[1]), sum(answers[2]), sum(answers[3]), sum(answers[4]), sum(answers[5]),
-             sum(answers[6])]::bigint[],
+             sum(answers[6]), sum(answers[7]), sum(answers[8]), sum(answers[9]), sum(answers[10])]::bigint[],
        ARRAY[sum(sizes[1]), sum(sizes[2]), sum(sizes[3]), sum(sizes[4]), sum(sizes[5]), sum(sizes[6]),
              sum(sizes[7]), sum(sizes[8]), sum(sizes[9])]::bigint[],
        sum(size_bytes)::bigint,

@@ -44,8 +44,11 @@ WITH given AS MATERIALIZED (
            first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, now())
                                    ELSE job.first_attempt_at END,
            finished_at = CASE WHEN %(target)s::text IN ('completed', 'failed', 'cancelled') THEN now() END,
-           progress = CASE %(target)s::text WHEN 'completed' THEN 100 WHEN 'in_progress' THEN 0 ELSE job.progress END,
-           progress_message = CASE %(target)s::text WHEN 'in_progress' THEN '' ELSE job.progress_message END,
+           -- Who has a part of its result goes on where that part ends.
+           progress = CASE WHEN %(target)s::text = 'completed' THEN 100
+                           WHEN %(target)s::text = 'in_progress' AND job.result IS NULL THEN 0 ELSE job.progress END,
+           progress_message = CASE WHEN %(target)s::text = 'in_progress' AND job.result IS NULL THEN ''
+                                   ELSE job.progress_message END,
            result = coalesce(candidate.result::jsonb, job.result),
            last_error_code = coalesce(candidate.code, job.last_error_code),
            last_error_message = CASE WHEN candidate.code IS NULL THEN job.last_error_message

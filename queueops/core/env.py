@@ -339,7 +339,7 @@ class Environment:
     )
     alert_dead_letters: int = setting(
         "Alerts",
-        "So many new dead letters within 15 minutes are an alert.",
+        "So many new dead letters within 15 minutes are an alert, besides the first of each cause.",
         parse.integer(1, 100_000),
         default=20,
     )

@@ -7,16 +7,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.db.models.functions import Now
 from playwright.sync_api import Page, expect
 
 from jobs.lanes import lane_name
 from jobs.models import AuditEntry
+from jobs.roles import make_groups
 from jobs.states import JobState
 from ratelimits.models import CallTally, Counter, Limit
 from ratelimits.services import catalogue, limits, overrides, steering
 from ratelimits.services.decide import Call, decide
 from ratelimits.subjects import Subject
+from tests.browser.conftest import PASSWORD, sign_in
 from tests.factories import make_jobs
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -113,3 +116,27 @@ def test_a_counter_is_cooled_down_with_a_reason(page: Page, shoot: Callable[[str
     page.get_by_role("button", name="Cool down").click()
     expect(page.get_by_text("1 cooled down")).to_be_visible()
     expect(page.get_by_text("by hand: they asked for a pause")).to_be_visible()
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_who_may_only_read_sees_every_figure_and_no_error(page: Page, busy_limits: None, role: str):
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text))
+    make_groups()
+    user = User.objects.create_user(f"a {role}", password=PASSWORD, is_staff=True)
+    user.groups.set(Group.objects.filter(name=role))
+    page.context.clear_cookies()
+    page.goto("/admin/login/")
+    sign_in(page, f"a {role}")
+    page.wait_for_url("**/admin/")
+    for name, read, unread in (
+        ("sheets-write", {"Capacity": "300", "Window seconds": "60"}, "Refill per second"),
+        ("llm-requests", {"Refill per second": "", "Capacity": ""}, "Slack seconds"),
+    ):
+        page.goto(f"/admin/ratelimits/limit/{Limit.objects.get(name=name).pk}/change/")
+        for label, figure in read.items():
+            line = page.locator(".field-line", has=page.get_by_text(label, exact=True))
+            expect(line).to_be_visible()
+            expect(line).to_contain_text(figure)
+        expect(page.locator(".field-line", has=page.get_by_text(unread, exact=True))).to_have_count(0)
+    assert told == []

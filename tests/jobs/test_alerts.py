@@ -55,9 +55,7 @@ def make_limit(**figures) -> Limit:
 
 def test_dead_letters_that_come_fast_are_told_of_with_their_cause_and_resolved_at_half():
     make_dead_letters(3, error_code="forbidden")
-    watch_dead_letters()
-    assert opened("dead_letters") == []
-    make_dead_letters(1, error_code="not_found")
+    make_dead_letters(1, error_code="not_found", fingerprint="e" * 32)
     watch_dead_letters()
     message = "4 or more dead letters in 15 minutes; most: forbidden (http.request, acme)"
     assert opened("dead_letters") == [("growth", "warning", message)]
@@ -69,6 +67,50 @@ def test_dead_letters_that_come_fast_are_told_of_with_their_cause_and_resolved_a
     DeadLetter.objects.filter(pk=oldest[1]).update(created_at=old)
     watch_dead_letters()
     assert opened("dead_letters") == []
+
+
+def test_a_single_dead_letter_is_told_of_and_its_cause_once():
+    [letter] = make_dead_letters(1, error_code="forbidden")
+    watch_dead_letters()
+    message = f"failed for good: forbidden (http.request, acme); {letter.remediation}"
+    assert opened("dead_letters") == [(f"cause:{letter.fingerprint}", "warning", message)]
+    make_dead_letters(5, error_code="forbidden")
+    watch_dead_letters()
+    assert [alert.figures["dead_letters"] for alert in QuotaAlert.objects.all()] == [6]
+    make_dead_letters(1, fingerprint="e" * 32)
+    watch_dead_letters()
+    assert len(opened("dead_letters")) == 2
+    DeadLetter.objects.filter(fingerprint=letter.fingerprint).update(resolution="discarded")
+    watch_dead_letters()
+    assert [subject for subject, _, _ in opened("dead_letters")] == ["cause:" + "e" * 32]
+    assert QuotaAlert.objects.count() == 2
+
+
+def test_dead_letters_that_come_fast_are_told_of_when_their_cause_was_told_long_ago():
+    make_dead_letters(1)
+    watch_dead_letters()
+    QuotaAlert.objects.update(opened_at=timezone.now() - timedelta(minutes=16))
+    make_dead_letters(3)
+    watch_dead_letters()
+    assert [subject for subject, _, _ in opened("dead_letters")] == ["cause:" + "f" * 32, "growth"]
+
+
+def test_the_causes_of_what_came_fast_are_not_told_once_more_when_that_is_over():
+    letters = make_dead_letters(4)
+    watch_dead_letters()
+    old = timezone.now() - timedelta(minutes=16)
+    DeadLetter.objects.filter(pk__in=[letter.pk for letter in letters[:2]]).update(created_at=old)
+    watch_dead_letters()
+    watch_dead_letters()
+    assert opened("dead_letters") == []
+
+
+def test_many_causes_at_once_are_no_flood_of_alerts(monkeypatch):
+    monkeypatch.setattr(watch, "MOST_CAUSES_TOLD", 2)
+    for cause in range(3):
+        make_dead_letters(1, fingerprint=f"{cause}" * 32)
+    watch_dead_letters()
+    assert len(opened("dead_letters")) == 2
 
 
 def test_many_open_dead_letters_are_told_of_however_slowly_they_came():

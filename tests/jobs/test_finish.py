@@ -15,6 +15,7 @@ from django.db.models import F
 
 from jobs.backoff import Policy
 from jobs.classify import REMEDIES, Failure
+from jobs.fold import fold
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, ServiceBreaker
 from jobs.services.breaker import THRESHOLD, tend_breakers
 from jobs.services.claim import claim_jobs, count_lost, promote_due
@@ -216,6 +217,19 @@ def test_progress_is_written_under_the_lease_and_starts_anew_with_each_attempt()
     claim()
     row = Job.objects.get(pk=job.id)
     assert (row.progress, row.progress_message) == (0, "")
+
+
+def test_progress_of_a_job_with_a_part_of_its_result_goes_on():
+    job = started()
+    record_outcomes([GivenBack(job, "more", partial="null")], [Progress(job, 40, "two of five")], policies={})
+    make_due(Job.objects.get(pk=job.id))
+    again = claim()
+    make_due(fail(again, BROKEN))
+    claim()
+    row = Job.objects.get(pk=job.id)
+    assert (row.status, row.progress, row.progress_message) == (JobState.IN_PROGRESS, 40, "two of five")
+    folded = fold(JobEvent.objects.filter(job_id=job.id).order_by("id"))
+    assert (folded.progress, folded.progress_message) == (40, "two of five")
 
 
 OUTCOMES: dict[str, Callable[[ClaimedJob], Outcome]] = {

@@ -6,7 +6,7 @@ import random
 import threading
 from collections import Counter
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise
 from uuid import uuid4
 
@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
+from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -200,13 +201,19 @@ def test_answers_sizes_and_durations_are_counted_in_their_bins():
         Succeeded(first, "http", None, 40.0, calls=[(200, 300), (304, 0), (204, 5_000_000)]),
         Failed(second, "http", "moderate", repeatable=True, failure=busy, duration_ms=3.0),
         Failed(third, "http", "moderate", repeatable=True, failure=cut_off, duration_ms=70_000.0, calls=[(0, 0)]),
-        GivenBack(fourth, "more to do", partial="{}", calls=[(503, 10), (404, 10)]),
+        GivenBack(
+            fourth,
+            "more to do",
+            partial="{}",
+            calls=[(status, 10) for status in (503, 400, 401, 403, 404, 404, 409, 410)],
+        ),
     )
     count_all()
     total = flow.totals().services["http"]
-    assert total.answers == {"2xx": 2, "3xx": 1, "4xx": 1, "429": 1, "5xx": 1, "none": 1}
-    assert total.size_bytes == 5_000_320
-    assert list(total.sizes) == [5, 1, 0, 0, 0, 0, 0, 0, 1]
+    refused = {"400": 1, "401": 1, "403": 1, "404": 2, "4xx": 2}
+    assert total.answers == {"2xx": 2, "3xx": 1, "429": 1, "5xx": 1, "none": 1} | refused
+    assert total.size_bytes == 5_000_380
+    assert list(total.sizes) == [11, 1, 0, 0, 0, 0, 0, 0, 1]
     assert [place for place, number in enumerate(total.latencies) if number] == [2, 5, 15]
     assert total.latency_ms == pytest.approx(70_043)
     assert (total.retried, total.completed) == (2, 1)
@@ -310,6 +317,17 @@ def test_the_statements_have_as_many_bins_as_the_figures():
             assert len(read.latencies) == len(read.delays) == len(DURATION_MS) + 1
             assert len(read.sizes) == len(SIZE_BYTES) + 1
             assert len(read.answers) == len(ANSWERS)
+    assert {len(row.answers) for row in FlowSample.objects.filter(service="http")} == {len(ANSWERS)}
+
+
+def test_sums_of_before_an_answer_was_told_apart_are_read_and_added_to():
+    [job] = started()
+    FlowSample.objects.create(span_seconds=0, at=timezone.now(), service="http", answers=[1, 2, 3, 4, 5, 6])
+    assert list(flow.totals().services["http"].answers.values()) == [1, 2, 3, 4, 5, 6, 0, 0, 0, 0]
+    FlowSample.objects.update(at=datetime(1970, 1, 1, tzinfo=UTC))
+    record(Succeeded(job, "http", None, 1.0, calls=[(404, 1)]))
+    count_all()
+    assert list(flow.totals().services["http"].answers.values()) == [1, 2, 3, 4, 5, 6, 0, 0, 0, 1]
 
 
 def test_a_percentile_lies_within_its_bin():

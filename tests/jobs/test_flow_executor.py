@@ -67,7 +67,7 @@ def test_each_call_of_a_handler_is_counted_with_its_answer_and_size(provider: st
     carry_out(*(JobSpec(kind="http.request", payload={"method": "GET", "url": url}) for url in urls))
     count_all()
     [total] = [point for name, point in flow.totals().services.items() if name.startswith("http:")]
-    assert total.answers == {"2xx": 2, "3xx": 0, "4xx": 1, "429": 0, "5xx": 0, "none": 0}
+    assert {name: count for name, count in total.answers.items() if count} == {"2xx": 2, "404": 1}
     assert total.size_bytes == 5010
     assert (total.completed, total.failed) == (2, 1)
     assert sum(total.latencies) == 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.models import AuditEntry, DeadLetter, Job
+from jobs.models import AuditEntry, DeadLetter, Job, JobEvent
 from jobs.services.submit import BatchRejected, submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
@@ -127,6 +127,8 @@ def test_every_part_of_a_large_range_is_a_call_that_the_limit_counts(sandbox, sh
     assert done.result is not None
     assert done.result["values"] == [[str(row)] for row in range(50)]
     assert done.retry_count == 0
+    shown = JobEvent.objects.filter(event_type="progress").values_list("progress_percent", "message")
+    assert list(shown) == [(40, "400 of 1,000 rows are read"), (80, "800 of 1,000 rows are read")]
     assert len(sandbox.calls(quota_kind="read")) == 4
     state = Counter.objects.get(limit__name="reads").state
     assert sum(state["costs"]) == 4_000_000

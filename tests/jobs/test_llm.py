@@ -231,6 +231,13 @@ def test_progress_of_a_document_in_parts_never_goes_back(sandbox):
     assert progress[0][1].startswith("part 1 of ")
 
 
+def test_progress_of_a_document_in_parts_is_that_of_its_parts_without_a_stream(sandbox):
+    progress = Progress()
+    _, steps = ask_to_the_end(sandbox.url, progress=progress, prompt=DOCUMENT, split=True, split_tokens=1_000)
+    assert [message for _, message in progress] == [step.message for step in steps]
+    assert [percent for percent, _ in progress] == [100 * part // (len(steps) + 1) for part in range(1, len(steps) + 1)]
+
+
 def test_a_document_that_fits_into_one_part_is_one_call(sandbox):
     done, steps = ask_to_the_end(sandbox.url, prompt="Short.", split=True)
     assert (steps, "parts" in done.result) == ([], False)
