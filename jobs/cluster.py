@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import multiprocessing.util
 import os
+import sys
 import time
 from datetime import timedelta
 from queue import Empty
@@ -18,7 +19,7 @@ from uuid import UUID
 
 import django_q.cluster
 from django.conf import settings
-from django.db import close_old_connections, transaction
+from django.db import DatabaseError, close_old_connections, connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 from django_q.brokers.orm import ORM
@@ -30,6 +31,8 @@ from django_q.tasks import async_task
 
 from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
 from jobs.services import bulk_run, executors, pauses, upkeep, uploads
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services import release
 
 logger = logging.getLogger(__name__)
@@ -69,9 +72,14 @@ class TaskNotAllowed(Exception):
 class SkipLockedBroker(ORM):  # type: ignore[misc]  # django_q has no types
     """Hands out tasks with one SKIP LOCKED statement instead of a read and an optimistic update for each row."""
 
+    _key_is_ours = False
+
     def dequeue(self) -> list[tuple[int, str]] | None:
         """Take up to Conf.BULK tasks; None, after Conf.POLL seconds, when there are none."""
         close_old_connections()
+        if not self._key_is_ours:
+            ensure_own_secret_key()  # or the tasks could not be read, and would be thrown away
+            self._key_is_ours = True
         with transaction.atomic():
             ready = list(
                 OrmQ.objects.select_for_update(skip_locked=True)
@@ -119,7 +127,23 @@ class KillSafeQueue(Queue):  # type: ignore[misc]  # django_q has no types
                 raise Empty
 
 
+class OwnKeyCluster(django_q.cluster.Cluster):  # type: ignore[misc]  # django_q has no types
+    """A cluster that does not start with another installation's secret key."""
+
+    def start(self) -> int:
+        try:
+            ensure_own_secret_key()
+        except QueueOpsError as error:
+            sys.exit(error.message)
+        except DatabaseError:
+            pass  # it is away; whoever takes tasks asks again
+        finally:
+            connection.close()  # before the fork
+        return int(super().start())
+
+
 django_q.cluster.Queue = KillSafeQueue
+django_q.cluster.Cluster = OwnKeyCluster
 
 
 def host_executor(**kwargs: Any) -> None:
@@ -165,6 +189,11 @@ def ensure_schedules() -> None:
             name=name,
             defaults={"func": f"jobs.cluster.{name}", "schedule_type": Schedule.MINUTES, "minutes": minutes},
         )
+
+
+def forget_tasks() -> int:
+    """Delete the tasks that wait; return how many. Bulk operations go on with new ones, schedules as well."""
+    return int(OrmQ.objects.all().delete()[0])
 
 
 def enqueue_operation(operation_id: UUID, turn: int) -> None:

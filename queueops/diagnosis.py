@@ -15,13 +15,14 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from queueops.access.services import guard
-from queueops.core.database import MINIMUM_POSTGRES
+from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase
 from queueops.core.errors import QueueOpsError
 from queueops.core.postgres.conditions import standing_condition, try_to_write
 from queueops.tenancy.checks import unsafe
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
 from queueops.tenancy.issuer_keys import fetch_keys
 from queueops.tenancy.models import Issuer
+from queueops.tenancy.secret_key import ensure_own_secret_key
 
 MAX_CLOCK_SKEW_SECONDS = 1.0
 LISTEN_WAIT_SECONDS = 2.0
@@ -208,6 +209,14 @@ def examine_credentials() -> Finding:
     return Finding("credentials", Verdict.OK, "every one can be opened")
 
 
+def examine_secret_key() -> Finding:
+    try:
+        ensure_own_secret_key()
+    except UnsuitableDatabase as error:
+        return Finding("secret key", Verdict.FAIL, "another than the database's", error.message)
+    return Finding("secret key", Verdict.OK, "the database's")
+
+
 def examine_issuers() -> Finding:
     """Asks each key server now, as the next token with a new key would."""
     if _scalar("SELECT to_regclass('tenancy_issuer')") is None:
@@ -309,6 +318,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], Finding], ...] = (
     examine_permissions,
     examine_migrations,
     examine_row_security,
+    examine_secret_key,
     examine_credentials,
     examine_issuers,
     examine_sign_in,

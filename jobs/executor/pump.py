@@ -35,6 +35,7 @@ from queueops.core.database import UnsuitableDatabase
 from queueops.core.logs import tell_of
 from queueops.core.notify import Channel
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
+from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services import catalogue, decide
 
 from .duties import TICK_SECONDS, Duties
@@ -178,6 +179,7 @@ class Executor:
                 for channel in Channel:
                     cursor.execute(f"LISTEN {channel.value}")
         ensure_projects_are_kept_apart()
+        ensure_own_secret_key()
         self._role, self._slots = executors.register(self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots)
         executors.hand_back_unknown(self.id, set(self._owned))
         logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)

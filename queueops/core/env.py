@@ -75,7 +75,8 @@ class Environment:
     )
     secret_key: str = setting(
         "Web",
-        "Signs sessions and task payloads. In development it is made once and kept in the data directory.",
+        "Signs sessions and task payloads, and is the same on every host: the database knows it, and another one does "
+        "not start. In development it is made once and kept in the data directory.",
         parse.text(at_least=50),
         default="",
         shown_default="made once (development); required (production)",

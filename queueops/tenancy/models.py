@@ -210,3 +210,17 @@ class Credential(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class SecretKeyCanary(models.Model):
+    """One row: a text signed with the secret key that this database belongs to; see queueops/tenancy/secret_key.py."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    signed = models.TextField(editable=False)
+    signed_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(pk=1), name="secret_key_canary_is_one_row")]
+
+    def __str__(self) -> str:
+        return f"signed {self.signed_at}"

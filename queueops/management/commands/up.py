@@ -22,6 +22,7 @@ from queueops.core.operator_account import OperatorAccount, ensure_operator
 from queueops.core.single import AlreadyRunning, only_holder
 from queueops.core.supervisor import ChildSpec, Supervisor, python_command
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
+from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services.defaults import load_limits_if_none
 
 RULE = "-" * 60
@@ -51,6 +52,7 @@ class Command(BaseCommand):
                 self.say("up", "bringing the tables up to date")
                 call_command("migrate", verbosity=0, interactive=False)
                 ensure_projects_are_kept_apart()
+                ensure_own_secret_key()
                 operator = ensure_operator()
                 if settings.QUEUEOPS.debug and load_limits_if_none():
                     self.say("up", "loaded the default limits (manage.py load_limits shows and restores them)")
