@@ -56,6 +56,7 @@ MIDDLEWARE = [
     "queueops.core.security_headers.SecurityHeaders",  # before all that answer by themselves
     "queueops.core.request_log.RequestLog",
     "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see there
+    "queueops.rest.encoding.CompressedAnswers",
     "corsheaders.middleware.CorsMiddleware",  # before all that may answer, or its answers could not be read
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -138,7 +139,15 @@ X_FRAME_OPTIONS = "DENY"
 CORS_URLS_REGEX = r"^/(api|functions)/"
 CORS_ALLOWED_ORIGINS = list(QUEUEOPS.cors_origins)
 CORS_ALLOW_CREDENTIALS = False
-CORS_ALLOW_HEADERS = ("accept", "authorization", "content-type", "idempotency-key", "x-api-key", "x-project")
+CORS_ALLOW_HEADERS = (
+    "accept",
+    "authorization",
+    "content-encoding",
+    "content-type",
+    "idempotency-key",
+    "x-api-key",
+    "x-project",
+)
 CORS_EXPOSE_HEADERS = ("Idempotency-Replayed", "Location", "Retry-After", "X-Request-Id")
 
 REST_FRAMEWORK = {

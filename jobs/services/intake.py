@@ -30,6 +30,19 @@ class TooManyJobs(QueueOpsError):
     detail_fields = ("given", "limit")
 
 
+def refuse_too_many(given: int) -> None:
+    """
+    Args:
+        given: Jobs of a batch; where only so many were counted, that there are more than allowed is enough.
+
+    Raises:
+        TooManyJobs
+    """
+    limit = settings.QUEUEOPS.max_batch_jobs
+    if given > limit:
+        raise TooManyJobs(f"A batch takes at most {limit:,} jobs; split it.", given=given, limit=limit)
+
+
 @dataclass(frozen=True, slots=True)
 class LineError:
     """Why one job of a batch was not accepted. `line` counts from 1."""
@@ -64,15 +77,13 @@ class Intake:
         self.errors: list[LineError] = []
 
     def chunks(self, lines: Iterable[Line]) -> Iterator[list[tuple[int, PreparedJob]]]:
-        limit = settings.QUEUEOPS.max_batch_jobs
         chunk: list[tuple[int, PreparedJob]] = []
         size = 0
         for number, line in enumerate(lines, self.first_line):
             if _is_blank(line):
                 continue
             self.seen += 1
-            if self.seen > limit:
-                raise TooManyJobs(f"A batch takes at most {limit:,} jobs; split it.", given=self.seen, limit=limit)
+            refuse_too_many(self.seen)
             if job := self._prepare(number, line):
                 chunk.append((number, job))
                 size += len(job.payload)

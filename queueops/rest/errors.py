@@ -25,6 +25,20 @@ class IncompleteBody(QueueOpsError):
     status = 400
 
 
+class MalformedGzip(QueueOpsError):
+    """The body is said to be gzip and is not."""
+
+    code = "malformed_gzip"
+    status = 400
+
+
+class UnsupportedEncoding(QueueOpsError):
+    """The body has a Content-Encoding other than gzip."""
+
+    code = "unsupported_encoding"
+    status = 415
+
+
 class InvalidInput(QueueOpsError):
     """The body is not what this address takes."""
 

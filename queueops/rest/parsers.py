@@ -7,6 +7,8 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from typing import IO, Any, TypeVar
 
 import pydantic_core
@@ -18,9 +20,11 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
 from queueops.core.body_cap import too_large
+from queueops.core.env import MEGABYTE
 from queueops.core.errors import fields_of
 from queueops.core.nul import NUL_ESCAPE
 
+from .encoding import body_of
 from .errors import IncompleteBody, InvalidInput, InvalidQuery, MalformedJSON, TooDeep
 
 JSON = "application/json"
@@ -79,12 +83,12 @@ def read_document(request: Request, *, limit_bytes: int | None = None) -> bytes:
         limit_bytes: By default what one job with the largest payload takes.
 
     Raises:
-        UnsupportedMediaType, IncompleteBody
-        BodyTooLarge: Also where no server in front has cut the body off.
+        UnsupportedMediaType, UnsupportedEncoding, IncompleteBody, MalformedGzip
+        BodyTooLarge: Also where no server in front has cut the body off, and of what gzip makes of it.
     """
     limit = limit_bytes or max_job_bytes()
     try:
-        raw: bytes = request.read(limit + 1)
+        raw = body_of(request, limit_bytes=limit).read(limit + 1)
     except UnreadablePostError as error:
         raise IncompleteBody from error
     if len(raw) > limit:
@@ -185,28 +189,46 @@ def digest_of(request: Request, raw: bytes, *, path: str = "") -> str:
     return _started_digest(request, raw, path).hexdigest()
 
 
-def read_lines(request: Request) -> Iterator[bytes]:
-    """Yield the lines of the body as they are read. See `_lines` for one that is too long."""
-    return _lines(request)
-
-
-def spool_lines(request: Request) -> tuple[Iterator[bytes], str]:
+@dataclass(frozen=True, slots=True)
+class SpooledLines:
     """
-    Copy the body aside while digesting it, because the digest must be known before the first line counts.
+    The lines of a body that was copied aside.
 
-    Returns:
-        The lines, and the digest of the request.
+    Attributes:
+        lines: To be read once. See `_lines` for one that is too long.
+        digest: Of the request; it must be known before the first line counts.
+        count: How many lines there are, blank ones left out; no more than `enough` are counted.
+    """
+
+    lines: Iterator[bytes]
+    digest: str
+    count: int
+
+
+def spool_lines(request: Request, *, enough: int) -> SpooledLines:
+    """
+    Copy the body aside while digesting it and counting its lines.
+
+    Raises:
+        UnsupportedEncoding, IncompleteBody, MalformedGzip
+        BodyTooLarge: Inflated it has more than QUEUEOPS_MAX_BODY_MB.
     """
     digest = _started_digest(request, b"")
     spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 (lives as long as the lines)
+    ends = 1  # of lines, the last of which needs none
     try:
-        while block := request.read(READ_BYTES):
+        body = body_of(request, limit_bytes=settings.QUEUEOPS.max_body_mb * MEGABYTE)
+        while block := body.read(READ_BYTES):
             digest.update(block)
+            ends += block.count(b"\n")
             spool.write(block)
     except UnreadablePostError as error:
         raise IncompleteBody from error
     spool.seek(0)
-    return _lines(spool), digest.hexdigest()
+    if ends >= enough:  # some may be blank
+        ends = sum(1 for _ in islice((line for line in _lines(spool) if line.strip()), enough))
+        spool.seek(0)
+    return SpooledLines(_lines(spool), digest.hexdigest(), ends)
 
 
 def _lines(stream: Any) -> Iterator[bytes]:

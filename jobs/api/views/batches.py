@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 import pydantic_core
+from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -22,6 +23,7 @@ from jobs.api.serializers import (
 )
 from jobs.models import Batch, Job
 from jobs.services.event_log import log_cursor
+from jobs.services.intake import refuse_too_many
 from jobs.services.snapshots import batch_counts, batch_snapshot
 from jobs.services.submit import submit_batch
 from queueops.rest.filtering import refuse_unknown
@@ -36,7 +38,6 @@ from queueops.rest.parsers import (
     parse_as,
     parse_query_as,
     read_document,
-    read_lines,
     spool_lines,
 )
 from queueops.rest.schema import operation
@@ -82,7 +83,8 @@ class BatchList(ApiListView[Batch]):
             "Up to 100,000 jobs: as one JSON document of at most 32 MB, or as `application/x-ndjson`, one "
             "job a line and the options `name`, `partial` and `start_interval_seconds` as query "
             "parameters. One job that is not valid rejects all, with the line and cause of each; with "
-            "`partial` the valid ones are accepted."
+            "`partial` the valid ones are accepted. Bodies may be sent with "
+            "`Content-Encoding: gzip`, here as everywhere; sizes are those of the inflated body."
         ),
     )
     def post(self, request: Request) -> Response:
@@ -91,6 +93,7 @@ class BatchList(ApiListView[Batch]):
         refuse_unknown(request, {"project"})
         raw = read_document(request, limit_bytes=MAX_DOCUMENT_BYTES)
         given = parse_as(inputs.BatchDocument, raw)
+        refuse_too_many(len(given.jobs))
         # What is no object goes on as text, so that its error names its place like any other.
         lines = (job if isinstance(job, dict) else pydantic_core.to_json(job) for job in given.jobs)
         return self.answer(lambda: self._submit(lines, given), digest=lambda: digest_of(request, raw))
@@ -99,10 +102,9 @@ class BatchList(ApiListView[Batch]):
         refuse_unknown(request, {"project", *inputs.BatchInput.model_fields})
         options = {name: str(value) for name, value in request.query_params.items() if name != "project"}
         given = parse_query_as(inputs.BatchInput, options)
-        if self.idempotency_key() is None:
-            return self.answer(lambda: self._submit(read_lines(request), given), digest=str)
-        lines, digest = spool_lines(request)
-        return self.answer(lambda: self._submit(lines, given), digest=lambda: digest)
+        spooled = spool_lines(request, enough=settings.QUEUEOPS.max_batch_jobs + 1)
+        refuse_too_many(spooled.count)
+        return self.answer(lambda: self._submit(spooled.lines, given), digest=lambda: spooled.digest)
 
     def _submit(self, lines: Iterable[Any], given: inputs.BatchInput) -> tuple[int, dict[str, Any]]:
         batch = submit_batch(

@@ -20,9 +20,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
         if alive := Executor.objects.filter(heartbeat_at__gt=silent).count():
-            raise CommandError(
-                f"{alive} workers are at work with the old key. Stop every web process and worker first."
-            )
+            raise CommandError(f"{alive} workers still run with the old key. Stop every web process and worker first.")
         with transaction.atomic():
             adopt_secret_key()
             forgotten = cluster.forget_tasks()

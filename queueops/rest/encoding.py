@@ -1,0 +1,100 @@
+"""Bodies that are sent compressed, and answers that are."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from typing import IO, Any, cast
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
+from rest_framework.request import Request
+
+from queueops.core.body_cap import too_large
+
+from .errors import MalformedGzip, UnsupportedEncoding
+
+READ_BYTES = 65_536
+MOST_MEMBERS = 1_000  # files that were compressed apart and joined; each costs time and may hold nothing
+GZIP = 31  # zlib's window bits for gzip with the largest window
+COMPRESSED = ("/api/", "/functions/")
+
+
+def body_of(request: Request, *, limit_bytes: int) -> IO[bytes]:
+    """
+    Return the body to be read, inflated where it is gzip.
+
+    Args:
+        limit_bytes: Of the inflated body. What comes in is capped before Django sees it (core/body_cap.py).
+
+    Raises:
+        UnsupportedEncoding
+
+    Reading raises MalformedGzip, and BodyTooLarge (413) at the first inflated byte beyond the limit.
+    """
+    encoding = request.headers.get("Content-Encoding", "").strip().lower()
+    if encoding in {"", "identity"}:
+        return cast("IO[bytes]", request)
+    if encoding not in {"gzip", "x-gzip"}:
+        raise UnsupportedEncoding(f"Send the body plain or as gzip, not as {encoding[:50]!r}.")
+    return io.BufferedReader(_Inflated(request, limit_bytes), READ_BYTES)
+
+
+class _Inflated(io.RawIOBase):
+    """Holds no more than a block of either side, however much a bomb would make of it."""
+
+    def __init__(self, source: Any, limit_bytes: int) -> None:
+        self._source = source
+        self._limit = limit_bytes
+        self._size = 0
+        self._members = 1
+        self._member = zlib.decompressobj(GZIP)
+        self._pending = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer)
+        while True:
+            self._pending = self._pending or self._source.read(READ_BYTES)
+            if self._member.eof:
+                if not self._pending:
+                    return 0
+                self._begin_member()
+            elif not self._pending:
+                raise MalformedGzip("The body ends before its gzip stream does.")
+            try:
+                block = self._member.decompress(self._pending, len(view))
+            except zlib.error:
+                raise MalformedGzip from None
+            self._pending = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
+            if block:
+                self._size += len(block)
+                if self._size > self._limit:
+                    raise too_large(self._limit)
+                view[: len(block)] = block
+                return len(block)
+
+    def _begin_member(self) -> None:
+        self._members += 1
+        if self._members > MOST_MEMBERS:
+            raise MalformedGzip(f"The body is made of more than {MOST_MEMBERS:,} gzip streams.")
+        self._member = zlib.decompressobj(GZIP)
+
+
+class CompressedAnswers(GZipMiddleware):
+    """
+    Compresses the API's JSON where the client takes gzip, and nothing else.
+
+    The length of a compressed page tells of a secret in it to whoever can have a guess shown beside it (BREACH). Pages
+    hold a CSRF token and show what addresses say; the API's answers hold no secret that is shown twice.
+    """
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        is_json = response.headers.get("Content-Type", "").startswith("application/json")
+        if not is_json or response.streaming or not request.path_info.startswith(COMPRESSED):
+            return response
+        compressed: HttpResponseBase = super().process_response(request, response)
+        return compressed
