@@ -12,7 +12,9 @@ Source: Goyal, Vin and Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+MOST_OWED = 100  # turns that a lane without room is owed: beyond it, a raised cap would stop its neighbours for long
 
 
 class Turns:
@@ -37,6 +39,32 @@ class Turns:
         # needs no entry: it would start there anyway.
         self.now = last_start
         self.passes = {project: at for project, at in self.passes.items() if at > self.now}
+
+
+class LaneTurns:
+    """
+    Whose turn it is among a project's lanes: as `Turns`, but a lane that waits keeps its place while it has no room.
+
+    What it was not given for lack of room it is owed: `Turns` would forget that as soon as the others' turns have
+    passed it by. In two windows that are full, of the project and of each user, that happens with every window again,
+    because a user's room comes back when it was used up: of seven users two got 8 and 17 calls in a minute, the others
+    50 to 57.
+    """
+
+    def __init__(self) -> None:
+        self.passes: dict[str, float] = {}
+        self.now = 0.0
+
+    def wait(self, lanes: Collection[str]) -> None:
+        """Say which lanes have work: those that are new begin at the common virtual time, others are forgotten."""
+        self.passes = {lane: max(self.passes.get(lane, self.now), self.now - MOST_OWED) for lane in lanes}
+
+    def served(self, claims: Mapping[str, int]) -> None:
+        """Account for one claim: how many jobs each lane got."""
+        for lane, count in claims.items():
+            end = self.passes.get(lane, self.now) + count
+            self.passes[lane] = end
+            self.now = max(self.now, end - 1)
 
 
 class ClassTurns:

@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from jobs.lanes import Lane, read_lane
 from jobs.models import Job, PauseSwitch, ServiceBreaker
 from jobs.states import Priority
-from jobs.turns import Turns
+from jobs.turns import LaneTurns
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.services.catalogue import windows_of
 from ratelimits.services.rooms import Room, rooms
@@ -65,7 +65,7 @@ class LaneGate:
         self._refused: dict[str, float] = {}  # lanes that are left alone, and until when
         self.has_refused = False  # the last claim met a limit: there may be other work behind what it refused
         self.crowded: frozenset[str] = frozenset()  # lanes in which more waits than their windows admit
-        self._turns: dict[str, Turns] = {}
+        self._turns: dict[str, LaneTurns] = {}
         self._listed: list[tuple[str, str]] = []
         self._after = ""
         self._look_at = self._list_at = self._round_at = NOW
@@ -124,13 +124,10 @@ class LaneGate:
         """Account for one claim: project and lane ("" outside lanes) of every job that left."""
         counts: dict[str, Counter[str]] = {}
         for project, lane in claimed:
-            if lane or project in self._turns:
+            if project in self._turns:
                 counts.setdefault(project, Counter())[lane] += 1
         for project, served in counts.items():
-            self._turns.setdefault(project, Turns()).served(served, {})
-        if len(self._turns) > MOST_LANES:
-            with_lanes = {one.lane.project for one in self.waiting}
-            self._turns = {project: turns for project, turns in self._turns.items() if project in with_lanes}
+            self._turns[project].served(served)
 
     def refused(self, delays: Mapping[str, float]) -> None:
         """
@@ -168,8 +165,21 @@ class LaneGate:
             for name, lane, priority in lanes
         }
         self._opens_at = {name: _opens_at(one.room, now) for name, one in self._lanes.items()}
+        self._take_turns()
         took = time.monotonic() - now
         self._round_at, self._round_again_at = now + LOOK_SECONDS, now + took / READING_SHARE
+
+    def _take_turns(self) -> None:
+        """Let the lanes with work take turns within their projects."""
+        waiting: dict[str, set[str]] = {}
+        for name, one in self._lanes.items():
+            waiting.setdefault(one.lane.project, set()).add(name)
+        if len(self._listed) == MOST_LANES:  # of the others some are not in this list, and wait nevertheless
+            for project, turns in self._turns.items():
+                waiting.setdefault(project, set()).update(turns.passes)
+        self._turns = {project: self._turns.get(project, LaneTurns()) for project in waiting}
+        for project, lanes in waiting.items():
+            self._turns[project].wait(lanes)
 
     def _rooms(self, names: list[str]) -> dict[Subject, Room]:
         if not names:

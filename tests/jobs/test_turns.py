@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.turns import ClassTurns, Turns
+from jobs.turns import MOST_OWED, ClassTurns, LaneTurns, Turns
 
 WEIGHTS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0, 10.0])
 NAMES = st.sampled_from("abcde")
@@ -150,3 +150,25 @@ def test_what_one_class_gives_wipes_out_nothing_of_what_another_owes():
         turns.served({(3, "busy"): 1}, {})
     assert turns.standing() == [(2, "flood", 10.0), (3, "busy", 50.0)]
     assert turns.nows() == [0.0, 9.0, 49.0]
+
+
+def test_a_lane_without_room_is_owed_what_the_others_got_meanwhile():
+    turns = LaneTurns()
+    turns.wait(["closed", "open"])
+    for _ in range(10):
+        turns.served({"open": 1})
+    turns.wait(["closed", "open"])
+    for _ in range(9):
+        turns.served({"closed": 1})
+        assert turns.passes["closed"] <= turns.passes["open"]
+
+
+def test_a_lane_is_owed_no_more_than_a_bound_and_nothing_for_the_time_it_had_no_work():
+    turns = LaneTurns()
+    turns.wait(["busy", "blocked"])
+    turns.served({"busy": 10 * MOST_OWED})
+    turns.wait(["busy", "blocked", "new"])
+    assert turns.passes == {"busy": turns.now + 1, "blocked": turns.now - MOST_OWED, "new": turns.now}
+    turns.wait(["busy"])
+    turns.wait(["busy", "blocked"])
+    assert turns.passes["blocked"] == turns.now
