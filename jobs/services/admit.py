@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Collection, Sequence
 from uuid import UUID
@@ -11,7 +10,7 @@ from jobs.classify import Failure
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.lanes import lane_name, read_lane, subject_of
 from jobs.states import JobState
-from jobs.transitions import Move, move_jobs
+from jobs.transitions import Move
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.algorithms.deferral import deferral_delay
@@ -20,6 +19,7 @@ from ratelimits.services.decide import Call, Decision, Settlement, decide, settl
 from ratelimits.subjects import Subject
 
 from .claimed import ClaimedJob
+from .deferrals import Deferral, Met, defer_jobs
 from .finish import bury
 
 REJECTED = "limit_rejected"
@@ -133,27 +133,19 @@ def _longest_run(kind: str) -> float:
 def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
     # What is parked already stays as it is: nothing is written about a job that only waits on.
     arriving = [(job, subject, decision) for job, subject, decision in refused if job.was == JobState.QUEUED]
+    message = "a limit has no room"
     # Lanes release no suspects, which quarantine takes one at a time: theirs is a time of their own.
     suspects = [_deferral(job, decision) for job, _, decision in arriving if job.crash_count >= SUSPECT]
-    move_jobs("back_off", suspects, message="a limit has no room")
+    defer_jobs("back_off", suspects, message=message)
     arriving = [one for one in arriving if one[0].crash_count < SUSPECT]
-    if not arriving:
-        return
     without = [(job, subject) for job, subject, _ in arriving if job.lane is None]
     if without:
         names = [lane_name(subject, project=job.project, user=str(job.user_id or "")) for job, subject in without]
         run_sql("jobs", "set_lanes", {"ids": [job.id for job, _ in without], "lanes": names})
-    moves = [_deferral(job, decision) for job, _, decision in arriving]
-    message = "a limit has no room"
-    move_jobs("park", moves, message=message)
-    run_sql(
-        "jobs",
-        "log_deferrals",
-        {"ids": [move.id for move in moves], "message": message, "data": [move.data for move in moves]},
-    )
+    defer_jobs("park", [_deferral(job, decision) for job, _, decision in arriving], message=message)
 
 
-def _deferral(job: ClaimedJob, decision: Decision) -> Move:
+def _deferral(job: ClaimedJob, decision: Decision) -> Deferral:
     """The denied call's own delay; its lane may release it sooner, when room comes back earlier."""
     binding = decision.binding
     if binding is None or decision.retry_at is None:
@@ -164,19 +156,8 @@ def _deferral(job: ClaimedJob, decision: Decision) -> Move:
         random.random(),  # noqa: S311 - spreads deferrals, protects nothing
         until_hard_reset=binding.hard_reset or binding.cooling,
     )
-    figures = {
-        "operation": "rate_limit_check",
-        "decision": decision.kind,
-        "binding_limit": binding.limit,
-        "key": binding.key,
-        "unit": binding.unit,
-        "estimated_cost": binding.needed,
-        "available": binding.available,
-        "capacity": binding.capacity,
-        "delay_seconds": round(delay, 3),
-        "reason": decision.reason,
-    }
-    return Move(job.id, delay_seconds=delay, message=decision.reason, data=json.dumps(figures))
+    met = [Met(one.limit, one.key, one.unit, one.needed, one.available, one.capacity) for one in decision.met]
+    return Deferral(job.id, delay, "rate_limit_check", met, decision.reason)
 
 
 def reject(rejected: Sequence[tuple[UUID, str, str, str]]) -> None:

@@ -7,7 +7,6 @@ who look at the jobs, and keeps what waits for a limit apart from what waits for
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -17,13 +16,14 @@ from django.db import transaction
 
 from jobs.lanes import lane_name, subject_of
 from jobs.states import Priority
-from jobs.transitions import Move, move_jobs
 from queueops.core.sql import hot_cursor, nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.services.catalogue import limited_services
 from ratelimits.services.decide import Call, unfit
+from ratelimits.services.outlook import Asked, Outlook, look_ahead
 
 from .admit import reject
+from .deferrals import Deferral, Met, defer_jobs
 from .lanes import WaitingLane
 
 AT_ONCE = 25
@@ -102,18 +102,7 @@ class Parking:
             )
             fitting = _without_unfit([Unparked(*row) for row in rows], narrow)
             fitting.sort(key=lambda job: (job.lane, TIERS.index(job.priority), job.eligible_since, job.id))
-            moves = self._forecasts([(job.id, narrow[job.lane], job.priority) for job in fitting])
-            moved = move_jobs("park", moves, message="waits for a limit")
-            if moved:
-                run_sql(
-                    "jobs",
-                    "log_deferrals",
-                    {
-                        "ids": [move.id for move in moves],
-                        "message": "waits for a limit",
-                        "data": [move.data for move in moves],
-                    },
-                )
+            moved = defer_jobs("park", self._forecasts(fitting, narrow), message="waits for a limit")
         if len(rows) < most:
             del self._round[:LANES_AT_ONCE]
         return len(moved)
@@ -138,19 +127,24 @@ class Parking:
             self._adopted |= {service}
         return 0
 
-    def _forecasts(self, chosen: Sequence[tuple[UUID, WaitingLane, str]]) -> list[Move]:
-        moves = []
-        for job_id, one, priority in chosen:
+    def _forecasts(self, jobs: Sequence[Unparked], lanes: Mapping[str, WaitingLane]) -> list[Deferral]:
+        if not jobs:
+            return []
+        now = max(lanes[job.lane].room.now for job in jobs)
+        calls = [Asked(lanes[job.lane].lane.subject, job.cost, job.known_cost) for job in jobs]
+        deferrals = []
+        for job, limits in zip(jobs, look_ahead(calls, now=now), strict=True):
+            one = lanes[job.lane]
             at = max(one.room.opens_at, one.room.now)
-            if priority != Priority.URGENT:  # which gets the next room, whoever waits already
+            if job.priority != Priority.URGENT:  # which gets the next room, whoever waits already
                 at = max(at, self._tails.get(one.name, 0.0))
             if one.rate_per_second:
                 at += 1 / one.rate_per_second
             self._tails[one.name] = max(at, self._tails.get(one.name, 0.0))
-            moves.append(Move(job_id, delay_seconds=at - one.room.now, data=json.dumps(_figures(one, at))))
+            deferrals.append(Deferral(job.id, at - one.room.now, "rate_limit_schedule", _met(limits)))
         if len(self._tails) > MOST_TAILS:
             self._tails.clear()
-        return moves
+        return deferrals
 
 
 def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, WaitingLane]) -> list[Unparked]:
@@ -167,17 +161,20 @@ def _soon(one: WaitingLane) -> int:
     return one.room.calls + int((one.rate_per_second or 0.0) * SOON_SECONDS)
 
 
-def _figures(one: WaitingLane, at: float) -> dict[str, object]:
-    binding = one.room.blocking[0] if one.room.blocking else one.room.slowest
-    return {
-        "operation": "rate_limit_schedule",
-        "delay_seconds": round(at - one.room.now, 3),
-        "binding_limit": binding.limit if binding else None,
-        "key": binding.key if binding else None,
-        "available": binding.available if binding else one.room.calls,
-        "capacity": binding.capacity if binding else None,
-        "lane_rate_per_second": one.rate_per_second,
-    }
+def _met(limits: Sequence[Outlook]) -> list[Met]:
+    """The limits that count a job's call, first the one that frees up last, or else the slowest."""
+    never = float("inf")
+    ordered = sorted(
+        limits,
+        key=lambda one: (one.is_closed, (one.free_at or never) if one.is_closed else _needed_seconds(one)),
+        reverse=True,
+    )
+    return [Met(one.rule.name, one.key, one.rule.unit, one.needed, one.available, one.capacity) for one in ordered]
+
+
+def _needed_seconds(one: Outlook) -> float:
+    """How long its limit takes to let such a call through, one after the other; 0 where no rate is known."""
+    return one.needed / one.rate_per_second if one.rate_per_second else 0.0
 
 
 @transaction.atomic

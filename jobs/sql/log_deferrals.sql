@@ -1,4 +1,4 @@
--- Log what the limiter found and when it expects room, for jobs the caller has just parked.
+-- Log what the limiter found and when it expects room, for jobs the caller has just put back.
 --
 -- params  ids, data (JSON text): parallel arrays; message: the same for all
 -- locks   none
@@ -8,5 +8,5 @@ INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event
 SELECT job.id, job.project_id, job.user_id, job.batch_id, job.service, 'scheduling', %(message)s::text,
        given.data::jsonb || jsonb_build_object('scheduled_at', job.scheduled_at)
   FROM unnest(%(ids)s::uuid[], %(data)s::text[]) AS given (id, data)
-  JOIN jobs_job AS job ON job.id = given.id AND job.status = 'rate_limited'
+  JOIN jobs_job AS job ON job.id = given.id
 RETURNING job_id

@@ -71,6 +71,7 @@ class Decision:
         retry_at: Earliest time for `defer` and `retry`, seconds since 1970 by the database's clock.
         binding: The limit that takes longest to have room; None for `proceed`.
         blocking: All that have none, the binding one first.
+        met: All that count a denied call: `blocking`, then those that have room.
         now: The database's clock after the locks.
         holds: A Charge was written for the call's holder.
     """
@@ -82,6 +83,7 @@ class Decision:
     blocking: tuple[Binding, ...] = ()
     reason: str = ""
     holds: bool = False
+    met: tuple[Binding, ...] = ()
 
 
 @dataclass(slots=True)
@@ -236,7 +238,10 @@ def _decision(one: _Asked, now: float) -> Decision:
     blocking = [_refusal(counter, units) for counter, units in one.denied_by]
     blocking.sort(key=lambda binding: -(binding.retry_at or 0))
     kind: Kind = "retry" if any(binding.cooling for binding in blocking) else "defer"
-    return Decision(kind, now, blocking[0].retry_at, blocking[0], tuple(blocking), blocking[0].reason)
+    refusing = {id(counter) for counter, _ in one.denied_by}
+    free = [_binding(counter, units, now, "") for counter, units in one.needs if id(counter) not in refusing]
+    met = (*blocking, *free)
+    return Decision(kind, now, blocking[0].retry_at, blocking[0], tuple(blocking), blocking[0].reason, met=met)
 
 
 def _refusal(counter: OpenCounter, units: int) -> Binding:

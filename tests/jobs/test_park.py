@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -147,6 +147,38 @@ def test_parking_forecasts_one_after_the_other_at_the_limits_pace_and_parks_each
     event = JobEvent.objects.get(job_id=parked[0].pk, event_type="scheduling")
     assert event.data is not None
     assert (event.data["operation"], event.data["binding_limit"]) == ("rate_limit_schedule", "limit")
+
+
+@pytest.mark.parametrize(("how", "operation"), [("claim", "rate_limit_check"), ("park", "rate_limit_schedule")])
+def test_one_event_says_what_a_kept_back_job_needs_of_each_unit_and_what_there_was(limit, how, operation):
+    Limit.objects.create(name="tokens", service="svc", unit="tokens", capacity=100)
+    catalogue.forget()
+    jobs(1, spec={"cost": 60})
+    if how == "park":  # no request is left; a claim that sees room for one is refused for its tokens
+        claim()
+    else:
+        Limit.objects.filter(name="limit").update(capacity=5)
+        catalogue.forget()
+        claim()
+    [later] = jobs(1, spec={"cost": 50})
+    if how == "park":
+        park()
+    else:
+        claim()
+    [event] = JobEvent.objects.filter(job_id=later.pk, data__has_key="operation")
+    assert event.event_type == "scheduling"
+    assert event.data is not None
+    assert event.data["operation"] == operation
+    requests = {"estimated_cost": 1.0, "available": 0.0 if how == "park" else 4.0}
+    assert event.data["units"] == {"requests": requests, "tokens": {"estimated_cost": 50.0, "available": 40.0}}
+    later.refresh_from_db()
+    assert later.scheduled_at is not None
+    assert datetime.fromisoformat(event.data["scheduled_at"]) == later.scheduled_at
+    seconds = (later.scheduled_at - event.created_at).total_seconds()
+    assert event.data["delay_seconds"] == pytest.approx(seconds, abs=0.001)
+    unit = event.data["unit"]
+    assert event.data["binding_limit"] == {"requests": "limit", "tokens": "tokens"}[unit]
+    assert {name: event.data[name] for name in ("estimated_cost", "available")} == event.data["units"][unit]
 
 
 def test_a_forecast_does_not_release_a_parked_job_without_room():
