@@ -7,9 +7,11 @@ so it is for quarantine's executor, whose pump has nothing else to do, and the o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from jobs.services import breaker, executors, flow, upkeep, watch
+from queueops.core.one_by_one import one_by_one
 from ratelimits.services import decide, release
 
 TICK_SECONDS = 1.0
@@ -55,18 +57,18 @@ class Duties:
         if not self.has_time:
             return
         if executors.take_duty("tick", holder=self.executor, term_seconds=3 * TICK_SECONDS):
-            upkeep.expire_waiting()
-            upkeep.finish_batches()
-            breaker.tend_breakers()
-            decide.reclaim_expired()
+            _do_all(upkeep.expire_waiting, upkeep.finish_batches, breaker.tend_breakers, decide.reclaim_expired)
         if now >= self._alert_at:
             self._alert_at = now + ALERT_SECONDS
             if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * ALERT_SECONDS):
-                watch.tend_alerts()
-                release.expire_reservations()
+                _do_all(watch.tend_alerts, release.expire_reservations)
         if executors.take_duty("flow", holder=self.executor, term_seconds=3 * TICK_SECONDS):
-            flow.sum_up()
+            _do_all(flow.sum_up)
             if now >= self._sample_at:
                 self._sample_at = now + SAMPLE_SECONDS
-                flow.sample_backlog()
-                flow.forget_old_samples()
+                _do_all(flow.sample_backlog, flow.forget_old_samples)
+
+
+def _do_all(*duties: Callable[[], object]) -> None:
+    """One that raises keeps neither the next from being done nor the pump from claiming."""
+    one_by_one(duties, lambda duty: duty(), what="the duty")

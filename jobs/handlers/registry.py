@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from django.utils.module_loading import module_has_submodule
 from pydantic import TypeAdapter
 
 from jobs.handlers.errors import ProviderError
+from jobs.handlers.handler_options import check_options, read_call_type, read_schema, read_timeout
 from jobs.states import CallType
 from queueops.core.errors import QueueOpsError
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
-KIND_RULE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*\Z")
-MAX_KIND_LENGTH = 100
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 
@@ -211,7 +209,7 @@ def handler(
     call_type: CallType = CallType.WRITE,
     idempotent: bool | Callable[[Any], bool] = False,
     sends_effect_key: bool = False,
-    timeout: timedelta = DEFAULT_TIMEOUT,
+    timeout: timedelta | float = DEFAULT_TIMEOUT,
     retry: str = "moderate",
     cost: int | Callable[[Any], int | Cost] = 1,
     credential: Callable[[Any], str | None] | None = None,
@@ -232,7 +230,7 @@ def handler(
         idempotent: Whether repeating the call does no harm; may depend on the payload. Only such work is repeated
             when its outcome is unknown.
         sends_effect_key: The handler sends `job.effect_key` and the provider ignores repetitions of it.
-        timeout: Of one attempt.
+        timeout: Of one attempt; a number means seconds.
         retry: Name of the RetryPolicy; a job may name another.
         cost: Estimated units or tokens of a call, or a function of the payload.
         credential: Names the Credential that a payload's call shows, or None; the handler finds it opened in
@@ -244,7 +242,7 @@ def handler(
         internal: Only the platform itself submits such jobs; a producer's are refused.
 
     Raises:
-        ImproperlyConfigured: The kind is malformed or taken, or a coalescing function is not async.
+        ImproperlyConfigured: The kind is taken, or an option is not what it has to be; see handler_options.py.
     """
 
     def register(function: F) -> F:
@@ -252,11 +250,11 @@ def handler(
             kind=kind,
             function=function,
             service=service,
-            call_type=call_type,
-            schema=TypeAdapter(payload),
+            call_type=read_call_type(kind, call_type),
+            schema=read_schema(kind, payload),
             idempotent=idempotent,
             sends_effect_key=sends_effect_key,
-            timeout=timeout,
+            timeout=read_timeout(kind, timeout),
             retry=retry,
             cost=cost,
             description=inspect.getdoc(function) or "",
@@ -267,11 +265,8 @@ def handler(
             user_turns=user_turns,
             internal=internal,
         )
-        if coalesce is not None and not registered.is_async:
-            raise ImproperlyConfigured(f"kind {kind!r}: a coalescing handler is an async function")
+        check_options(registered, aliases)
         for name in (kind, *aliases):
-            if not KIND_RULE.match(name) or len(name) > MAX_KIND_LENGTH:
-                raise ImproperlyConfigured(f"kind {name!r}: use lower-case words joined by dots, 100 letters at most")
             if name in _handlers or name in _aliases:
                 raise ImproperlyConfigured(f"kind {name!r} has two handlers")
         _handlers[kind] = registered

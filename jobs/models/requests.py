@@ -59,6 +59,9 @@ class BulkOperation(models.Model):
     stop_at_failed_percent = models.PositiveSmallIntegerField(
         null=True, help_text="It ends when more of the requeued jobs than that fail again."
     )
+    failures = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="Chunks in a row that raised something unexpected."
+    )
     error = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())

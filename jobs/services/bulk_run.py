@@ -8,6 +8,8 @@ next chunk, and a cancelled operation stops after the chunk in hand.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -17,6 +19,7 @@ from django.db.models import F
 from django.db.models.functions import Coalesce, Greatest, Now
 from django.utils import timezone
 
+from jobs.classify import clean
 from jobs.models import BulkOperation
 from queueops.core.errors import QueueOpsError
 from queueops.core.reasons import clean_reason
@@ -26,7 +29,11 @@ from .bulk_actions import ACTIONS
 from .bulk_outcome import failed_too_often
 from .errors import UnknownBulkOperation
 
+logger = logging.getLogger(__name__)
+
 BULK_CHUNK = 500
+MOST_FAILURES = 5  # in a row, and minutes apart: a worker of a newer version may know what this one does not
+MOST_SAID = 500
 PACE_SECONDS = 5.0  # of work in one chunk of a paced operation: what a cancel may come too late for
 MOST_ROWS_PER_MINUTE = 30_000  # unless told otherwise: executors claim in the same tables meanwhile
 STALLED_AFTER = timedelta(seconds=90)  # beyond the longest a task queue keeps a chunk waiting in good health
@@ -74,7 +81,8 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
     Carry out the next chunk of an operation, in one transaction.
 
     An expected error, such as an edited payload that a kind's handler no longer takes, undoes the chunk and
-    ends the operation as failed; anything else leaves it as it was before the chunk.
+    ends the operation as failed. Anything else, such as parameters that this version cannot read, leaves it as it was
+    before the chunk: `restart_stalled_operations` tries again, and the MOST_FAILURES-th in a row ends it too.
 
     Args:
         turn: Of the task that asks; when the operation was handed out again since, nothing is done.
@@ -85,6 +93,17 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
     Raises:
         UnknownBulkOperation
     """
+    try:
+        return _run_chunk(operation_id, turn)
+    except UnknownBulkOperation:
+        raise
+    except Exception as error:
+        logger.exception("bulk operation %s: its chunk failed", operation_id)
+        _count_failure(operation_id, turn, error)
+        return False
+
+
+def _run_chunk(operation_id: UUID, turn: int | None) -> bool:
     with transaction.atomic():
         operation = _lock(operation_id)
         if operation.status != Status.RUNNING or turn not in (None, operation.turn):
@@ -93,13 +112,14 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
             _end(operation, Status.FAILED, error=fault)
             return False
         action = ACTIONS[operation.action]
-        chunk = action.choose(operation, _chunk_rows(operation))
         try:
             with transaction.atomic():
+                chunk = action.choose(operation, _chunk_rows(operation))
                 moved = action.carry_out(chunk.ids, operation) if chunk.ids else set()
         except QueueOpsError as error:
             _end(operation, Status.FAILED, error=error.message)
             return False
+        operation.failures = 0
         operation.done += len(moved)
         operation.skipped += len(chunk.ids) - len(moved)
         operation.cursor = chunk.cursor or operation.cursor
@@ -155,6 +175,20 @@ def _hand_out(operation_id: UUID) -> None:
         enqueue_operation(operation_id, operation.turn)
 
 
+@transaction.atomic
+def _count_failure(operation_id: UUID, turn: int | None, error: Exception) -> None:
+    operation = _lock(operation_id)
+    if operation.status != Status.RUNNING or turn not in (None, operation.turn):
+        return
+    operation.failures += 1
+    if operation.failures < MOST_FAILURES:
+        _save(operation)
+        return
+    said = clean(f"{type(error).__name__}: {error}")[:MOST_SAID]
+    fault = f"Given up after {operation.failures} tries: {said}. What was done stays done."
+    _end(operation, Status.FAILED, error=fault)
+
+
 def _chunk_rows(operation: BulkOperation) -> int:
     if operation.rows_per_minute is None:
         return BULK_CHUNK
@@ -206,7 +240,7 @@ def _save(operation: BulkOperation) -> None:
 
 
 def _record(operation: BulkOperation, what: str, *, actor: str, moved: int, reason: str = "") -> None:
-    parameters = operation.parameters
+    parameters = operation.parameters if isinstance(operation.parameters, dict) else {}
     audit.record(
         actor=actor,
         action=f"bulk_{operation.action}",
@@ -214,5 +248,11 @@ def _record(operation: BulkOperation, what: str, *, actor: str, moved: int, reas
         after={"operation": what, "total": operation.total, **parameters},
         moved=moved,
         reason=reason or operation.reason,
-        project_id=parameters.get("project_id") or parameters.get("filter", {}).get("project_id") or "",
+        project_id=_project_of(parameters),
     )
+
+
+def _project_of(parameters: Mapping[str, Any]) -> str:
+    wanted = parameters.get("filter")
+    found = parameters.get("project_id") or (wanted.get("project_id") if isinstance(wanted, dict) else None)
+    return str(found or "")

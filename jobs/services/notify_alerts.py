@@ -22,6 +22,7 @@ from django.utils import timezone
 from jobs.models import Job, new_id
 from jobs.querysets import first_id_at
 from queueops.core.notify import Channel, notify
+from queueops.core.one_by_one import one_by_one
 from queueops.tenancy.models import Project
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
@@ -54,12 +55,16 @@ def send_unsent(most: int) -> int:
         .select_for_update(skip_locked=True, of=("self",))[:most]
     )
     routes = list(AlertRoute.objects.filter(enabled=True))
-    submitted = 0
-    for alert in unsent:
+    told: list[int] = []
+
+    @transaction.atomic
+    def tell(alert: QuotaAlert) -> None:
         event: Event = "resolved" if alert.resolved_at else "opened"
-        submitted += _tell(routes, event, alert.severity, first=alert.pk, content={"alert": alert.pk})
-    _mark([alert.pk for alert in unsent])
-    submitted += _send_digests(routes)
+        told.append(_tell(routes, event, alert.severity, first=alert.pk, content={"alert": alert.pk}))
+
+    one_by_one(unsent, tell, what="telling of the alert")
+    _mark([alert.pk for alert in unsent])  # one that raised too: tried for ever, the oldest would stop those after it
+    submitted = sum(told) + _send_digests(routes)
     if submitted:
         notify(Channel.READY)
     return submitted

@@ -18,6 +18,7 @@ from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, PauseSwitch
 from jobs.states import WAITING
 from queueops.core.notify import Channel, notify
+from queueops.core.one_by_one import one_by_one
 from queueops.core.reasons import clean_reason
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import Project
@@ -135,7 +136,9 @@ def settle_holds() -> SettledHolds:
     agrees.
     """
     switches = PauseSwitch.objects.filter(scope__in=HOLDING)
-    return SettledHolds(held=sum(_hold(switch) for switch in switches), released=_release())
+    held: list[int] = []
+    one_by_one(switches, lambda switch: held.append(_hold(switch)), what="the pause")
+    return SettledHolds(held=sum(held), released=_release())
 
 
 def _target(scope: str, key: str) -> tuple[Scope, str, str]:

@@ -18,6 +18,7 @@ from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import AgingRule, Batch, IdempotencyRecord, Job, RetryPolicy
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
+from queueops.core.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from ratelimits.services.decide import reclaim
 from ratelimits.services.upkeep import forget_old
@@ -198,6 +199,10 @@ def _is_repeatable(job: Job) -> bool:
         return handler.is_repeatable(handler.schema.validate_python(job.payload))
     except (UnknownKind, ValidationError):
         return False
+    except Exception:
+        # The handler's own code: what it raises for one payload would keep every job from being taken back.
+        logger.exception("job %s (%s): whether it may be repeated cannot be told", job.pk, job.kind)
+        return False
 
 
 @transaction.atomic()
@@ -227,8 +232,7 @@ def finish_batches() -> None:
             moving.append(batch)
     Batch.objects.bulk_update(moving, ["rate_per_second", "sampled_at", "sampled_finished"], batch_size=500)
     # A bounded part: an executor does this between its claims.
-    for batch_id in ended[:CLOSE_AT_ONCE]:
-        _close_batch(batch_id)
+    one_by_one(ended[:CLOSE_AT_ONCE], _close_batch, what="closing the batch")
 
 
 @transaction.atomic()

@@ -13,6 +13,7 @@ from django.db.models.functions import Now, Substr
 from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount
+from queueops.core.one_by_one import one_by_one
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts import Opening, reconcile
 from ratelimits.services.allowance_alerts import tend_allowance_alerts
@@ -44,14 +45,17 @@ def tend_alerts() -> None:
     For one process at a time, every few seconds; two at once do no harm. Reads a bounded number of rows however long
     the queue is.
     """
-    resolve_quiet()
-    watch_dead_letters()
-    watch_ready(watch_lanes())
-    watch_executors()
-    watch_charges()
-    tend_allowance_alerts()
-    send_unsent(SENT_AT_ONCE)
-    _delete_old()
+    watches = (
+        resolve_quiet,
+        watch_dead_letters,
+        lambda: watch_ready(watch_lanes()),
+        watch_executors,
+        watch_charges,
+        tend_allowance_alerts,
+        lambda: send_unsent(SENT_AT_ONCE),
+        _delete_old,
+    )
+    one_by_one(watches, lambda watch: watch(), what="the watch")
 
 
 def watch_dead_letters() -> None:

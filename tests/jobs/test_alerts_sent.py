@@ -16,6 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Job
+from jobs.services import notify_alerts
 from jobs.services.notify_alerts import PROJECT, send_test, send_unsent
 from jobs.testing import drain
 from ratelimits.models import AlertRoute, QuotaAlert
@@ -132,6 +133,23 @@ def test_marking_and_handing_over_are_one_transaction(mail):
     alert.refresh_from_db()
     assert alert.notified_at is None
     assert not Job.objects.exists()
+
+
+def test_an_alert_that_cannot_be_told_keeps_no_other_back(mail, monkeypatch):
+    email_route()
+    bad = open_alert()
+    good = alerts.open_alert("oldest_ready", "acme", severity="warning", message="late", figures={})
+    whole = notify_alerts._submit
+
+    def submit(route, event, key, content):
+        if content["alert"] == bad.pk:
+            raise LookupError("no such thing")
+        return whole(route, event, key, content)
+
+    monkeypatch.setattr(notify_alerts, "_submit", submit)
+    assert send_unsent(10) == 1
+    assert Job.objects.get().payload["alert"] == good.pk
+    assert not QuotaAlert.objects.filter(notified_at=None).exists()
 
 
 def test_the_same_event_is_never_handed_over_twice(mail):

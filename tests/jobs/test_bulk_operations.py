@@ -353,6 +353,45 @@ def test_only_an_operation_of_which_nothing_was_heard_is_handed_out_again(handed
     assert handed_out == [stalled.pk]
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("action", "parameters"),
+    [
+        ("requeue_dead_letters", {}),
+        ("requeue_dead_letters", {"filter": None}),
+        ("requeue_dead_letters", {"filter": {"unheard_of": 1}}),
+        ("discard_dead_letters", []),
+        ("cancel_jobs", {"filter": {"status": "no state"}}),
+        ("schedule_jobs", {"filter": {}}),
+        ("of_a_later_version", {"filter": {}}),
+    ],
+)
+def test_an_operation_that_cannot_be_understood_ends_as_failed_after_a_few_tries(handed_out, action, parameters):
+    make_job()
+    operation = BulkOperation.objects.create(action=action, parameters=parameters, actor=ACTOR, total=1)
+    for tries in range(1, bulk_run.MOST_FAILURES + 1):
+        operation.refresh_from_db()
+        assert (operation.status, operation.failures) == ("running", tries - 1)
+        BulkOperation.objects.update(updated_at=Now() - timedelta(hours=1))
+        assert bulk_run.restart_stalled_operations() == [operation.pk]
+        assert not bulk_run.run_bulk_chunk(operation.pk)
+    operation.refresh_from_db()
+    assert operation.status == "failed"
+    assert operation.error.startswith(f"Given up after {bulk_run.MOST_FAILURES} tries: ")
+    assert bulk_run.restart_stalled_operations() == []
+    assert AuditEntry.objects.get(after__operation="failed").actor == ACTOR
+
+
+@pytest.mark.django_db
+def test_a_chunk_that_succeeds_forgets_the_failures_before_it(handed_out):
+    make_dead_letters(25)
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR)
+    BulkOperation.objects.update(failures=bulk_run.MOST_FAILURES - 1)
+    assert bulk_run.run_bulk_chunk(operation.pk)
+    operation.refresh_from_db()
+    assert (operation.failures, operation.done) == (0, 10)
+
+
 @pytest.mark.concurrency
 @pytest.mark.django_db(transaction=True)
 def test_workers_on_the_same_operation_act_on_every_row_once(handed_out):

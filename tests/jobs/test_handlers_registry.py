@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from jobs.handlers import registry
 from jobs.handlers.registry import (
+    Coalesce,
     Cost,
     Done,
     JobCancelled,
@@ -89,6 +90,72 @@ def test_a_malformed_kind_stops_the_start(kind):
         declare(kind)
     with pytest.raises(ImproperlyConfigured, match="lower-case"):
         declare("test.fine", aliases=(kind,))
+
+
+@pytest.mark.parametrize("given", [20, 20.0, timedelta(seconds=20)])
+def test_a_time_limit_is_a_timedelta_or_a_number_of_seconds(given):
+    declare(timeout=given)
+    assert find_handler("test.count").timeout == timedelta(seconds=20)
+
+
+def test_a_call_type_may_be_given_by_its_name():
+    declare(call_type="read")
+    assert find_handler("test.count").call_type is CallType.READ
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "rule"),
+    [
+        ("timeout", "20", "seconds"),
+        ("timeout", True, "seconds"),
+        ("timeout", None, "seconds"),
+        ("timeout", 0, "above 0"),
+        ("timeout", -1, "above 0"),
+        ("timeout", float("nan"), "above 0"),
+        ("timeout", 1e300, "at most 7 days"),
+        ("timeout", timedelta(days=8), "at most 7 days"),
+        ("call_type", "neither", "CallType.READ"),
+        ("call_type", [], "CallType.READ"),
+        ("payload", object(), "pydantic"),
+        ("service", "", "64 characters"),
+        ("service", "x" * 65, "64 characters"),
+        ("service", None, "64 characters"),
+        ("idempotent", "yes", "True, False"),
+        ("sends_effect_key", 1, "True or False"),
+        ("user_turns", "no", "True or False"),
+        ("internal", None, "True or False"),
+        ("credential", "google", "function of the payload"),
+        ("model", "gpt", "function of the payload"),
+        ("retry", None, "RetryPolicy"),
+        ("retry", "x" * 41, "RetryPolicy"),
+        ("cost", -1, "whole number"),
+        ("cost", 1.5, "whole number"),
+        ("cost", True, "whole number"),
+        ("coalesce", "spreadsheet", "Coalesce"),
+        ("coalesce", Coalesce(key="spreadsheet"), "function of the payload"),
+        ("coalesce", Coalesce(key=str, max_items=0), "from 1"),
+        ("coalesce", Coalesce(key=str, max_bytes="2 MB"), "from 1"),
+        ("aliases", "test.old", "tuple"),
+        ("aliases", (7,), "lower-case"),
+    ],
+)
+def test_a_wrong_option_stops_the_start_with_its_rule(option, given, rule):
+    with pytest.raises(ImproperlyConfigured, match=rule) as caught:
+        declare(**{option: given})
+    assert option in str(caught.value) or option == "aliases"
+    with pytest.raises(UnknownKind):
+        find_handler("test.count")
+
+
+def test_a_function_that_cannot_take_a_job_stops_the_start():
+    def too_many(job: RunningJob[Numbers], what: str) -> None: ...
+
+    async def a_generator(job: RunningJob[Numbers]):
+        yield job
+
+    for function in (too_many, a_generator, "text"):
+        with pytest.raises(ImproperlyConfigured, match="function"):
+            handler(kind="test.count", service="test", payload=Numbers)(function)
 
 
 def test_two_handlers_of_one_kind_stop_the_start():

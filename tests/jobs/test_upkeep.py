@@ -16,7 +16,8 @@ from asgiref.sync import sync_to_async
 from django.contrib.postgres.functions import TransactionNow as Now  # the clock of the hot SQL: stands still here
 from django.db import connection, connections
 
-from jobs.handlers.registry import RunningJob, close_handlers, find_handler
+from jobs.handlers import registry
+from jobs.handlers.registry import RunningJob, close_handlers, find_handler, handler
 from jobs.handlers.webhook import Delivery
 from jobs.models import (
     Batch,
@@ -224,6 +225,35 @@ def test_a_batch_is_closed_when_its_last_job_has_ended_and_its_project_is_told_o
     delivery = WebhookDelivery.objects.get()
     assert (delivery.webhook, delivery.batch) == (webhook, batch)
     assert (delivery.job.kind, delivery.job.effect_key) == ("queueops.webhook", str(delivery.pk))
+
+
+def test_a_batch_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
+    """The second project's webhooks cannot be told; the batches before and after it are closed all the same."""
+    batches = [make_batch(project=name) for name in ("acme", "globex", "initech")]
+    for batch in batches:
+        make_job(project=batch.project_id, batch=batch, state=JobState.CANCELLED)
+
+    def send(batch: Batch) -> int:
+        if batch.project_id == "globex":
+            raise LookupError("no such thing")
+        return 0
+
+    monkeypatch.setattr(upkeep, "send_batch_webhooks", send)
+    upkeep.finish_batches()
+    assert list(Batch.objects.filter(finished_at=None).values_list("project_id", flat=True)) == ["globex"]
+
+
+def test_a_handler_whose_rule_raises_keeps_no_job_from_being_taken_back(monkeypatch):
+    monkeypatch.setattr(registry, "_handlers", dict(registry._handlers))
+
+    @handler(kind="test.odd", service="test", payload=dict[str, int], idempotent=lambda payload: payload["missing"] > 0)
+    async def odd(job: RunningJob[dict[str, int]]) -> None: ...
+
+    confusing = lapse(make_job(kind="test.odd", payload="{}", state=JobState.IN_PROGRESS))
+    innocent = lapse(make_job(state=JobState.IN_PROGRESS))
+    assert upkeep.rescue_lapsed() == 2
+    assert DeadLetter.objects.get().job_id == confusing.pk
+    assert Job.objects.get(pk=innocent.pk).status == JobState.RETRIED
 
 
 def test_a_second_keeper_that_saw_the_batch_open_does_not_close_it_again():

@@ -1,0 +1,141 @@
+"""What the options of `@handler` have to be: a wrong one stops the start, and is named with its rule."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from pydantic import TypeAdapter
+
+from jobs.states import CallType
+
+if TYPE_CHECKING:
+    from jobs.handlers.registry import Handler
+
+KIND_RULE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*\Z")
+MAX_KIND_LENGTH = 100
+MAX_SERVICE_LENGTH = 64
+MAX_RETRY_LENGTH = 40
+LONGEST_TIMEOUT = timedelta(days=7)
+
+
+def read_timeout(kind: str, given: object) -> timedelta:
+    """
+    Raises:
+        ImproperlyConfigured
+    """
+    try:
+        found = given if isinstance(given, timedelta) else timedelta(seconds=_number(given))
+    except (TypeError, ValueError, OverflowError):
+        found = timedelta(0)
+    if not timedelta(0) < found <= LONGEST_TIMEOUT:
+        raise _wrong(kind, "timeout", given, "a timedelta or a number of seconds, above 0 and at most 7 days")
+    return found
+
+
+def read_call_type(kind: str, given: object) -> CallType:
+    """
+    Raises:
+        ImproperlyConfigured
+    """
+    try:
+        return CallType(given)  # type: ignore[arg-type]  # any other value is what the error is for
+    except ValueError:
+        raise _wrong(kind, "call_type", given, "CallType.READ or CallType.WRITE") from None
+
+
+def read_schema(kind: str, given: Any) -> TypeAdapter[Any]:
+    """
+    Raises:
+        ImproperlyConfigured
+    """
+    try:
+        return TypeAdapter(given)
+    except Exception as error:  # pydantic raises many kinds, some of them Python's own
+        raise _wrong(kind, "payload", given, f"a type that pydantic can validate ({error})") from error
+
+
+def check_options(handler: Handler, aliases: object) -> None:
+    """
+    Raises:
+        ImproperlyConfigured: With the option and its rule.
+    """
+    kind = handler.kind
+
+    def must(option: str, given: object, rule: str, *, hold: bool) -> None:
+        if not hold:
+            raise _wrong(kind, option, given, rule)
+
+    if not isinstance(aliases, tuple | list):
+        raise _wrong(kind, "aliases", aliases, "a tuple of former kinds")
+    for name in (kind, *aliases):
+        if not isinstance(name, str) or not KIND_RULE.match(name) or len(name) > MAX_KIND_LENGTH:
+            raise ImproperlyConfigured(f"kind {name!r}: use lower-case words joined by dots, 100 letters at most")
+    function, service, cost = handler.function, handler.service, handler.cost
+    must("function", function, "a function of one argument, the job", hold=_takes_one(function))
+    must(
+        "function",
+        function,
+        "no generator: it returns Done",
+        hold=not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)),
+    )
+    named = isinstance(service, str) and 0 < len(service) <= MAX_SERVICE_LENGTH
+    must(
+        "service",
+        service,
+        "a name of at most 64 characters, or a function of the payload",
+        hold=named or callable(service),
+    )
+    is_flag = isinstance(handler.idempotent, bool) or callable(handler.idempotent)
+    must("idempotent", handler.idempotent, "True, False or a function of the payload", hold=is_flag)
+    for option in ("sends_effect_key", "user_turns", "internal"):
+        must(option, getattr(handler, option), "True or False", hold=isinstance(getattr(handler, option), bool))
+    for option in ("credential", "model"):
+        given = getattr(handler, option)
+        must(option, given, "a function of the payload, or None", hold=given is None or callable(given))
+    policy = isinstance(handler.retry, str) and 0 < len(handler.retry) <= MAX_RETRY_LENGTH
+    must("retry", handler.retry, "the name of a RetryPolicy", hold=policy)
+    counted = type(cost) is int and cost >= 0
+    must("cost", cost, "a whole number from 0, or a function of the payload", hold=counted or callable(cost))
+    _check_coalescing(handler, must)
+
+
+def _check_coalescing(handler: Handler, must: Callable[..., None]) -> None:
+    from jobs.handlers.registry import Coalesce
+
+    coalesce = handler.coalesce
+    if coalesce is None:
+        return
+    must("coalesce", coalesce, "a Coalesce, or None", hold=isinstance(coalesce, Coalesce))
+    must("coalesce.key", coalesce.key, "a function of the payload", hold=callable(coalesce.key))
+    for option in ("max_items", "max_bytes"):
+        given = getattr(coalesce, option)
+        must(f"coalesce.{option}", given, "a whole number from 1", hold=type(given) is int and given >= 1)
+    if not handler.is_async:
+        raise ImproperlyConfigured(f"kind {handler.kind!r}: a coalescing handler is an async function")
+
+
+def _takes_one(function: object) -> bool:
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in, which says nothing of its arguments
+        return True
+    return True
+
+
+def _number(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise TypeError
+    return given
+
+
+def _wrong(kind: object, option: str, given: object, rule: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f"kind {kind!r}: {option}={given!r} is not {rule}")
