@@ -19,6 +19,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from queueops.core.errors import QueueOpsError, error_body
+from queueops.core.postgres.conditions import ServerCondition
 from queueops.tenancy.authentication import CHALLENGE
 from ratelimits.api.urls import functions
 
@@ -40,10 +41,8 @@ BAD_REQUEST = error_body("bad_request", "The request is not acceptable.")
 NOT_ALLOWED = error_body("permission_denied", "This is not allowed.")
 NOT_FOUND = error_body("not_found", "There is nothing here.")
 INTERNAL_ERROR = error_body("internal_error", "Something went wrong here. It is in the server's log.")
-DATABASE_UNAVAILABLE = error_body(
-    "database_unavailable",
-    "The database does not answer. Nothing that was not acknowledged is stored; try again.",
-)
+NOTHING_STORED = "Nothing that was not acknowledged is stored; try again."
+DATABASE_UNAVAILABLE = error_body("database_unavailable", f"The database does not answer. {NOTHING_STORED}")
 
 EXPECTED: dict[type[Exception], tuple[int, dict[str, Any]]] = {
     Http404: (404, NOT_FOUND),
@@ -69,13 +68,19 @@ def _answer_to(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
     if isinstance(error, exceptions.APIException):
         return _answer_to_rest_framework(error)
     if isinstance(error, (OperationalError, InterfaceError)):
-        logger.warning("The database does not answer: %s", error)
-        return 503, DATABASE_UNAVAILABLE, {"Retry-After": str(DATABASE_RETRY_SECONDS)}
+        logger.warning("The database is out of order: %s", error)
+        return 503, _database_fault(error), {"Retry-After": str(DATABASE_RETRY_SECONDS)}
     for expected, (status, body) in EXPECTED.items():
         if isinstance(error, expected):
             return status, body, {}
     logger.error("Unhandled error", exc_info=error)
     return 500, INTERNAL_ERROR, {}
+
+
+def _database_fault(error: Exception) -> dict[str, Any]:
+    if isinstance(error, ServerCondition):
+        return error_body(error.code, f"{error.reason[0].upper()}{error.reason[1:]}. {NOTHING_STORED}")
+    return DATABASE_UNAVAILABLE
 
 
 def _answer_to_rest_framework(

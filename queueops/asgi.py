@@ -8,12 +8,21 @@ from django.conf import settings
 from queueops.core.body_cap import BodyCap, BodyLimits
 from queueops.core.database import use_connection_pool
 from queueops.core.env import MEGABYTE
+from queueops.core.refusals import CrossOrigin
 from queueops.core.threaded_application import ThreadedApplication
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")
 
 django.setup(set_prefix=False)
-django_application = ThreadedApplication()
+cross_origin = CrossOrigin(
+    settings.CORS_URLS_REGEX, frozenset(settings.CORS_ALLOWED_ORIGINS), settings.CORS_EXPOSE_HEADERS
+)
+# Imported here: its models need Django to be set up.
+from dashboards.metrics.middleware import PROBES  # noqa: E402
+from dashboards.metrics.process import show_queue  # noqa: E402
+
+django_application = ThreadedApplication(threads=settings.QUEUEOPS.pool_size, probes=PROBES, cross_origin=cross_origin)
+show_queue(django_application.queue)
 use_connection_pool(settings.QUEUEOPS.pool_size)
 
 body_limits = BodyLimits(
@@ -23,7 +32,6 @@ body_limits = BodyLimits(
         "/admin/jobs/upload/add/": 21 * MEGABYTE,  # jobs.services.uploads.MAX_UPLOAD_BYTES and the form around it
     },
 )
-# Imported here: its models need Django to be set up.
 from dashboards.live.routing import by_protocol  # noqa: E402
 
-application = by_protocol(BodyCap(django_application, body_limits))
+application = by_protocol(BodyCap(django_application, body_limits, cross_origin))

@@ -17,6 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 from queueops.access.services import guard
 from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase
 from queueops.core.errors import QueueOpsError
+from queueops.core.postgres.conditions import standing_condition, try_to_write
 from queueops.tenancy.checks import unsafe
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
 from queueops.tenancy.issuer_keys import fetch_keys
@@ -85,6 +86,8 @@ def examine_database() -> Finding:
     shown = f"PostgreSQL {version // 10_000}.{version % 10_000}"
     if version < MINIMUM_POSTGRES * 10_000:
         return Finding("database", Verdict.FAIL, shown, f"Upgrade to PostgreSQL {MINIMUM_POSTGRES} or newer.")
+    if condition := standing_condition() or try_to_write():
+        return Finding("database", Verdict.FAIL, f"{shown}; {condition.reason}", condition.advice)
     return Finding("database", Verdict.OK, shown)
 
 

@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import connections
 
 from jobs.services.event_log import LAST_ID, NEWEST_ID, TAKE_XID, Horizon
+from queueops.core.database import PATIENCE
 from queueops.core.notify import Channel
 from queueops.core.sql import load_sql
 
@@ -38,14 +39,7 @@ LAST_RETRY_SECONDS = 5.0
 BEGIN_SECONDS = 5.0
 HANDED_OVER_SECONDS = 30.0
 
-# A connection that died without a farewell is noticed within about ten seconds, and no statement hangs longer.
-PATIENCE = {
-    "connect_timeout": 5,
-    "keepalives_idle": 4,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
+# No statement hangs longer than a connection that died without a farewell.
 SESSION = b"""
 SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET statement_timeout = '10s'
 """

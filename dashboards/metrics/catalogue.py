@@ -101,6 +101,14 @@ _ALL = (
     Metric("flow_lag_seconds", "gauge", (), "How far the counters of this page lag behind the job log."),
     Metric("relay_lag_seconds", "gauge", (), "How far this web process's websockets lag behind the job log."),
     Metric("websocket_clients", "gauge", (), "Websockets open in this web process."),
+    Metric("web_requests_waiting", "gauge", (), "Requests that wait for their turn in this web process."),
+    Metric(
+        "web_requests_dropped",
+        "counter",
+        ("reason",),
+        "Requests that this web process did not carry out: no room to wait (full), no turn in time (late), client gone "
+        "(left).",
+    ),
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}

@@ -20,6 +20,7 @@ from .probes import ReadinessProbe
 
 logger = logging.getLogger(__name__)
 
+PROBES = ("/healthz", "/readyz", "/metrics")
 FORWARDED = ("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP")
 
 
@@ -34,11 +35,8 @@ class Monitoring:
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
         self._probe = ReadinessProbe()
-        self._pages: dict[str, Callable[[HttpRequest], HttpResponse]] = {
-            "/healthz": self._healthz,
-            "/readyz": self._readyz,
-            "/metrics": self._metrics,
-        }
+        answers: tuple[Callable[[HttpRequest], HttpResponse], ...] = (self._healthz, self._readyz, self._metrics)
+        self._pages = dict(zip(PROBES, answers, strict=True))
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         page = self._pages.get(request.path_info)

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from psycopg import Error as DriverError
 
 from jobs.models import Executor
+from queueops.core.postgres.conditions import ServerCondition, standing_condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,13 @@ class ReadinessProbe:
     def ask(self) -> Readiness:
         """Look at the database, at its migrations, and at who works."""
         try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT 1")
+            if condition := standing_condition():
+                return Readiness((condition.reason,))
             if not self.migrations.check():
                 return Readiness(("migrations are not applied",))
             silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
             return Readiness(executors=Executor.objects.filter(heartbeat_at__gt=silent, draining=False).count())
+        except ServerCondition as condition:
+            return Readiness((condition.reason,))
         except (DatabaseError, DriverError):
             return Readiness(("the database does not answer",))

@@ -1,4 +1,4 @@
-"""What this web process alone knows: its websockets, and how far they lag."""
+"""What this web process alone knows: its websockets, how far they lag, and the requests before its threads."""
 
 from __future__ import annotations
 
@@ -6,11 +6,28 @@ from django.utils import timezone
 
 from dashboards.live.hub import the_hub
 from jobs.models import JobEvent
+from queueops.core.request_queue import REASONS, RequestQueue
 
 from .samples import Sample, Value
 
+_queues: list[RequestQueue] = []
+
+
+def show_queue(queue: RequestQueue) -> None:
+    """Have the metrics tell of the queue before this process's threads."""
+    _queues.append(queue)
+
 
 def read_process() -> list[Sample]:
+    return [*_websockets(), *_requests()]
+
+
+def _requests() -> list[Sample]:
+    dropped = [Value("web_requests_dropped", (why,), sum(one.dropped[why] for one in _queues)) for why in REASONS]
+    return [Value("web_requests_waiting", (), sum(one.waiting for one in _queues)), *dropped]
+
+
+def _websockets() -> list[Sample]:
     if not the_hub.cache_info().currsize:
         return [Value("websocket_clients", (), 0)]  # nobody has connected yet
     hub = the_hub()

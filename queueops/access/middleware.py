@@ -9,6 +9,8 @@ from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from queueops.core.askers import ASKER
+
 from .services import sessions
 
 
@@ -22,6 +24,8 @@ class SessionLimits:
         if settings.SESSION_COOKIE_NAME in request.COOKIES:
             if sessions.stands(request.session, request.user):
                 sessions.touch(request.session)
+                if request.user.is_authenticated:
+                    request.META[ASKER] = f"user:{request.user.pk}"
             else:
                 request.session.flush()
                 request.user = AnonymousUser()

@@ -1,11 +1,11 @@
 """The cap on request bodies, in ASGI, because Django and DRF would first hold a body in memory."""
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.refusals import NO_ORIGIN, CrossOrigin, refusal
 
 Scope = dict[str, Any]
 Message = Mapping[str, Any]
@@ -49,28 +49,40 @@ class BodyCap:
     it is read, otherwise (chunked) at the first byte beyond the limit.
     """
 
-    def __init__(self, application: Application, limits: BodyLimits) -> None:
+    def __init__(self, application: Application, limits: BodyLimits, cross_origin: CrossOrigin = NO_ORIGIN) -> None:
         self._application = application
         self._limits = limits
+        self._cross_origin = cross_origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
         limit = self._limits.of(scope["path"])
+
+        async def refuse() -> None:
+            error = too_large(limit)
+            headers, body = refusal(
+                error, path=scope["path"], headers=scope["headers"], cross_origin=self._cross_origin
+            )
+            headers.append((b"connection", b"close"))
+            await send({"type": "http.response.start", "status": error.status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
         if _declared_length(scope) > limit:
-            await _refuse(send, limit)
+            await refuse()
             return
-        await _Guarded(limit, receive, send).run(self._application, scope)
+        await _Guarded(limit, receive, send, refuse).run(self._application, scope)
 
 
 class _Guarded:
     """One request whose body is counted while it is read."""
 
-    def __init__(self, limit: int, receive: Receive, send: Send) -> None:
+    def __init__(self, limit: int, receive: Receive, send: Send, refuse: Callable[[], Awaitable[None]]) -> None:
         self._limit = limit
         self._receive = receive
         self._send = send
+        self._refuse = refuse
         self._received = 0
         self._answered = False
         self._refused = False
@@ -85,7 +97,7 @@ class _Guarded:
             if self._received > self._limit and not self._refused:
                 self._refused = True
                 if not self._answered:
-                    await _refuse(self._send, self._limit)
+                    await self._refuse()
         # The application learns that its client is gone, and stops reading.
         return {"type": "http.disconnect"} if self._refused else message
 
@@ -101,20 +113,3 @@ def _declared_length(scope: Scope) -> int:
             # What is not a number is the server's to refuse; the count while reading holds anyway.
             return int(value) if value.isdigit() else 0
     return 0
-
-
-async def _refuse(send: Send, limit: int) -> None:
-    error = too_large(limit)
-    body = json.dumps(error.as_dict()).encode()
-    await send(
-        {
-            "type": "http.response.start",
-            "status": error.status,
-            "headers": [
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
-                (b"connection", b"close"),
-            ],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})

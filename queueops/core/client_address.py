@@ -10,8 +10,13 @@ def client_address(request: HttpRequest) -> str:
 
     Only the last entry of X-Forwarded-For is the proxy's own; those before it are whatever the client sent.
     """
+    return address_of(request.META.get("REMOTE_ADDR"), str(request.headers.get("X-Forwarded-For", "")))
+
+
+def address_of(peer: str | None, forwarded_for: str) -> str:
+    """The same of a request that is no Django request yet."""
     if settings.QUEUEOPS.tls_proxy:
-        nearest = str(request.headers.get("X-Forwarded-For", "")).rpartition(",")[2].strip()
+        nearest = forwarded_for.rpartition(",")[2].strip()
         if nearest:
             return nearest[:64]
-    return str(request.META.get("REMOTE_ADDR") or "unknown")
+    return str(peer or "unknown")

@@ -6,6 +6,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from queueops.core.errors import QueueOpsError
 
 MINIMUM_POSTGRES = 15
+POOL_SECONDS = 5  # how long a request waits for a connection, and the pool tries for one before it is asked again
+# A connection that died without a farewell is noticed within about ten seconds.
+PATIENCE = {
+    "connect_timeout": 5,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 
 
 def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
@@ -32,7 +41,7 @@ def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
         # A pooler between us and the server may hand each transaction to another backend.
         "DISABLE_SERVER_SIDE_CURSORS": True,
         "OPTIONS": {
-            "connect_timeout": 5,
+            **PATIENCE,
             "application_name": "queueops",
             "prepare_threshold": 2 if prepare else None,
             **options,
@@ -52,7 +61,9 @@ def use_connection_pool(max_size: int) -> None:
     connections.settings["default"]["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": max_size,
-        "timeout": 10,
+        "timeout": POOL_SECONDS,
+        # Its pauses double: after a long outage it would sit one out beside a server that is back.
+        "reconnect_timeout": POOL_SECONDS,
     }
 
 

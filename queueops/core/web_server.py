@@ -5,7 +5,6 @@ The cap in ASGI (body_cap.py) comes too late under daphne, which spools the whol
 queues all of it in memory before the application sees the first byte.
 """
 
-import json
 from http import HTTPStatus
 from typing import Any
 
@@ -16,6 +15,7 @@ from twisted.internet import reactor as twisted_reactor
 from twisted.web.http import RESPONSES
 
 from queueops.core.body_cap import Application, BodyLimits, too_large
+from queueops.core.refusals import NO_ORIGIN, CrossOrigin, refusal
 
 LINGER_SECONDS = 5.0
 WEBSOCKET_BYTES = 16_384  # of one message from a client
@@ -26,11 +26,14 @@ for status in HTTPStatus:  # Twisted knows fewer, and would answer "422 Unknown 
     RESPONSES.setdefault(status.value, status.phrase.encode())
 
 
-def serve(application: Application, *, host: str, port: int, limits: BodyLimits) -> None:
+def serve(
+    application: Application, *, host: str, port: int, limits: BodyLimits, cross_origin: CrossOrigin = NO_ORIGIN
+) -> None:
     """Serve until SIGINT or SIGTERM."""
 
     class Request(CappedRequest):
         body_limits = limits
+        readers = cross_origin
 
     class Factory(HTTPFactory):  # type: ignore[misc]
         def buildProtocol(self, address: Any) -> Any:  # noqa: N802 (Twisted's name)
@@ -75,6 +78,7 @@ class CappedRequest(WebRequest):  # type: ignore[misc]
     """
 
     body_limits: BodyLimits
+    readers: CrossOrigin
 
     _received = 0
     _refused = False
@@ -82,7 +86,7 @@ class CappedRequest(WebRequest):  # type: ignore[misc]
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 (Twisted's name)
         super().gotLength(length)
-        self._limit = self.body_limits.of(getattr(self.channel, "_path", b"").split(b"?")[0].decode("latin1"))
+        self._limit = self.body_limits.of(self._path())
         if (length or 0) > self._limit:
             self._refuse()
 
@@ -104,13 +108,15 @@ class CappedRequest(WebRequest):  # type: ignore[misc]
     def _refuse(self) -> None:
         self._refused = True
         self.content.close()
-        body = json.dumps(too_large(self._limit).as_dict()).encode()
-        self.channel.transport.write(
-            b"HTTP/1.1 413 Content Too Large\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            + f"Content-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
+        sent = [(name.lower(), value) for name, values in self.requestHeaders.getAllRawHeaders() for value in values]
+        headers, body = refusal(too_large(self._limit), path=self._path(), headers=sent, cross_origin=self.readers)
+        lines = [b"HTTP/1.1 413 Content Too Large", b"connection: close", *map(b": ".join, headers), b"", body]
+        self.channel.transport.write(b"\r\n".join(lines))
         reactor.callLater(LINGER_SECONDS, self._abort, self.channel)
+
+    def _path(self) -> str:
+        """Before Twisted has parsed it."""
+        return str(getattr(self.channel, "_path", b"").split(b"?")[0].decode("latin1"))
 
     @staticmethod
     def _abort(channel: Any) -> None:

@@ -20,7 +20,10 @@ ALWAYS = {
     ),
     429: ("throttled", "Too many requests; Retry-After says when to try again."),
     500: ("internal_error", "A bug. It is in the server's log."),
-    503: ("database_unavailable", "The database does not answer; Retry-After says when to try again."),
+    503: (
+        "database_unavailable",
+        "The database does not answer; `overloaded`: too many requests wait. Retry-After says when to try again.",
+    ),
 }
 OTHERS = {
     400: ("malformed_json", "The body is not valid JSON, or a query parameter is wrong."),

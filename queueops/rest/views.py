@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from queueops.core.askers import ASKER
 from queueops.tenancy.authentication import Caller
 from queueops.tenancy.permissions import Need
 from queueops.tenancy.scope import ANONYMOUS_ROLE, API_ROLE, acting_for, reading_for
@@ -63,6 +64,8 @@ class CallerView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Know the caller, then confine what answers the request to the caller's rows."""
         super().initial(request, *args, **kwargs)
+        if request.auth is not None and not (self.caller.is_anonymous or self.caller.operator):
+            request.META[ASKER] = f"project:{self.caller.project_id}"
         method = str(request.method)
         handler = getattr(self, method.lower(), None)
         if handler is not None and method not in self.unconfined:

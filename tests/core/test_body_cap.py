@@ -18,6 +18,7 @@ LIMITS = BodyLimits(default_bytes=1_000, path_bytes={"/large/": 5_000})
 SERVER = """
 import sys
 from queueops.core.body_cap import BodyLimits
+from queueops.core.refusals import CrossOrigin
 from queueops.core.web_server import serve
 
 async def application(scope, receive, send):
@@ -31,7 +32,8 @@ async def application(scope, receive, send):
     await send({"type": "http.response.body", "body": str(size).encode()})
 
 print("serving", flush=True)
-serve(application, host="127.0.0.1", port=int(sys.argv[1]), limits=BodyLimits(1000, {"/large/": 5000}))
+serve(application, host="127.0.0.1", port=int(sys.argv[1]), limits=BodyLimits(1000, {"/large/": 5000}),
+      cross_origin=CrossOrigin(r"^/(api|large)/", {"https://app.example.org"}, ("Retry-After",)))
 """
 
 
@@ -136,6 +138,25 @@ def test_daphne_refuses_a_declared_length_above_the_limit(server_port: int):
     status, body = post(server_port, "/", b"x" * 1_000_000)
     assert status == 413
     assert json.loads(body)["error"]["code"] == "body_too_large"
+
+
+@pytest.mark.parametrize(
+    ("path", "origin", "allowed"),
+    [
+        ("/large/?a=b", "https://app.example.org", "https://app.example.org"),
+        ("/large/", "https://elsewhere.example", None),
+        ("/other/", "https://app.example.org", None),
+    ],
+)
+def test_pages_elsewhere_may_read_a_refusal_where_they_may_read_answers(
+    server_port: int, path: str, origin: str, allowed: str | None
+):
+    connection = http.client.HTTPConnection("127.0.0.1", server_port, timeout=20)
+    connection.request("POST", path, body=b"x" * 10_000, headers={"Origin": origin})
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (413, allowed)
+    assert answer.headers["Vary"] == (None if path == "/other/" else "origin")
+    connection.close()
 
 
 def test_daphne_refuses_a_chunked_body_above_the_limit(server_port: int):

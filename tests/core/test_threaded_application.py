@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 from django.core import signals
+from django.http import HttpResponse
 
+from queueops.core.askers import Askers, cost_of
 from queueops.core.threaded_application import ThreadedApplication
+from tests.support.processes import wait_for
 
 
 def ask(application: ThreadedApplication, path: str) -> list[dict[str, Any]]:
@@ -18,17 +21,20 @@ def ask(application: ThreadedApplication, path: str) -> list[dict[str, Any]]:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {
+    asyncio.run(application(scope_of(path), receive, send))
+    return sent
+
+
+def scope_of(path: str, method: str = "GET") -> dict[str, Any]:
+    return {
         "type": "http",
-        "method": "GET",
+        "method": method,
         "path": path,
         "query_string": b"",
         "headers": [(b"host", b"127.0.0.1")],
         "client": ["127.0.0.1", 1],
         "server": ["127.0.0.1", 80],
     }
-    asyncio.run(application(scope, receive, send))
-    return sent
 
 
 @pytest.mark.filterwarnings("ignore:No directory at")
@@ -61,3 +67,59 @@ def test_a_streamed_answer_arrives_whole():
 def test_only_http_is_carried_out():
     with pytest.raises(ValueError, match="websocket"):
         asyncio.run(ThreadedApplication()({"type": "websocket"}, None, None))
+
+
+@pytest.mark.filterwarnings("ignore:No directory at")
+def test_a_body_outlives_the_server_giving_up_on_its_request():
+    begun, goes_on, read = threading.Event(), threading.Event(), []
+    application = ThreadedApplication()
+
+    def read_late(request: Any) -> HttpResponse:
+        begun.set()
+        goes_on.wait(20)
+        read.append(request.read())
+        return HttpResponse()
+
+    application.get_response = read_late  # type: ignore[method-assign]
+
+    async def give_up() -> None:
+        messages = iter([{"type": "http.request", "body": b"abc", "more_body": False}])
+
+        async def receive() -> dict[str, Any]:
+            return next(messages)
+
+        task = asyncio.create_task(application(scope_of("/", "POST"), receive, None))
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        goes_on.set()
+        await asyncio.to_thread(wait_for, lambda: read)
+
+    asyncio.run(give_up())
+    assert read == [b"abc"]
+
+
+@pytest.mark.parametrize(
+    ("query", "cost"),
+    [(b"", 1), (b"page_size=500", 11), (b"a=b&page_size=50&c=d", 2), (b"page_size=x", 1), (b"page_size=-1", 1)],
+)
+def test_a_list_costs_as_its_page_is_long(query: bytes, cost: float):
+    assert cost_of({"query_string": query}) == cost
+
+
+def test_only_credentials_that_were_accepted_have_turns_of_their_own():
+    askers = Askers()
+
+    def scope(*headers: tuple[bytes, bytes]) -> dict[str, Any]:
+        return {"headers": list(headers), "client": ["10.0.0.1", 1]}
+
+    key, other = scope((b"authorization", b"Bearer qo_a")), scope((b"x-api-key", b"qo_b"))
+    assert askers.name(key) == askers.name(other) == "address:10.0.0.1"
+    askers.learn(key, "project:a")
+    askers.learn(other, None)
+    assert askers.name(key) == "project:a"
+    assert askers.name(other) == "address:10.0.0.1"
+    session = scope((b"cookie", b"theme=dark; sessionid=s"))
+    askers.learn(session, "user:1")
+    assert askers.name(scope((b"cookie", b"sessionid=s; theme=light"))) == "user:1"

@@ -1,14 +1,24 @@
-"""Django's PostgreSQL backend, whose transactions begin with the settings of the block they are in."""
+"""
+Django's PostgreSQL backend, whose transactions begin with the settings of the block they are in, whose errors tell what
+a server cannot do for now, and whose pool hands out no connection that is known to have ended.
+"""
 
 from __future__ import annotations
 
+import selectors
+import time
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 from django.db.backends.postgresql import base
+from django.utils.functional import cached_property
 from psycopg.pq import TransactionStatus
 
+from .conditions import CONDITIONS, ConditionWrapper, ReadOnlyServer
 from .local_settings import Settings, begin_statement, of_the_block, set_statement, unset, wanted_settings
+
+DISTRUST_SECONDS = 1.0  # between two renewals of the pool: at a standby every write asks for one
 
 Djangos: Any = base.DatabaseWrapper  # its stubs know none of the methods that a backend overrides
 
@@ -31,6 +41,32 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
         # A broken transaction takes no statement, and what rolls it back takes the settings back too.
         if changed and self.connection.info.transaction_status != TransactionStatus.INERROR:
             self._run(set_statement(changed))
+
+    @cached_property
+    def wrap_database_errors(self) -> ConditionWrapper:
+        return ConditionWrapper(self)
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        connection = super().get_new_connection(conn_params)
+        if self.pool and _has_news(connection):
+            # An idle server says only that it ends, and it ends for all. Each would fail a request of its own.
+            self.pool.drain()
+            self.pool.putconn(connection)
+            connection = super().get_new_connection(conn_params)
+        return connection
+
+    def heed(self, error: psycopg.Error) -> None:
+        """Renew the pool where an error says that its connections are of no use."""
+        broken = self.connection is not None and self.connection.broken
+        if broken or CONDITIONS.get(error.sqlstate or "") is ReadOnlyServer:
+            self.distrust_pool()
+
+    def distrust_pool(self) -> None:
+        """Replace the pool's connections: those in use when they come back."""
+        pool, now = self.pool, time.monotonic()
+        if pool and now - getattr(pool, "distrusted_at", float("-inf")) >= DISTRUST_SECONDS:
+            pool.distrusted_at = now
+            pool.drain()
 
     def _set_autocommit(self, autocommit: bool) -> None:  # noqa: FBT001 (Django's signature)
         settings = None if autocommit else wanted_settings()
@@ -67,3 +103,11 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
 def _execute(execute: Callable[..., Any], *arguments: Any) -> Any:
     with of_the_block(arguments[-1]["connection"]):
         return execute(*arguments)
+
+
+def _has_news(connection: Any) -> bool:
+    if connection.closed:
+        return True
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        return bool(selector.select(0))

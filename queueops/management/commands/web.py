@@ -19,7 +19,13 @@ class Command(BaseCommand):
             raise CommandError(error.message) from error
         # Imported here: the application switches this process to pooled connections, and every
         # other command would load Twisted for nothing.
-        from queueops.asgi import application, body_limits
+        from queueops.asgi import application, body_limits, cross_origin
         from queueops.core.web_server import serve
 
-        serve(application, host=settings.QUEUEOPS.host, port=settings.QUEUEOPS.port, limits=body_limits)
+        serve(
+            application,
+            host=settings.QUEUEOPS.host,
+            port=settings.QUEUEOPS.port,
+            limits=body_limits,
+            cross_origin=cross_origin,
+        )

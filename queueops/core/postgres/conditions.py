@@ -1,0 +1,111 @@
+"""
+What a server that answers cannot do for now, told apart by SQLSTATE.
+
+For Django a write on a standby is a programming mistake (InternalError); for callers all of these are a database that
+is out of order: nothing was stored, and the same may go through later.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, ClassVar
+
+from django.db import DatabaseError, OperationalError, connection
+from django.db.utils import DatabaseErrorWrapper
+from psycopg import Error
+
+
+class ServerCondition(OperationalError):
+    """
+    Attributes:
+        code: Stable, of the API's answer.
+        reason: What it is, for people; tells nothing of addresses.
+        advice: What an operator can do.
+    """
+
+    code: ClassVar[str]
+    reason: ClassVar[str]
+    advice: ClassVar[str]
+
+
+class ReadOnlyServer(ServerCondition):
+    code = "database_read_only"
+    reason = "the database takes no writes: it is a standby, or set to read-only"
+    advice = "Point DATABASE_URL at the primary; else look at SHOW default_transaction_read_only."
+
+
+class DiskFull(ServerCondition):
+    code = "database_full"
+    reason = "the database's disk is full"
+    advice = "Make room on the database server's disk. Nothing that was acknowledged is lost; work goes on by itself."
+
+
+class OutOfMemory(ServerCondition):
+    code = "database_out_of_memory"
+    reason = "the database is out of memory"
+    advice = "Look into the database's log; lower work_mem or max_connections."
+
+
+class TooManyConnections(ServerCondition):
+    code = "database_connections_used_up"
+    reason = "the database takes no more connections"
+    advice = "Raise max_connections, lower QUEUEOPS_POOL_SIZE or QUEUEOPS_WORKERS, or put PgBouncer in front."
+
+
+CONDITIONS: dict[str, type[ServerCondition]] = {
+    "25006": ReadOnlyServer,
+    "53100": DiskFull,
+    "53200": OutOfMemory,
+    "53300": TooManyConnections,
+}
+TRIAL = """
+CREATE TEMPORARY TABLE queueops_trial ON COMMIT DROP AS SELECT repeat(md5(n::text), 30) FROM generate_series(1, 100) n
+"""
+
+_full_since: list[DiskFull] = []  # at most one: the disk was full, and no trial has found room since
+
+
+class ConditionWrapper(DatabaseErrorWrapper):
+    """Django's translation of the driver's errors, which knows the conditions."""
+
+    wrapper: Any
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, Error):
+            self.wrapper.heed(error)
+            if condition := CONDITIONS.get(error.sqlstate or ""):
+                self.wrapper.errors_occurred = True
+                told = condition(*error.args)
+                if isinstance(told, DiskFull):
+                    _full_since[:] = [told]
+                raise told.with_traceback(traceback) from error
+        super().__exit__(kind, error, traceback)
+
+
+def standing_condition() -> type[ServerCondition] | None:
+    """
+    What keeps the database from being written, as far as this process knows; asks the database.
+
+    Whether the disk is full is tried only once a statement of this process found it so.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('transaction_read_only')")
+        if cursor.fetchone() == ("on",):
+            connection.distrust_pool()  # type: ignore[attr-defined] # elsewhere there may be a primary by now
+            return ReadOnlyServer
+    return try_to_write() if _full_since else None
+
+
+def try_to_write() -> type[ServerCondition] | None:
+    """Write a few pages that nobody keeps; return what prevents it."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(TRIAL)
+    except ServerCondition as condition:
+        return type(condition)
+    except DatabaseError:
+        return None
+    _full_since.clear()
+    return None

@@ -1,0 +1,64 @@
+"""Answers that are given before Django sees a request, in the one error shape and readable by pages elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from queueops.core.errors import QueueOpsError
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossOrigin:
+    """
+    Which pages elsewhere may read an answer: the rules of django-cors-headers, which never sees these.
+
+    Attributes:
+        paths: A regular expression; nothing: no path.
+        origins: Each with its scheme.
+        exposed: Headers that scripts may read.
+    """
+
+    paths: str = ""
+    origins: Collection[str] = ()
+    exposed: Collection[str] = ()
+
+    def headers(self, path: str, origin: str) -> Headers:
+        if not self.paths or not re.match(self.paths, path):
+            return []
+        if origin not in self.origins:
+            return [(b"vary", b"origin")]
+        return [
+            (b"vary", b"origin"),
+            (b"access-control-allow-origin", origin.encode("latin1")),
+            (b"access-control-expose-headers", ", ".join(self.exposed).encode()),
+        ]
+
+
+NO_ORIGIN = CrossOrigin()
+
+
+def refusal(
+    error: QueueOpsError, *, path: str, headers: Iterable[tuple[bytes, bytes]], cross_origin: CrossOrigin
+) -> tuple[Headers, bytes]:
+    """
+    Return the headers and the body that tell of an error.
+
+    Args:
+        path, headers: The request's; header names in lower case.
+    """
+    body = json.dumps(error.as_dict()).encode()
+    origin = next((value.decode("latin1") for name, value in headers if name == b"origin"), "")
+    told: Headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-content-type-options", b"nosniff"),
+        *cross_origin.headers(path, origin),
+    ]
+    if seconds := error.details.get("retry_after"):
+        told.append((b"retry-after", str(seconds).encode()))
+    return told, body

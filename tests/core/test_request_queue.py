@@ -1,0 +1,174 @@
+"""Turns between those who ask, without threads or a database: what runs is a function's business."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from queueops.core.request_queue import HEAVY_AT_ONCE, ClientLeft, Overloaded, RequestQueue
+
+HEAVY = 11.0  # page_size=500
+
+
+class Requests:
+    """Sends requests into a queue; `order`: who was called, in that order."""
+
+    def __init__(self, queue: RequestQueue) -> None:
+        self.queue = queue
+        self.order: list[str] = []
+        self.refused: list[tuple[str, Exception]] = []
+        self.sent_away = asyncio.Event()
+        self._over: dict[str, Callable[[], None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def send(self, *names: str, cost: float = 1.0, leaves: asyncio.Event | None = None) -> None:
+        """Each name's first letter is its asker."""
+        for name in names:
+            self._tasks.append(asyncio.create_task(self._one(name, cost, leaves or asyncio.Event())))
+        await settle()
+
+    async def end(self, name: str) -> None:
+        self._over.pop(name)()
+        await settle()
+
+    async def run_all(self) -> None:
+        while self._over:
+            await self.end(next(iter(self._over)))
+        await asyncio.gather(*self._tasks)
+
+    @property
+    def running(self) -> set[str]:
+        return set(self._over)
+
+    async def _one(self, name: str, cost: float, leaves: asyncio.Event) -> None:
+        async def until_left() -> None:
+            await leaves.wait()
+
+        try:
+            self._over[name] = await self.queue.turn(name[0], cost, until_left)
+        except (Overloaded, ClientLeft) as error:
+            self.refused.append((name, error))
+            self.sent_away.set()
+        else:
+            self.order.append(name)
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def playing(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario())
+
+
+def test_askers_take_turns_however_many_requests_one_has():
+    async def scenario() -> None:
+        requests = Requests(RequestQueue(1))
+        await requests.send(*[f"a{number}" for number in range(6)])
+        await requests.send("b0", "b1", "c0")
+        await requests.run_all()
+        assert requests.order[0] == "a0"
+        assert [name[0] for name in requests.order[1:6]].count("a") == 2
+        assert requests.order.index("c0") < requests.order.index("a3")
+        assert requests.queue.waiting == 0
+
+    playing(scenario)
+
+
+def test_a_costly_request_counts_as_many():
+    async def scenario() -> None:
+        requests = Requests(RequestQueue(1))
+        await requests.send("x0")
+        await requests.send("a0", "a1", cost=4.0)
+        await requests.send(*[f"b{number}" for number in range(6)])
+        await requests.run_all()
+        assert requests.order.index("a1") - requests.order.index("a0") > 4
+
+    playing(scenario)
+
+
+def test_an_asker_alone_leaves_places_to_others():
+    async def scenario() -> None:
+        requests = Requests(RequestQueue(5))
+        await requests.send(*[f"a{number}" for number in range(9)])
+        assert requests.running == {"a0", "a1", "a2"}
+        await requests.send("b0")
+        assert "b0" in requests.running
+        await requests.run_all()
+        assert len(requests.order) == 10
+
+    playing(scenario)
+
+
+def test_heavy_requests_are_bounded_at_once_and_light_ones_pass_them():
+    async def scenario() -> None:
+        requests = Requests(RequestQueue(8))
+        await requests.send("a0", "a1", "b0", "b1", cost=HEAVY)
+        assert len(requests.running) == HEAVY_AT_ONCE
+        await requests.send("a2", "b2")
+        assert {"a2", "b2"} <= requests.running
+        await requests.run_all()
+        assert len(requests.order) == 6
+
+    playing(scenario)
+
+
+def test_beyond_the_bound_the_longest_line_gives_up_its_newest():
+    async def scenario() -> None:
+        requests = Requests(RequestQueue(1, most_waiting=3))
+        await requests.send("a0", "a1", "a2", "a3", "a4")
+        assert [name for name, _ in requests.refused] == ["a4"]
+        await requests.send("b0")
+        assert [name for name, _ in requests.refused] == ["a4", "a3"]
+        error = requests.refused[0][1]
+        assert isinstance(error, Overloaded)
+        assert 1 <= error.details["retry_after"] <= 5
+        await requests.run_all()
+        assert set(requests.order) == {"a0", "a1", "a2", "b0"}
+        assert requests.queue.dropped == {"full": 2}
+
+    playing(scenario)
+
+
+def test_who_has_left_is_never_called():
+    async def scenario() -> None:
+        requests, leaves = Requests(RequestQueue(1)), asyncio.Event()
+        await requests.send("a0")
+        await requests.send("a1", "b0", leaves=leaves)
+        leaves.set()
+        await settle()
+        assert [name for name, _ in requests.refused] == ["a1", "b0"]
+        await requests.run_all()
+        assert requests.order == ["a0"]
+        assert requests.queue.dropped == {"left": 2}
+
+    playing(scenario)
+
+
+def test_who_has_waited_too_long_is_sent_away_and_never_called():
+    async def scenario() -> None:
+        requests = Requests(RequestQueue(1, wait_seconds=0.01))
+        await requests.send("a0", "b0")
+        await requests.sent_away.wait()
+        await requests.run_all()
+        assert requests.order == ["a0"]
+        assert requests.queue.dropped == {"late": 1}
+
+    playing(scenario)
+
+
+def test_a_wait_that_is_cancelled_gives_its_place_back():
+    async def scenario() -> None:
+        queue = RequestQueue(1)
+        over = await queue.turn("a", 1.0, asyncio.Event().wait)  # type: ignore[arg-type]
+        waiting = asyncio.create_task(queue.turn("b", 1.0, asyncio.Event().wait))  # type: ignore[arg-type]
+        await settle()
+        over()  # calls b
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.wait_for(queue.turn("c", 1.0, asyncio.Event().wait), 5)  # type: ignore[arg-type]
+
+    playing(scenario)
