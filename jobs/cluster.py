@@ -32,6 +32,7 @@ from django_q.tasks import async_task
 from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
 from jobs.services import bulk_run, executors, pauses, upkeep, uploads
 from queueops.core.errors import QueueOpsError
+from queueops.core.pooler import ensure_session_is_ours
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services import release
 
@@ -127,23 +128,24 @@ class KillSafeQueue(Queue):  # type: ignore[misc]  # django_q has no types
                 raise Empty
 
 
-class OwnKeyCluster(django_q.cluster.Cluster):  # type: ignore[misc]  # django_q has no types
-    """A cluster that does not start with another installation's secret key."""
+class CarefulCluster(django_q.cluster.Cluster):  # type: ignore[misc]  # django_q has no types
+    """A cluster that does not start with another installation's secret key, nor where LISTEN would harm others."""
 
     def start(self) -> int:
         try:
             ensure_own_secret_key()
+            ensure_session_is_ours()
         except QueueOpsError as error:
             sys.exit(error.message)
         except DatabaseError:
-            pass  # it is away; whoever takes tasks asks again
+            pass  # it is away; whoever takes tasks or jobs asks again
         finally:
             connection.close()  # before the fork
         return int(super().start())
 
 
 django_q.cluster.Queue = KillSafeQueue
-django_q.cluster.Cluster = OwnKeyCluster
+django_q.cluster.Cluster = CarefulCluster
 
 
 def host_executor(**kwargs: Any) -> None:

@@ -15,8 +15,9 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from queueops.access.services import guard
-from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase
+from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase, connect_directly
 from queueops.core.errors import QueueOpsError
+from queueops.core.pooler import POOLED, are_sessions_shared
 from queueops.core.postgres.conditions import standing_condition, try_to_write
 from queueops.tenancy.checks import unsafe
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
@@ -126,9 +127,9 @@ def examine_listen() -> Finding:
     if not settings.QUEUEOPS.listen:
         return Finding("listen", Verdict.OK, "off; workers poll every "
                        f"{settings.QUEUEOPS.poll_seconds:g} s")  # fmt: skip
-    parameters = connection.get_connection_params()
-    wanted = {key: parameters[key] for key in ("host", "port", "user", "password", "dbname") if parameters.get(key)}
-    with psycopg.connect(**wanted, autocommit=True) as listener:
+    if are_sessions_shared():
+        return Finding("listen", Verdict.FAIL, "on, and a pooler shares the server's sessions", POOLED)
+    with connect_directly() as listener:
         listener.execute("LISTEN queueops_doctor")
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_notify('queueops_doctor', '')")
@@ -139,7 +140,7 @@ def examine_listen() -> Finding:
         "listen",
         Verdict.WARN,
         f"nothing heard in {LISTEN_WAIT_SECONDS:g} s",
-        "Behind PgBouncer in transaction mode set QUEUEOPS_LISTEN=off, or give workers a session pool.",
+        "Set QUEUEOPS_LISTEN=off: polling is enough.",
     )
 
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db import connections
 
 from jobs.services.event_log import LAST_ID, NEWEST_ID, TAKE_XID, Horizon
-from queueops.core.database import PATIENCE
+from queueops.core.database import connect_directly
 from queueops.core.notify import Channel
 from queueops.core.sql import load_sql
 
@@ -132,15 +131,7 @@ class Relay:
 
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
         # The pool's connections come and go, and behind one a LISTEN would be somebody else's.
-        given = connections["default"].get_connection_params()
-        parameters = {
-            name: value
-            for name, value in given.items()
-            if name not in {"pool", "context", "cursor_factory", "client_encoding"}
-        }
-        connection = psycopg.connect(
-            **{**parameters, **PATIENCE, "application_name": "queueops relay"}, autocommit=True
-        )
+        connection = connect_directly(application_name="queueops relay")
         try:
             if settings.QUEUEOPS.listen:  # else a pooler may hand the session to somebody else
                 connection.execute(SESSION)

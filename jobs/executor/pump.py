@@ -34,6 +34,8 @@ from jobs.turns import ClassTurns
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.logs import tell_of
 from queueops.core.notify import Channel
+from queueops.core.pooler import ensure_session_is_ours
+from queueops.core.postgres.local_settings import local_settings
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services import catalogue, decide
@@ -51,6 +53,9 @@ ADOPT_AGAIN_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
 RECONNECT_SECONDS = 1.0
 UNSUITABLE_SECONDS = 10.0  # between two looks at a database that somebody must put right
+# The hot statements are known and served by indexes. Compiling them costs more than running them, and a plan made for
+# the tables' size of the moment would scan them once they have grown.
+PLANNING = (("jit", "off"), ("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"))
 STUCK_SECONDS = 30.0  # how long a handler may block the loop before its process is killed
 
 
@@ -124,6 +129,11 @@ class Executor:
 
     def _run(self) -> None:
         tell_of("executor", lambda: {"executor": self.id})  # the handlers' tasks are begun from here and tell it too
+        # A session that a pooler shares would carry them to its other clients.
+        with local_settings(None if self.settings.listen else PLANNING):
+            self._work()
+
+    def _work(self) -> None:
         while not self._is_done():
             try:
                 self._connect()
@@ -168,14 +178,11 @@ class Executor:
         if self._connected:
             return
         connection.ensure_connection()
-        raw = connection.connection
         if self.settings.listen:
-            raw.add_notify_handler(lambda note: self._hear(note.channel))
-        with connection.cursor() as cursor:
-            # The hot statements are known and served by indexes. Compiling them costs more than running them, and
-            # a plan made for the tables' size of the moment would scan them once they have grown.
-            cursor.execute("SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off")
-            if self.settings.listen:
+            ensure_session_is_ours()
+            connection.connection.add_notify_handler(lambda note: self._hear(note.channel))
+            with connection.cursor() as cursor:
+                cursor.execute("; ".join(f"SET {name} = {value}" for name, value in PLANNING))
                 for channel in Channel:
                     cursor.execute(f"LISTEN {channel.value}")
         ensure_projects_are_kept_apart()

@@ -3,6 +3,8 @@
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import psycopg
+
 from queueops.core.errors import QueueOpsError
 
 MINIMUM_POSTGRES = 15
@@ -65,6 +67,16 @@ def use_connection_pool(max_size: int) -> None:
         # Its pauses double: after a long outage it would sit one out beside a server that is back.
         "reconnect_timeout": POOL_SECONDS,
     }
+
+
+def connect_directly(**options: Any) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open a connection beside Django's and the pool's, in autocommit mode; `options` go before the settings'."""
+    from django.db import connections
+
+    parameters = connections["default"].get_connection_params()
+    for name in ("pool", "context", "cursor_factory", "client_encoding"):
+        parameters.pop(name, None)
+    return psycopg.connect(**{**parameters, **PATIENCE, **options}, autocommit=True)
 
 
 class UnsuitableDatabase(QueueOpsError):

@@ -233,8 +233,8 @@ class Environment:
     )
     listen: bool = setting(
         "Database",
-        "Wake up by LISTEN/NOTIFY and prepare hot statements. Turn it off behind PgBouncer in transaction mode; "
-        "polling is enough.",
+        "Wake up by LISTEN/NOTIFY and prepare hot statements. Turn it off behind PgBouncer in transaction mode, where "
+        "nothing starts with it; polling is enough.",
         parse.BOOLEAN,
         default=True,
     )

@@ -74,17 +74,18 @@ def web(server: EmbeddedServer) -> Iterator[tuple[str, str, RunningProcess]]:
     environ = {"QUEUEOPS_PORT": str(port), "QUEUEOPS_EXTRA_APPS": "tests.faults.app", "FAULTS_DIR": str(server.cluster)}
     with manage("web", environ=environ) as process:
         storm = Storm(address, key, timeout_seconds=5)
-        wait_for(lambda: _asked(storm, ["first"], tries=1) or storm.accepted, seconds=60, what="the web process")
+        wait_for(lambda: _asked(storm, ["first"], tries=1).accepted, seconds=60, what="the web process")
         yield address, key, process
 
 
-def _asked(storm: Storm, names: list[str], *, tries: int | None) -> None:
+def _asked(storm: Storm, names: list[str], *, tries: int | None) -> Storm:
     async def run() -> None:
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as session:
             await asyncio.gather(*[storm.submit(session, name, tries=tries) for name in names])
 
     asyncio.run(run())
+    return storm
 
 
 def _get(address: str, path: str) -> int:

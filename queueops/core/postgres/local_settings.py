@@ -67,7 +67,7 @@ def of_the_block(used: Any) -> AbstractContextManager[None]:
 
 
 @lru_cache(maxsize=4096)
-def set_statement(settings: Settings) -> bytes:
+def set_statement(settings: tuple[tuple[str, str | None], ...]) -> bytes:
     each = [sql.SQL("set_config({}, {}, true)").format(*pair) for pair in settings]
     return (sql.SQL("SELECT ") + sql.SQL(", ").join(each)).as_bytes(None)
 
@@ -78,5 +78,6 @@ def begin_statement(settings: Settings) -> bytes:
     return b"BEGIN; " + set_statement(settings)
 
 
-def unset(settings: Settings) -> Settings:
-    return tuple((name, "none" if name == "role" else "") for name, _ in settings)
+def unset(settings: Settings) -> tuple[tuple[str, str | None], ...]:
+    """NULL gives a parameter of the server the session's value back; our own have none."""
+    return tuple((name, "none" if name == "role" else "" if "." in name else None) for name, _ in settings)

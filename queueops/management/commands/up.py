@@ -19,6 +19,7 @@ from queueops.core.database import ensure_suitable_database
 from queueops.core.embedded import EmbeddedServer
 from queueops.core.errors import QueueOpsError
 from queueops.core.operator_account import OperatorAccount, ensure_operator
+from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.single import AlreadyRunning, only_holder
 from queueops.core.supervisor import ChildSpec, Supervisor, python_command
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
@@ -53,6 +54,7 @@ class Command(BaseCommand):
                 call_command("migrate", verbosity=0, interactive=False)
                 ensure_projects_are_kept_apart()
                 ensure_own_secret_key()
+                ensure_session_is_ours()
                 operator = ensure_operator()
                 if settings.QUEUEOPS.debug and load_limits_if_none():
                     self.say("up", "loaded the default limits (manage.py load_limits shows and restores them)")

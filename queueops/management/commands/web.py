@@ -4,6 +4,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.pooler import ensure_session_is_ours
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
 
@@ -15,6 +16,7 @@ class Command(BaseCommand):
         try:
             ensure_projects_are_kept_apart()
             ensure_own_secret_key()
+            ensure_session_is_ours()
         except QueueOpsError as error:
             raise CommandError(error.message) from error
         # Imported here: the application switches this process to pooled connections, and every

@@ -1,0 +1,66 @@
+"""Whether a pooler stands before the database that gives each transaction to another of the server's sessions."""
+
+from __future__ import annotations
+
+import select
+
+import psycopg
+from django.conf import settings
+from django.db import connection
+
+from queueops.core.database import UnsuitableDatabase, connect_directly
+
+ROUNDS = 5
+ANSWER_SECONDS = 5.0  # a pooler of sessions may have none left for the second connection
+POOLED = (
+    "Between QueueOps and PostgreSQL a pooler hands each transaction to another session of the server: notifications "
+    "and prepared statements would reach other clients. Set QUEUEOPS_LISTEN=off, or connect through a pool of sessions "
+    "(PgBouncer: pool_mode = session)."
+)
+
+
+def ensure_session_is_ours() -> None:
+    """
+    Where LISTEN is on, which needs a session to itself.
+
+    Raises:
+        UnsuitableDatabase: Sessions are shared.
+    """
+    if settings.QUEUEOPS.listen and are_sessions_shared():
+        raise UnsuitableDatabase(POOLED)
+
+
+def are_sessions_shared() -> bool:
+    """
+    Ask on two connections in turn which process of the server answers: where they share one, or one's changes, sessions
+    are shared. Without a pooler the connection knows its process from the handshake, and that is all that is asked.
+    """
+    connection.ensure_connection()
+    raw = connection.connection
+    if _backend(raw) == raw.info.backend_pid:
+        return False
+    with connect_directly() as first, connect_directly() as second:
+        seen: tuple[set[int], set[int]] = (set(), set())
+        for _ in range(ROUNDS):
+            for one, found in zip((first, second), seen, strict=True):
+                backend = _backend(one)
+                if backend is None:
+                    return False  # the other idles, and keeps its session
+                found.add(backend)
+        return any(len(found) > 1 for found in seen) or bool(seen[0] & seen[1])
+
+
+def _backend(one: psycopg.Connection[tuple[object, ...]]) -> int | None:
+    """None: the pooler has no session for it now."""
+    one.pgconn.send_query(b"SELECT pg_backend_pid()")
+    found = None
+    while True:
+        while one.pgconn.is_busy():
+            if not select.select([one.pgconn.socket], [], [], ANSWER_SECONDS)[0]:
+                return None
+            one.pgconn.consume_input()
+        result = one.pgconn.get_result()
+        if result is None:
+            return found
+        value = result.get_value(0, 0)
+        found = int(value) if value else None
