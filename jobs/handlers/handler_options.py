@@ -37,13 +37,13 @@ def read_timeout(kind: str, given: object) -> timedelta:
     return found
 
 
-def read_call_type(kind: str, given: object) -> CallType:
+def read_call_type(kind: str, given: Any) -> CallType:
     """
     Raises:
         ImproperlyConfigured
     """
     try:
-        return CallType(given)  # type: ignore[arg-type]  # any other value is what the error is for
+        return CallType(given)
     except ValueError:
         raise _wrong(kind, "call_type", given, "CallType.READ or CallType.WRITE") from None
 
@@ -83,7 +83,7 @@ def check_options(handler: Handler, aliases: object) -> None:
         "no generator: it returns Done",
         hold=not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)),
     )
-    named = isinstance(service, str) and 0 < len(service) <= MAX_SERVICE_LENGTH
+    named = _is_name(service, MAX_SERVICE_LENGTH)
     must(
         "service",
         service,
@@ -97,8 +97,7 @@ def check_options(handler: Handler, aliases: object) -> None:
     for option in ("credential", "model"):
         given = getattr(handler, option)
         must(option, given, "a function of the payload, or None", hold=given is None or callable(given))
-    policy = isinstance(handler.retry, str) and 0 < len(handler.retry) <= MAX_RETRY_LENGTH
-    must("retry", handler.retry, "the name of a RetryPolicy", hold=policy)
+    must("retry", handler.retry, "the name of a RetryPolicy", hold=_is_name(handler.retry, MAX_RETRY_LENGTH))
     counted = type(cost) is int and cost >= 0
     must("cost", cost, "a whole number from 0, or a function of the payload", hold=counted or callable(cost))
     _check_coalescing(handler, must)
@@ -129,6 +128,10 @@ def _takes_one(function: object) -> bool:
     except ValueError:  # a built-in, which says nothing of its arguments
         return True
     return True
+
+
+def _is_name(given: object, most: int) -> bool:
+    return isinstance(given, str) and 0 < len(given) <= most
 
 
 def _number(given: object) -> float:

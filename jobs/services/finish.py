@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -292,7 +293,7 @@ def _figures(job: ClaimedJob, duration_ms: float, calls: Calls) -> str:
 
 def _facts_of_part(outcome: GivenBack) -> str | None:
     # That it has a part of its result tells jobs/fold.py that progress goes on from there.
-    facts = {"has_part": True} if outcome.partial is not None else {}
+    facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
         facts |= {"calls": outcome.calls[:MOST_CALLS]}
     return json.dumps(facts) if facts else None

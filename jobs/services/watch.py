@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
@@ -45,7 +46,7 @@ def tend_alerts() -> None:
     For one process at a time, every few seconds; two at once do no harm. Reads a bounded number of rows however long
     the queue is.
     """
-    watches = (
+    watches: tuple[Callable[[], object], ...] = (
         resolve_quiet,
         watch_dead_letters,
         lambda: watch_ready(watch_lanes()),

@@ -139,6 +139,7 @@ def test_an_alert_that_cannot_be_told_keeps_no_other_back(mail, monkeypatch):
     email_route()
     bad = open_alert()
     good = alerts.open_alert("oldest_ready", "acme", severity="warning", message="late", figures={})
+    assert good is not None
     whole = notify_alerts._submit
 
     def submit(route, event, key, content):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -38,6 +39,10 @@ def own_registry(monkeypatch) -> None:
     for name in ("_handlers", "_aliases"):
         monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
     monkeypatch.setattr(registry, "_closers", [])
+
+
+def coalesce(**options: Any) -> Coalesce:
+    return Coalesce(**options)
 
 
 def declare(kind: str = "test.count", **options):
@@ -132,9 +137,9 @@ def test_a_call_type_may_be_given_by_its_name():
         ("cost", 1.5, "whole number"),
         ("cost", True, "whole number"),
         ("coalesce", "spreadsheet", "Coalesce"),
-        ("coalesce", Coalesce(key="spreadsheet"), "function of the payload"),
+        ("coalesce", coalesce(key="spreadsheet"), "function of the payload"),
         ("coalesce", Coalesce(key=str, max_items=0), "from 1"),
-        ("coalesce", Coalesce(key=str, max_bytes="2 MB"), "from 1"),
+        ("coalesce", coalesce(key=str, max_bytes="2 MB"), "from 1"),
         ("aliases", "test.old", "tuple"),
         ("aliases", (7,), "lower-case"),
     ],
@@ -153,7 +158,8 @@ def test_a_function_that_cannot_take_a_job_stops_the_start():
     async def a_generator(job: RunningJob[Numbers]):
         yield job
 
-    for function in (too_many, a_generator, "text"):
+    functions: list[Any] = [too_many, a_generator, "text"]
+    for function in functions:
         with pytest.raises(ImproperlyConfigured, match="function"):
             handler(kind="test.count", service="test", payload=Numbers)(function)
 
