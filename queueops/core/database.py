@@ -60,6 +60,7 @@ def use_connection_pool(max_size: int) -> None:
     """
     from django.db import connections
 
+    connections.close_all()  # what was opened before belongs to no pool, and could not be given back to one
     connections.settings["default"]["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": max_size,

@@ -274,7 +274,8 @@ class Environment:
     )
     drain_grace_seconds: float = setting(
         "Workers",
-        "How long a stopping worker lets running jobs finish before it hands them back.",
+        "How long a stopping worker lets running jobs finish before it hands them back, and a stopping web process "
+        "the requests under way.",
         parse.number(0, 3600),
         default=30.0,
     )

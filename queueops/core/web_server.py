@@ -9,13 +9,14 @@ from http import HTTPStatus
 from typing import Any
 
 import daphne.server
-from daphne.http_protocol import HTTPFactory, WebRequest
+from daphne.http_protocol import WebRequest
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as twisted_reactor
 from twisted.web.http import RESPONSES
 
 from queueops.core.body_cap import Application, BodyLimits, too_large
 from queueops.core.refusals import NO_ORIGIN, CrossOrigin, refusal
+from queueops.core.web_stop import Factory, StoppingServer
 
 LINGER_SECONDS = 5.0
 WEBSOCKET_BYTES = 16_384  # of one message from a client
@@ -27,30 +28,47 @@ for status in HTTPStatus:  # Twisted knows fewer, and would answer "422 Unknown 
 
 
 def serve(
-    application: Application, *, host: str, port: int, limits: BodyLimits, cross_origin: CrossOrigin = NO_ORIGIN
-) -> None:
-    """Serve until SIGINT or SIGTERM."""
+    application: Application,
+    *,
+    host: str,
+    port: int,
+    limits: BodyLimits,
+    cross_origin: CrossOrigin = NO_ORIGIN,
+    grace_seconds: float = 30.0,
+) -> int:
+    """
+    Serve until SIGINT or SIGTERM.
+
+    Args:
+        grace_seconds: How long requests under way may then take to end.
+
+    Returns:
+        How many did not; a thread may still be at work on each.
+    """
 
     class Request(CappedRequest):
         body_limits = limits
         readers = cross_origin
 
-    class Factory(HTTPFactory):  # type: ignore[misc]
+    class CappingFactory(Factory):
         def buildProtocol(self, address: Any) -> Any:  # noqa: N802 (Twisted's name)
             protocol = super().buildProtocol(address)
             protocol.requestFactory = Request
             return protocol
 
     # Server.run names its factory by this module global and takes no other.
-    daphne.server.HTTPFactory = Factory
+    daphne.server.HTTPFactory = CappingFactory
     daphne.server.WebSocketFactory = SocketFactory
     interface = host.strip("[]").replace(":", "\\:")
-    daphne.server.Server(
+    server = StoppingServer(
         application,
         endpoints=[f"tcp:port={port}:interface={interface}"],
         websocket_max_message_size=WEBSOCKET_BYTES,
         websocket_max_frame_size=WEBSOCKET_BYTES,
-    ).run()
+        grace_seconds=grace_seconds,
+    )
+    server.run()
+    return server.cut_off
 
 
 class Socket(WebSocketProtocol):  # type: ignore[misc]

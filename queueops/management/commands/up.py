@@ -28,6 +28,7 @@ from ratelimits.services.defaults import load_limits_if_none
 
 RULE = "-" * 60
 DRAIN_MARGIN_SECONDS = 15.0  # what django-q2 needs around the executors' grace period
+WEB_MARGIN_SECONDS = 10.0  # what the web process needs around that of its requests
 
 
 class Command(BaseCommand):
@@ -102,10 +103,10 @@ class Command(BaseCommand):
 
     def _children(self, *, demo: bool) -> list[ChildSpec]:
         manage = str(settings.BASE_DIR / "manage.py")
-        grace = settings.QUEUEOPS.drain_grace_seconds + DRAIN_MARGIN_SECONDS
+        grace = settings.QUEUEOPS.drain_grace_seconds
         children = [
-            ChildSpec("web", python_command(manage, "web")),
-            ChildSpec("workers", python_command(manage, "qcluster"), stop_seconds=grace),
+            ChildSpec("web", python_command(manage, "web"), stop_seconds=grace + WEB_MARGIN_SECONDS),
+            ChildSpec("workers", python_command(manage, "qcluster"), stop_seconds=grace + DRAIN_MARGIN_SECONDS),
         ]
         if demo and importlib.util.find_spec("sandbox"):
             port = str(settings.QUEUEOPS.sandbox_port)

@@ -1,12 +1,17 @@
+import logging
+import os
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
+
+logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
@@ -24,10 +29,17 @@ class Command(BaseCommand):
         from queueops.asgi import application, body_limits, cross_origin
         from queueops.core.web_server import serve
 
-        serve(
+        chosen = settings.QUEUEOPS
+        cut_off = serve(
             application,
-            host=settings.QUEUEOPS.host,
-            port=settings.QUEUEOPS.port,
+            host=chosen.host,
+            port=chosen.port,
             limits=body_limits,
             cross_origin=cross_origin,
+            grace_seconds=chosen.drain_grace_seconds,
         )
+        if cut_off:
+            logger.warning("%s requests are cut off after %g s", cut_off, chosen.drain_grace_seconds)
+            logging.shutdown()
+            os._exit(0)  # Python would wait for their threads
+        connections["default"].close_pool()

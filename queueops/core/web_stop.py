@@ -1,0 +1,135 @@
+"""How the web process ends: requests under way first, and nobody is left without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from types import FrameType
+from typing import Any
+from weakref import WeakSet
+
+import daphne.server
+from daphne.http_protocol import HTTPFactory, WebRequest
+from twisted.internet import reactor as twisted_reactor
+from twisted.internet.defer import Deferred
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.05
+GOING_AWAY = 1001  # RFC 6455, 7.4.1: the server goes down; the dashboard comes back by itself
+
+reactor: Any = twisted_reactor
+
+
+class Factory(HTTPFactory):  # type: ignore[misc]
+    """Knows its connections: an idle one has no request that would tell of it."""
+
+    def __init__(self, server: Any) -> None:
+        super().__init__(server)
+        self.channels: WeakSet[Any] = WeakSet()
+
+    def buildProtocol(self, address: Any) -> Any:  # noqa: N802 (Twisted's name)
+        protocol = super().buildProtocol(address)
+        self.channels.add(protocol)
+        return protocol
+
+
+class StoppingServer(daphne.server.Server):  # type: ignore[misc]
+    """
+    Daphne, which at SIGTERM or SIGINT would drop every connection and the requests with them.
+
+    At the first of these signals it takes no new connection, closes idle ones and sockets, and ends when the requests
+    under way have ended, or `grace_seconds` later. The second signal ends it at once.
+
+    Attributes:
+        cut_off: Requests that had not ended; a thread may still be at work on each.
+    """
+
+    def __init__(self, *arguments: Any, grace_seconds: float, **options: Any) -> None:
+        super().__init__(*arguments, signal_handlers=False, **options)
+        self.cut_off = 0
+        self._grace_seconds = grace_seconds
+        self._ports: list[Any] = []
+        self._until: float | None = None
+
+    def run(self) -> None:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, self._asked)
+        super().run()
+
+    def listen_success(self, port: Any) -> None:
+        super().listen_success(port)
+        self._ports.append(port)
+
+    def kill_all_applications(self) -> Deferred[Any]:
+        """End what has not ended within the grace period, as daphne does; its own fails on a finished request."""
+        tasks = [task for task in map(_task_of, self.connections.values()) if task is not None and not task.done()]
+        for task in tasks:
+            task.cancel()
+        return Deferred.fromFuture(asyncio.gather(*tasks, return_exceptions=True))
+
+    def _asked(self, signum: int, frame: FrameType | None) -> None:
+        reactor.callFromThread(self._begin_to_stop)
+
+    def _begin_to_stop(self) -> None:
+        if self._until is not None:
+            self._until = time.monotonic()
+            return
+        self._until = time.monotonic() + self._grace_seconds
+        for port in self._ports:
+            port.stopListening()
+        if requests := len(self._requests_under_way()):
+            logger.info("stopping: %s requests may take up to %g s to end", requests, self._grace_seconds)
+        self._look()
+
+    def _look(self) -> None:
+        """End when nothing is under way; again and again, because a connection may be busy now and idle later."""
+        self._close_idle_channels()
+        under_way, sockets = self._requests_under_way(), self._open_sockets()
+        if (under_way or sockets) and time.monotonic() < (self._until or 0.0):
+            reactor.callLater(LOOK_SECONDS, self._look)
+            return
+        self.cut_off = len(under_way)
+        self.stop()
+
+    def _close_idle_channels(self) -> None:
+        for protocol in list(self.http_factory.channels):
+            channel = protocol._channel  # noqa: SLF001 (Twisted wraps it, and offers no other way)
+            if channel.transport is None:
+                continue
+            if not channel.requests:
+                channel.loseConnection()
+                continue
+            channel.persistent = False
+            for request in channel.requests:
+                request.responseHeaders.setRawHeaders(b"connection", [b"close"])
+
+    def _requests_under_way(self) -> list[Any]:
+        return [
+            protocol
+            for protocol, details in self.connections.items()
+            if isinstance(protocol, WebRequest) and ("disconnected" not in details or _is_at_work(details))
+        ]
+
+    def _open_sockets(self) -> list[Any]:
+        """Those whose client has not yet agreed to the end, which it is told of here."""
+        sockets = [
+            protocol
+            for protocol, details in self.connections.items()
+            if not isinstance(protocol, WebRequest) and "disconnected" not in details
+        ]
+        for socket in sockets:
+            if socket.state == socket.STATE_OPEN:
+                socket.sendCloseFrame(code=GOING_AWAY, reasonUtf8=b"the server stops")
+        return sockets
+
+
+def _task_of(details: dict[str, Any]) -> asyncio.Future[Any] | None:
+    return details.get("application_instance")
+
+
+def _is_at_work(details: dict[str, Any]) -> bool:
+    task = _task_of(details)
+    return task is not None and not task.done()
