@@ -1,6 +1,7 @@
 #!/usr/bin/env python
 """QueueOps from the command line."""
 
+import multiprocessing
 import os
 import sys
 
@@ -16,6 +17,11 @@ def main() -> None:
     try:
         with server_for_command(sys.argv):
             execute_from_command_line(sys.argv)
+            # qcluster returns as soon as its processes run: they need the database, and tell how they ended.
+            for child in multiprocessing.active_children():
+                child.join()
+                if child.exitcode:
+                    sys.exit(f"a process of it ended with {child.exitcode}")
     except QueueOpsError as error:
         sys.exit(error.message)
     except OperationalError as error:

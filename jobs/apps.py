@@ -10,6 +10,7 @@ class JobsConfig(AppConfig):
     verbose_name = "Jobs"
 
     def ready(self) -> None:
+        from jobs import cluster  # noqa: F401 - what it replaces of django-q2 must stand before a cluster starts
         from jobs.handlers.registry import load_handlers
         from jobs.models import Webhook
         from jobs.services.audit import keep_trail

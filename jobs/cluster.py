@@ -8,12 +8,15 @@ that claims them from the Job table.
 from __future__ import annotations
 
 import logging
+import multiprocessing.process
 import multiprocessing.util
 import os
+import signal
 import sys
 import time
 from datetime import timedelta
 from queue import Empty
+from types import FrameType
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +35,7 @@ from django_q.tasks import async_task
 from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
 from jobs.services import bulk_run, executors, pauses, upkeep, uploads
 from queueops.core.errors import QueueOpsError
+from queueops.core.parent import end_with_parent
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services import release
@@ -144,12 +148,53 @@ class CarefulCluster(django_q.cluster.Cluster):  # type: ignore[misc]  # django_
         return int(super().start())
 
 
+def sentinel(*arguments: Any) -> None:
+    """django-q2's, which ends with its master; its workers then drain by themselves."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it has the master's handler until it begins
+    end_with_parent(_parent())
+    _Sentinel(*arguments)
+
+
+def pusher(*arguments: Any) -> None:
+    """django-q2's, which ends with its sentinel. What it had handed out goes out again."""
+    end_with_parent(_parent())
+    _pusher(*arguments)
+
+
+def monitor(*arguments: Any) -> None:
+    """django-q2's, which ends with its sentinel. Tasks whose results it had not saved are repeated."""
+    end_with_parent(_parent())
+    _monitor(*arguments)
+
+
+def worker(*arguments: Any) -> None:
+    """django-q2's, which drains and ends when its sentinel is gone: nobody would guard it or tell it to stop."""
+    signal.signal(signal.SIGHUP, _end)
+    end_with_parent(_parent(), signal.SIGHUP)
+    _worker(*arguments)
+
+
+def _end(signum: int, frame: FrameType | None) -> None:
+    logger.error("the process that guards this worker is gone; it drains and ends")
+    raise SystemExit(0)
+
+
+def _parent() -> int:
+    parent = multiprocessing.process.parent_process()
+    return parent.pid or 0 if parent else 0
+
+
 django_q.cluster.Queue = KillSafeQueue
 django_q.cluster.Cluster = CarefulCluster
+_Sentinel, django_q.cluster.Sentinel = django_q.cluster.Sentinel, sentinel
+_pusher, django_q.cluster.pusher = django_q.cluster.pusher, pusher
+_monitor, django_q.cluster.monitor = django_q.cluster.monitor, monitor
+_worker, django_q.cluster.worker = django_q.cluster.worker, worker
 
 
 def host_executor(**kwargs: Any) -> None:
     """Start this worker process's executor, and drain it when the process ends."""
+    guard = _parent()
     chosen = settings.QUEUEOPS
     executor = Executor(
         ExecutorSettings(
@@ -161,10 +206,16 @@ def host_executor(**kwargs: Any) -> None:
             drain_grace_seconds=chosen.drain_grace_seconds,
             listen=chosen.listen,
         ),
-        cluster_pid=os.getppid(),
+        cluster_pid=guard,
+        is_orphan=lambda: os.getppid() != guard,
     )
     executor.start()
-    multiprocessing.util.Finalize(None, executor.stop, exitpriority=100)
+    multiprocessing.util.Finalize(None, _drain, args=(executor,), exitpriority=100)
+
+
+def _drain(executor: Executor) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would cut off the drain that it asks for
+    executor.stop()
 
 
 def refuse_foreign_task(*, func: Any, **kwargs: Any) -> None:

@@ -8,6 +8,7 @@ import select
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -82,10 +83,18 @@ class Executor:
     A lost database stops claiming, not the handlers: outcomes are kept and written after the reconnect.
     """
 
-    def __init__(self, settings: ExecutorSettings, *, cluster_pid: int) -> None:
+    def __init__(
+        self, settings: ExecutorSettings, *, cluster_pid: int, is_orphan: Callable[[], bool] = lambda: False
+    ) -> None:
+        """
+        Args:
+            is_orphan: Whether the process that guards this one is gone. Where the kernel does not tell it, it is
+                found out here; then the executor drains and ends its process.
+        """
         self.id = uuid.uuid4()
         self.settings = settings
         self.cluster_pid = cluster_pid
+        self._is_orphan = is_orphan
         self.loop = HandlerLoop(slots=settings.slots, wake=self._wake)
         self._slots = settings.slots
         self._role = ExecutorRow.Role.GENERAL
@@ -163,6 +172,9 @@ class Executor:
                 self.id,
                 self.loop.leaked,
             )
+            self._stopping.set()
+        if not self._stopping.is_set() and self._is_orphan():
+            logger.error("executor %s: the process that guards it is gone; it drains and ends", self.id)
             self._stopping.set()
         if not self._stopping.is_set():
             return False
@@ -432,8 +444,8 @@ class Executor:
         except (DatabaseError, psycopg.Error):
             logger.warning("executor %s could not deregister; its row is forgotten later", self.id)
         connection.close()
-        if self.loop.has_lost_threads:
-            os._exit(0)  # Python would wait for them for ever
+        if self.loop.has_lost_threads or self._is_orphan():
+            os._exit(0)  # Python would wait for them, or for the next task, for ever
 
 
 def _drain(pipe: int) -> None:

@@ -3,7 +3,8 @@ PostgreSQL 18 from a Python package, for installations that set no DATABASE_URL.
 
 One server belongs to one data directory. Every process that needs it calls `use()`: the first
 starts it, later ones find it running, the last to leave stops it. A process that is killed leaves
-too, because what counts users is a file lock that the kernel drops.
+too, because what counts users is a file lock that the kernel drops; where it was the last, the guard
+(postgres_guard.py) stops the server.
 
 The package's own start is not used: it trusts a left-over pid file whose number now belongs to a
 stranger, gives up after 10 s although recovery after a crash may take longer, and opens the
@@ -27,11 +28,13 @@ from typing import IO
 import psycopg
 from psycopg import sql
 
+from queueops.core.postgres_guard import ensure_guard
 from queueops.core.postgres_host import (
     EmbeddedServerError,
     binaries,
     names_a_stranger,
     refuse_private_parents,
+    refuse_stranger,
     system_user,
     works_in,
 )
@@ -39,6 +42,7 @@ from queueops.core.postgres_host import (
 DATABASE_NAME = "queueops"
 SUPERUSER = "postgres"
 RETRY_SECONDS = 2.0
+SOCKET = ".s.PGSQL.5432"
 MAX_SOCKET_PATH = 100  # bytes; sun_path holds 103 on macOS, 107 on Linux
 # `up` starts the server itself, after it has made sure that it is the only one.
 STATELESS_COMMANDS = frozenset(
@@ -90,13 +94,16 @@ class EmbeddedServer:
     @cached_property
     def socket_dir(self) -> Path:
         """
-        Return where the server's socket lives: in the cluster, or, where that path is too long, in a
-        directory of its own that is as private; the server trusts whoever reaches the socket.
+        Return where the server's socket lives: beside the cluster, or, where that path is too long, in /tmp.
+
+        Never in the cluster: a base backup would take the socket's lock along, which names a living server. The
+        directory is private, because the server trusts whoever reaches the socket.
         """
-        if len(os.fsencode(self.cluster / ".s.PGSQL.5432")) <= MAX_SOCKET_PATH:
-            return self.cluster
+        beside = self.data_dir / "run"
+        if len(os.fsencode(beside / SOCKET)) <= MAX_SOCKET_PATH:
+            return beside
         digest = hashlib.sha256(os.fsencode(self.cluster)).hexdigest()[:12]
-        return Path(tempfile.gettempdir()) / f"queueops-{os.geteuid()}-{digest}"
+        return Path("/tmp") / f"queueops-{os.geteuid()}-{digest}"  # noqa: S108 (each process must find the same one)
 
     def dsn(self, database: str = DATABASE_NAME) -> str:
         return f"postgresql://{SUPERUSER}@/{database}?host={self.socket_dir}"
@@ -137,6 +144,7 @@ class EmbeddedServer:
         Raises:
             EmbeddedServerError: It did not answer within `start_seconds`; the message ends with its log.
         """
+        ensure_guard(self.data_dir)
         if self._answers(DATABASE_NAME):
             return False
         with self._one_at_a_time():
@@ -149,7 +157,9 @@ class EmbeddedServer:
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server if it runs. `mode` is pg_ctl's: smart, fast or immediate."""
-        if (self.cluster / "postmaster.pid").exists():
+        lock = self.cluster / "postmaster.pid"
+        # A copy of the directory names the original's server, and pg_ctl would stop that one.
+        if lock.exists() and not names_a_stranger(lock, self.cluster):
             self._run("pg_ctl", "-w", "-t", "60", "-m", mode, "-D", str(self.cluster), "stop", check=False)
 
     def _answers(self, database: str) -> bool:
@@ -163,6 +173,7 @@ class EmbeddedServer:
         owner = system_user()
         for directory in (self.data_dir, self.cluster, self.socket_dir):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        refuse_stranger(self.socket_dir, owner)
         if owner is not None:
             refuse_private_parents(self.data_dir)
             self.data_dir.chmod(0o711)  # the server's user passes through, and reads nothing
@@ -188,16 +199,19 @@ class EmbeddedServer:
         Remove lock files that PostgreSQL would take for a living server's.
 
         After a crash the number in them may belong to a stranger (containers start counting anew)
-        or to a dead postmaster that nobody has reaped. Whatever still works in the cluster ends first.
+        or to a dead postmaster that nobody has reaped; in a copy it is the original's server. Whatever
+        still works in the cluster ends first.
         """
-        for lock in (self.cluster / "postmaster.pid", self.socket_dir / ".s.PGSQL.5432.lock"):
-            if names_a_stranger(lock):
+        for lock in (self.cluster / "postmaster.pid", self.socket_dir / f"{SOCKET}.lock"):
+            if names_a_stranger(lock, self.cluster):
                 deadline = time.monotonic() + self.start_seconds
                 while works_in(self.cluster) and time.monotonic() < deadline:
                     time.sleep(0.05)
                 lock.unlink(missing_ok=True)
 
     def _start(self) -> None:
+        if self._listens_elsewhere():
+            self.stop()
         deadline = time.monotonic() + self.start_seconds  # recovery after a crash may take long
         next_try = time.monotonic()
         while not self._answers(SUPERUSER):
@@ -213,6 +227,12 @@ class EmbeddedServer:
                 next_try = now + RETRY_SECONDS
                 self._try_to_start()
             time.sleep(0.05)
+
+    def _listens_elsewhere(self) -> bool:
+        """Say whether the last server had its socket in another directory: an older version's may still run."""
+        with contextlib.suppress(OSError):
+            return str(self.socket_dir) not in (self.cluster / "postmaster.pid").read_text().splitlines()
+        return False
 
     def _try_to_start(self) -> None:
         self._clear_stale_locks()

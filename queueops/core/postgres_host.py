@@ -3,7 +3,9 @@
 import contextlib
 import hashlib
 import os
+import pwd
 import shutil
+import stat
 import warnings
 from functools import cache
 from pathlib import Path
@@ -68,23 +70,47 @@ def refuse_private_parents(data_dir: Path) -> None:
         )
 
 
-def names_a_stranger(lock: Path) -> bool:
-    """Say whether the process named by a lock file lives, but is no PostgreSQL server that works."""
+def refuse_stranger(directory: Path, owner: str | None) -> None:
+    """
+    Refuse a directory for the server's socket that somebody else has made, where anybody may make one.
+
+    Args:
+        owner: The server's user where it is not ours.
+    """
+    found = directory.lstat()
+    ours = {os.geteuid(), pwd.getpwnam(owner).pw_uid if owner else os.geteuid()}
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in ours:
+        raise EmbeddedServerError(
+            f"{directory}, where the embedded PostgreSQL's socket belongs, is somebody else's. Remove it, or choose a "
+            "shorter QUEUEOPS_DATA_DIR: then the socket is kept there."
+        )
+    if found.st_mode & 0o077:
+        directory.chmod(0o700)
+
+
+def names_a_stranger(lock: Path, cluster: Path) -> bool:
+    """Say whether the process named by a lock file lives, but is no server that works in the cluster."""
     try:
         process = psutil.Process(int(lock.read_text().split("\n", 1)[0]))
-        return process.name() != "postgres" or process.status() == psutil.STATUS_ZOMBIE
+        return not _works_in(process, cluster)
     except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
         return False
+    except psutil.AccessDenied:
+        return True  # another user's; ours can be looked at
 
 
 def works_in(cluster: Path) -> bool:
     """Say whether a server process is alive whose working directory is the cluster, as PostgreSQL's is."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            alive = process.status() != psutil.STATUS_ZOMBIE
-            if alive and process.name() == "postgres" and process.cwd() == str(cluster.resolve()):
+            if _works_in(process, cluster):
                 return True
     return False
+
+
+def _works_in(process: psutil.Process, cluster: Path) -> bool:
+    alive = process.status() != psutil.STATUS_ZOMBIE
+    return alive and process.name() == "postgres" and process.cwd() == str(cluster.resolve())
 
 
 def _reachable(path: Path) -> bool:

@@ -5,7 +5,6 @@ A child is signalled by its own pid, never with its process group: django-q2's m
 only SIGTERM, or its workers die before their executors have drained.
 """
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,7 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
+
+from queueops.core.parent import end_with_parent
 
 Say = Callable[[str, str], None]
 
@@ -37,16 +39,6 @@ class ChildSpec:
     command: Sequence[str]
     stop_seconds: float = 10.0
     once: bool = False
-
-
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-def _end_with_parent() -> None:
-    """In the child, before its program: get SIGTERM when the supervisor is killed, or its children outlive it."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @dataclass(slots=True)
@@ -132,7 +124,8 @@ class Supervisor:
                     errors="replace",
                     # Its own session, so that Ctrl-C in the terminal reaches only the supervisor.
                     start_new_session=True,
-                    preexec_fn=_end_with_parent,  # noqa: PLW1509 - calls one function loaded before the fork
+                    # It calls only what was loaded before the fork.
+                    preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
                 )
                 child.reader = threading.Thread(target=self._relay, args=(child.spec.name, child.process))
                 child.reader.daemon = True

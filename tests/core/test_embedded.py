@@ -1,6 +1,7 @@
 """The embedded server's life, on servers of the tests' own."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -10,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from queueops.core.embedded import EmbeddedServer
-from queueops.core.postgres_host import EmbeddedServerError, default_data_dir
+from queueops.core.embedded import SOCKET, SUPERUSER, EmbeddedServer
+from queueops.core.postgres_host import EmbeddedServerError, default_data_dir, system_user
 from queueops.core.secret_key import development_secret_key
 from tests.support.embedded import throw_away_data_dir
 from tests.support.processes import started, wait_for
@@ -97,12 +98,60 @@ def test_a_left_over_pid_file_that_names_a_stranger_does_not_prevent_the_start()
                 assert answers(server)
 
 
+def test_a_server_whose_every_user_was_killed_is_stopped():
+    with throw_away_data_dir() as directory:
+        server = EmbeddedServer(directory)
+        with started(sys.executable, "-c", USER, str(directory)) as user:
+            user.wait_for_output("using")
+            assert answers(server)
+            user.send(signal.SIGKILL)
+            wait_for(lambda: not (server.cluster / "postmaster.pid").exists(), what="the server's end")
+
+
+def test_a_copy_starts_beside_its_original_and_neither_harms_the_other():
+    with throw_away_data_dir() as directory, throw_away_data_dir() as elsewhere:
+        original, backup, image = (EmbeddedServer(place) for place in (directory, elsewhere / "a", elsewhere / "b"))
+        with original.use():
+            scalar(original, "SELECT 1")
+            backup.data_dir.mkdir(mode=0o711)
+            backup.cluster.mkdir(mode=0o700)
+            if owner := system_user():
+                shutil.chown(backup.cluster, owner)
+            original._run(
+                *("pg_basebackup", "-D", str(backup.cluster), "-h", str(original.socket_dir), "-U", SUPERUSER),
+                *("--checkpoint=fast",),
+            )
+            assert not list(backup.cluster.glob(f"{SOCKET}*"))
+            # A snapshot of the disk has the lock files of the living server as well.
+            subprocess.run(["cp", "-a", str(backup.data_dir), str(image.data_dir)], check=True)
+            (image.data_dir / "run").mkdir(mode=0o700)
+            for name in ("postgresql/postmaster.pid", f"run/{SOCKET}.lock"):
+                shutil.copy(directory / name, image.data_dir / name)
+            with backup.use(), image.use():
+                assert {answers(server) for server in (original, backup, image)} == {True}
+            assert answers(original)
+            shutil.copy(original.cluster / "postmaster.pid", image.cluster)
+            image.stop()
+            assert answers(original)
+
+
+def test_a_socket_directory_that_somebody_else_has_made_is_refused():
+    with throw_away_data_dir() as directory:
+        server = EmbeddedServer(directory / ("d" * 90))
+        server.socket_dir.symlink_to(directory)
+        try:
+            with pytest.raises(EmbeddedServerError, match="is somebody else's"), server.use():
+                pass
+        finally:
+            server.socket_dir.unlink()
+
+
 def test_only_its_owner_may_reach_the_socket_even_where_the_path_is_too_long_for_one():
     with throw_away_data_dir() as directory:
         deep = directory / ("d" * 90)
         server = EmbeddedServer(deep)
         with server.use():
-            assert server.socket_dir != server.cluster
+            assert not server.socket_dir.is_relative_to(deep)
             for place in (server.socket_dir, server.cluster):
                 assert stat.S_IMODE(place.stat().st_mode) & 0o077 == 0
         server.socket_dir.rmdir()

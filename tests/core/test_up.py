@@ -1,5 +1,6 @@
 """`manage.py up` as a person uses it: real processes, a data directory of the test's own."""
 
+import contextlib
 import os
 import re
 import signal
@@ -122,19 +123,59 @@ def test_a_crashed_child_and_a_crashed_database_come_back(installation: dict[str
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
-def test_its_children_end_when_it_is_killed(installation: dict[str, str]):
+def test_whatever_is_killed_comes_back_and_nothing_is_left_when_it_is_killed_itself(installation: dict[str, str]):
     with up(installation) as process:
         process.wait_for_output("password:", seconds=60)
         wait_for(lambda: login_page_answers(installation), what="the web process")
-        children = psutil.Process(process.pid).children()
-        assert len(children) >= 2
+        guards = of_installation(installation, "postgres_guard")
+        assert len(guards) == 1
+        guards[0].kill()
+        wait_for(lambda: of_installation(installation, "postgres_guard"), what="another guard of the server")
+        [sentinel] = wait_for(lambda: cluster_master(process.pid).children(), what="the sentinel")
+        below = sentinel.children(recursive=True)
+        sentinel.kill()
+        assert psutil.wait_procs(below, timeout=60)[1] == []
+        process.wait_for_output("starts again")
+        wait_for(lambda: ready_executors(installation) == 2, seconds=60, what="the workers' return")
+        below = psutil.Process(process.pid).children(recursive=True) + of_installation(installation)
         process.process.kill()
         process.process.wait(10)
-        _, left = psutil.wait_procs(children, timeout=30)
+        _, left = psutil.wait_procs(below, timeout=60)
         for child in left:
             child.kill()
         assert left == []
-    server_of(installation).stop()
+        assert of_installation(installation) == []
+    with EmbeddedServer(Path(installation["QUEUEOPS_DATA_DIR"])).use() as server:
+        assert answers(server)
+
+
+def answers(server: EmbeddedServer) -> bool:
+    with psycopg.connect(server.dsn()) as connection:
+        return connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def cluster_master(supervisor: int) -> psutil.Process:
+    [master] = [child for child in psutil.Process(supervisor).children() if "qcluster" in child.cmdline()]
+    return master
+
+
+def ready_executors(installation: dict[str, str]) -> int:
+    alive = "SELECT count(*) FROM jobs_executor WHERE heartbeat_at > now() - interval '30 seconds'"
+    with psycopg.connect(server_of(installation).dsn()) as connection:
+        [count] = connection.execute(alive).fetchone() or (0,)
+        return int(count)
+
+
+def of_installation(installation: dict[str, str], what: str = "") -> list[psutil.Process]:
+    """Processes that name its data directory: the server and its guard."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and what in line and installation["QUEUEOPS_DATA_DIR"] in line:
+                found.append(process)
+    return found
 
 
 def test_a_dead_database_at_the_start_is_one_clear_message(installation: dict[str, str]):

@@ -21,6 +21,7 @@ from jobs.executor.loop import HandlerLoop
 from jobs.executor.pump import ExecutorSettings
 from jobs.services import breaker, claim, finish
 from jobs.services.claimed import ClaimedJob
+from queueops.core import parent
 from tests.faults.ledger import Ledger
 
 
@@ -52,6 +53,8 @@ def install() -> None:
         loop.OVERRUN_SECONDS = pump.OVERRUN_SECONDS = float(seconds)  # type: ignore[attr-defined]
     if seconds := os.environ.get("FAULTS_PROBE_SECONDS"):
         breaker.FIRST_PROBE_SECONDS = float(seconds)
+    if os.environ.get("FAULTS_NO_DEATH_SIGNAL"):
+        parent._libc = None
     if statement := os.environ.get("FAULTS_LOSE_ANSWER_OF"):
         _lose_the_answer_of(statement)
 

@@ -1,0 +1,28 @@
+"""Processes that end with the one that started them, however it ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def end_with_parent(parent: int, signum: signal.Signals = signal.SIGTERM) -> None:
+    """
+    Have the kernel send `signum` to this process when its parent is gone; at once, if it is gone already.
+
+    Call it in the child, after the fork and after any change of user, which takes the request back. The kernel means
+    the thread that forked: start children from one that lives as long as its process. Only Linux can do it; elsewhere
+    executors look at their parent themselves.
+
+    Args:
+        parent: The process that forked, by its own word: this one may have been given to another meanwhile.
+    """
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signum)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signum)
