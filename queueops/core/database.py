@@ -1,9 +1,9 @@
 """How Django reaches PostgreSQL: the connection's settings, and the web process's pool."""
 
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from queueops.core.errors import QueueOpsError
 
@@ -21,7 +21,8 @@ PATIENCE = {
 
 def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
     """
-    Return Django's DATABASES entry for `postgresql://user:password@host:port/name?option=value`.
+    Return Django's DATABASES entry for `postgresql://user:password@host:port,host:port/name?option=value`, as libpq
+    reads it: of several hosts it takes the first that answers and is what `target_session_attrs` asks for.
 
     CONN_MAX_AGE is 0 because under daphne a kept connection belongs to a thread that never comes
     back; the web process pools instead.
@@ -30,15 +31,14 @@ def database_settings(url: str, *, prepare: bool = False) -> dict[str, Any]:
         prepare: Plan hot statements once a connection. Not behind a pooler that hands each transaction to another
             server connection.
     """
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
+    options = conninfo_to_dict(url)
     return {
         "ENGINE": "queueops.core.postgres",
-        "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": options.pop("host", "") or unquote(parts.hostname or ""),
-        "PORT": str(parts.port or options.pop("port", "")),
+        "NAME": options.pop("dbname", ""),
+        "USER": options.pop("user", ""),
+        "PASSWORD": options.pop("password", ""),
+        "HOST": options.pop("host", ""),
+        "PORT": str(options.pop("port", "")),
         "CONN_MAX_AGE": 0,
         # A pooler between us and the server may hand each transaction to another backend.
         "DISABLE_SERVER_SIDE_CURSORS": True,

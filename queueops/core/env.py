@@ -210,7 +210,8 @@ class Environment:
 
     database_url: str = setting(
         "Database",
-        "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`. Unset: the embedded server.",
+        "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`, or several hosts of which one is the "
+        "primary: `…@h1:5432,h2:5432/name?target_session_attrs=read-write`. Unset: the embedded server.",
         parse.POSTGRES_URL,
         default="",
         variable="DATABASE_URL",

@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+MAX_PORT = 65_535
+
 
 @dataclass(frozen=True, slots=True)
 class Parser:
@@ -49,10 +54,15 @@ def _origins(value: str) -> tuple[str, ...]:
 
 
 def _postgres_url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in {"postgresql", "postgres"} or not parts.path.strip("/"):
+    if not value.startswith(("postgresql://", "postgres://")):
         raise ValueError(value)
-    _ = parts.port  # raises ValueError when it is no port
+    try:
+        parts = conninfo_to_dict(value)
+    except ProgrammingError as error:
+        raise ValueError(value) from error
+    ports = [int(port) for port in str(parts.get("port") or "5432").split(",")]
+    if not parts.get("dbname") or not all(0 < port <= MAX_PORT for port in ports):
+        raise ValueError(value)
     return value
 
 

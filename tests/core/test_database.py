@@ -1,0 +1,50 @@
+"""DATABASE_URL as libpq reads it."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.db.utils import ConnectionHandler
+
+from queueops.core import parse
+from queueops.core.database import database_settings
+from tests.support.processes import database_url
+
+
+def test_of_several_hosts_the_first_that_is_what_was_asked_for_is_taken(db: None):
+    real = connection.get_connection_params()
+    name = f"host={real['host'].replace('/', '%2F')}"
+    url = database_url()
+    assert name in url
+    several = url.replace(name, f"host=/nowhere,{real['host']}") + "&target_session_attrs=read-write"
+    given = database_settings(parse.POSTGRES_URL.parse(several))
+    with ConnectionHandler({"default": given})["default"].cursor() as cursor:
+        cursor.execute("SELECT current_database(), inet_server_addr() IS NULL")
+        assert cursor.fetchone()[0] == real["dbname"]
+
+
+def test_hosts_ports_and_escapes_are_understood():
+    given = database_settings("postgresql://me:p%40ss@h1:5432,h2:5433/name?target_session_attrs=read-write")
+    assert {key: given[key] for key in ("HOST", "PORT", "USER", "PASSWORD", "NAME")} == {
+        "HOST": "h1,h2",
+        "PORT": "5432,5433",
+        "USER": "me",
+        "PASSWORD": "p@ss",
+        "NAME": "name",
+    }
+    assert given["OPTIONS"]["target_session_attrs"] == "read-write"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://h/name",
+        "postgresql://h:99999/name",
+        "postgresql://h:1,h:x/name",
+        "postgresql://h/",
+        "postgresql://h/n?x=1",
+    ],
+)
+def test_what_libpq_cannot_read_is_refused(url: str):
+    with pytest.raises(ValueError, match=r".*"):
+        parse.POSTGRES_URL.parse(url)
