@@ -1,0 +1,45 @@
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.commands import migrate
+from django.db import DEFAULT_DB_ALIAS, connections
+
+LOOK_SECONDS = 0.5
+LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('queueops migrate', 0))"
+
+
+class Command(migrate.Command):
+    help = "Bring the tables up to date. Of several at once, one works and the others wait for it."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        with self._alone(options.get("database") or DEFAULT_DB_ALIAS):
+            super().handle(*args, **options)
+
+    @contextlib.contextmanager
+    def _alone(self, alias: str) -> Iterator[None]:
+        """
+        Hold the database's lock on migrating, in a transaction of a connection of its own: behind a pooler a session's
+        lock would stay with the server's connection.
+        """
+        holding: Any = connections[alias].copy()
+        told = False
+        try:
+            while True:
+                holding.set_autocommit(False)
+                with holding.cursor() as cursor:
+                    cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                    cursor.execute(LOCK)
+                    [held] = cursor.fetchone()
+                if held:
+                    break
+                # Not a statement that waits: its snapshot would keep the other from building indexes concurrently.
+                holding.rollback()
+                if not told:
+                    self.stdout.write("Another migrate is at work; waiting for it.")
+                    told = True
+                time.sleep(LOOK_SECONDS)
+            yield
+        finally:
+            holding.close()
