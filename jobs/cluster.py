@@ -14,17 +14,17 @@ import os
 import signal
 import sys
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from queue import Empty
 from types import FrameType
 from typing import Any
 from uuid import UUID
 
 import django_q.cluster
+import django_q.scheduler
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections, connection, transaction
 from django.db.models.functions import Now
-from django.utils import timezone
 from django_q.brokers.orm import ORM
 from django_q.conf import Conf
 from django_q.models import OrmQ, Schedule
@@ -34,6 +34,7 @@ from django_q.tasks import async_task
 
 from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
 from jobs.services import bulk_run, executors, pauses, upkeep, uploads
+from queueops.core.clock import database_now
 from queueops.core.errors import QueueOpsError
 from queueops.core.parent import end_with_parent
 from queueops.core.pooler import ensure_session_is_ours
@@ -75,9 +76,18 @@ class TaskNotAllowed(Exception):
 
 
 class SkipLockedBroker(ORM):  # type: ignore[misc]  # django_q has no types
-    """Hands out tasks with one SKIP LOCKED statement instead of a read and an optimistic update for each row."""
+    """
+    Hands out tasks with one SKIP LOCKED statement instead of a read and an optimistic update for each row.
 
+    By the database's clock: that of a host which is ahead would keep tasks from all others.
+    """
+
+    delay = timedelta()
     _key_is_ours = False
+
+    def enqueue(self, task: str) -> int:
+        row = OrmQ.objects.create(key=self.list_key or Conf.CLUSTER_NAME, payload=task, lock=Now() + self.delay)
+        return int(row.pk)
 
     def dequeue(self) -> list[tuple[int, str]] | None:
         """Take up to Conf.BULK tasks; None, after Conf.POLL seconds, when there are none."""
@@ -91,7 +101,7 @@ class SkipLockedBroker(ORM):  # type: ignore[misc]  # django_q has no types
                 .filter(key=self.list_key, lock__lte=Now())
                 .order_by("id")[: Conf.BULK]
             )
-            OrmQ.objects.filter(pk__in=[task.pk for task in ready]).update(lock=self.timeout(None))
+            OrmQ.objects.filter(pk__in=[task.pk for task in ready]).update(lock=Now() + timedelta(seconds=Conf.RETRY))
         if ready:
             return [(task.pk, task.payload) for task in ready]
         time.sleep(Conf.POLL)
@@ -105,11 +115,13 @@ class LaterBroker(SkipLockedBroker):
         super().__init__(list_key)
         self.delay = timedelta(seconds=delay_seconds)
 
-    def enqueue(self, task: str) -> int:
-        row = OrmQ.objects.create(
-            key=self.list_key or Conf.CLUSTER_NAME, payload=task, lock=timezone.now() + self.delay
-        )
-        return int(row.pk)
+
+class DatabaseClock:
+    """What the scheduler reads the time from: on a host whose clock is ahead it would put off every schedule."""
+
+    @staticmethod
+    def now() -> datetime:
+        return datetime.fromtimestamp(database_now(), UTC)
 
 
 class KillSafeQueue(Queue):  # type: ignore[misc]  # django_q has no types
@@ -146,6 +158,11 @@ class CarefulCluster(django_q.cluster.Cluster):  # type: ignore[misc]  # django_
         finally:
             connection.close()  # before the fork
         return int(super().start())
+
+    def sig_handler(self, signum: int, frame: FrameType | None) -> None:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_IGN)  # a second one amid the first's work would wait for itself for ever
+        super().sig_handler(signum, frame)
 
 
 def sentinel(*arguments: Any) -> None:
@@ -184,6 +201,8 @@ def _parent() -> int:
     return parent.pid or 0 if parent else 0
 
 
+django_q.scheduler.timezone = DatabaseClock
+django_q.scheduler.localtime = DatabaseClock.now
 django_q.cluster.Queue = KillSafeQueue
 django_q.cluster.Cluster = CarefulCluster
 _Sentinel, django_q.cluster.Sentinel = django_q.cluster.Sentinel, sentinel
@@ -238,10 +257,8 @@ pre_execute.connect(refuse_foreign_task, dispatch_uid="jobs.refuse_foreign_task"
 def ensure_schedules() -> None:
     """Create the house-keeping schedules that are missing; those edited in the admin stay as they are."""
     for name, minutes in HOUSE_KEEPING.items():
-        Schedule.objects.get_or_create(
-            name=name,
-            defaults={"func": f"jobs.cluster.{name}", "schedule_type": Schedule.MINUTES, "minutes": minutes},
-        )
+        timing = {"schedule_type": Schedule.MINUTES, "minutes": minutes, "next_run": DatabaseClock.now()}
+        Schedule.objects.get_or_create(name=name, defaults={"func": f"jobs.cluster.{name}", **timing})
 
 
 def forget_tasks() -> int:
@@ -303,8 +320,8 @@ def expire_reservations() -> int:
 
 
 def clean_executors() -> list[int]:
-    """Kill this host's executors that do not answer, and forget on every host those that are long gone."""
+    """Kill this cluster's executors that do not answer, and forget those of all that are long gone."""
     lease = settings.QUEUEOPS.lease_seconds
     killed = executors.kill_stuck_executors(silent_seconds=lease, stuck_seconds=STUCK_SECONDS)
-    executors.forget_silent_executors(silent_seconds=10 * lease)
+    executors.forget_gone_executors(silent_seconds=lease)
     return killed

@@ -29,7 +29,7 @@ EDGES: Mapping[str, str] = {
     "start": "its handler is called",
     "complete": "its handler returned",
     "retry": "an attempt failed and another may help; the attempt counts",
-    "hand_back": "the executor stops, or the provider is out; the attempt does not count",
+    "hand_back": "the executor stops, its whole host is gone, or the provider is out; the attempt does not count",
     "fail": "an attempt failed and no other may help",
     "rescue": "the lease lapsed because its process died; repeating it does no harm",
     "bury": "the lease lapsed and repeating might do harm, or it brought down its process three times",

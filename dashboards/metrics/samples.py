@@ -144,7 +144,7 @@ def _executors() -> Iterator[Sample]:
     for (role, health), count in Tally((str(row.role), health_of(row)) for row in rows).items():
         yield Value("executors", (role, health), count)
     for row in rows:
-        of = (row.host, str(row.pid))
+        of = (row.host, str(row.pid), str(row.cluster_id))
         yield Value("executor_slots", of, row.slots)
         yield Value("executor_in_flight", of, row.in_flight)
         yield Value("executor_loop_lag_seconds", of, row.loop_lag_ms / 1000)

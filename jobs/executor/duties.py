@@ -52,7 +52,7 @@ class Duties:
             executors.kill_stuck_executors(silent_seconds=self.silent_seconds, stuck_seconds=self.stuck_seconds)
             if executors.take_duty("sweep", holder=self.executor, term_seconds=self.sweep_seconds):
                 upkeep.rescue_lapsed()
-                executors.forget_silent_executors(silent_seconds=10 * self.silent_seconds)
+            executors.forget_gone_executors(silent_seconds=self.silent_seconds)
         self.has_time = executors.has_time(self.executor, silent_seconds=self.silent_seconds)
         if not self.has_time:
             return

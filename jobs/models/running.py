@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models.functions import Now
 
@@ -22,6 +23,9 @@ class Executor(models.Model):
     host = models.CharField(max_length=255)
     pid = models.IntegerField()
     process_started_at = models.FloatField(help_text="The process's start, in the host's epoch seconds.")
+    cluster_id = models.UUIDField(
+        db_default=RandomUUID(), help_text="Drawn at each start of a cluster: hosts may share a name, and so may pids."
+    )
     cluster_pid = models.IntegerField(help_text="The django-q2 sentinel that guards it.")
     slots = models.PositiveIntegerField()
     in_flight = models.PositiveIntegerField(default=0, db_default=0)
@@ -35,9 +39,9 @@ class Executor(models.Model):
         ordering = ("host", "pid")
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["host", "cluster_pid"],
+                fields=["cluster_id"],
                 condition=models.Q(role="quarantine"),
-                name="jobs_executor_one_quarantine",
+                name="jobs_executor_one_seat",
             )
         ]
 

@@ -6,12 +6,13 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Sequence
 from datetime import timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psutil
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import Exists, F, Max, QuerySet
 from django.db.models.functions import Now
 
 from jobs.models import Executor, Job
@@ -24,8 +25,14 @@ from .claimed import holder_of
 
 logger = logging.getLogger(__name__)
 
+# Drawn once a start of a cluster: its sentinel and workers are forked from the process that drew it. Host names and
+# pids tell clusters apart neither in containers nor in a restored copy of a database.
+CLUSTER_ID = uuid4()
 
-def register(executor_id: UUID, *, cluster_pid: int, slots: int) -> tuple[Executor.Role, int]:
+
+def register(
+    executor_id: UUID, *, cluster_pid: int, slots: int, cluster_id: UUID = CLUSTER_ID
+) -> tuple[Executor.Role, int]:
     """
     Enter this process as an executor, or confirm that it is.
 
@@ -39,17 +46,17 @@ def register(executor_id: UUID, *, cluster_pid: int, slots: int) -> tuple[Execut
     known = Executor.objects.filter(pk=executor_id).first()
     if known is not None:
         return Executor.Role(known.role), known.slots
-    host = socket.gethostname()
     row = {
         "id": executor_id,
-        "host": host,
+        "host": socket.gethostname(),
         "pid": os.getpid(),
         "process_started_at": psutil.Process().create_time(),
+        "cluster_id": cluster_id,
         "cluster_pid": cluster_pid,
     }
     with transaction.atomic():
-        _lock_cluster(host, cluster_pid)
-        seat = Executor.objects.filter(host=host, cluster_pid=cluster_pid, role=Executor.Role.QUARANTINE).first()
+        _lock_cluster(cluster_id)
+        seat = Executor.objects.filter(cluster_id=cluster_id, role=Executor.Role.QUARANTINE).first()
         if seat is not None and not is_alive(seat):
             seat.delete()
             seat = None
@@ -104,12 +111,13 @@ def take_duty(duty: str, *, holder: UUID, term_seconds: float) -> bool:
     return bool(run_sql("jobs", "take_duty", {"duty": duty, "holder": holder, "term": term_seconds}))
 
 
-def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float) -> list[int]:
+def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float, cluster_id: UUID = CLUSTER_ID) -> list[int]:
     """
-    Kill executors of this host that went silent, or whose event loop is blocked, and forget those that are gone.
+    Kill executors of this cluster that went silent, or whose event loop is blocked, and forget those that are gone.
 
     A process that does not answer can't be asked to stop; its jobs come back when their leases lapse, and the
-    sentinel starts another process.
+    sentinel starts another process. Never one of another cluster, however its row reads: in a restored copy of the
+    database the rows name the original's processes, and another host of this name has pids of its own.
 
     Returns:
         The pids killed.
@@ -119,7 +127,7 @@ def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float) -> list
         where=["heartbeat_at < now() - %s * interval '1 second' OR loop_lag_ms > %s"],
         params=[silent_seconds, stuck_seconds * 1000],
     )
-    for executor in suspects.filter(host=socket.gethostname()):
+    for executor in suspects.filter(cluster_id=cluster_id):
         if is_alive(executor) and executor.pid != os.getpid():
             logger.error(
                 "executor %s does not answer (handlers' loop %.0f ms late); killing its process %s",
@@ -134,14 +142,41 @@ def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float) -> list
     return killed
 
 
-def forget_silent_executors(*, silent_seconds: float) -> int:
-    """Delete the rows of executors, on any host, that have been silent so long that their jobs were rescued."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "DELETE FROM jobs_executor WHERE heartbeat_at < now() - %s * interval '1 second'",
-            [silent_seconds],
-        )
-        return int(cursor.rowcount)
+def forget_gone_executors(*, silent_seconds: float) -> int:
+    """
+    Delete the rows of executors that are gone and whose jobs were rescued; their rows tell how they went.
+
+    Args:
+        silent_seconds: How long one must have been silent whose process is not on this host; on others, ten times
+            as long. One that lives after all registers again.
+    """
+    lost = 0
+    for executor in _silent(silent_seconds):
+        if executor.host == socket.gethostname() and not is_alive(executor):
+            lost += _forget(executor)
+    return lost + sum(_forget(executor) for executor in _silent(10 * silent_seconds))
+
+
+def vanished(jobs: Sequence[Job], *, lease_seconds: float) -> set[UUID]:
+    """
+    Of jobs with a lapsed lease, those whose executor went together with all others of its cluster.
+
+    A job that brings down its process leaves the cluster's other executors alive, and the sentinel starts another: one
+    of them has given a sign of life since. None does when the host, its network or the sentinel is gone.
+
+    Args:
+        lease_seconds: Executors renew at least twice as often, so half of it tells who outlived whom.
+    """
+    cluster_of = dict(Executor.objects.filter(pk__in={job.executor for job in jobs}).values_list("pk", "cluster_id"))
+    members = Executor.objects.filter(cluster_id__in=set(cluster_of.values())).order_by()
+    last_sign = dict(members.values_list("cluster_id").annotate(Max("heartbeat_at")))
+    return {
+        job.pk
+        for job in jobs
+        if job.executor in cluster_of
+        and job.lease_expires_at is not None
+        and last_sign[cluster_of[job.executor]] < job.lease_expires_at - timedelta(seconds=lease_seconds / 2)
+    }
 
 
 def is_alive(executor: Executor) -> bool:
@@ -152,6 +187,17 @@ def is_alive(executor: Executor) -> bool:
         return False
 
 
-def _lock_cluster(host: str, cluster_pid: int) -> None:
+def _silent(seconds: float) -> QuerySet[Executor]:
+    return Executor.objects.filter(heartbeat_at__lt=Now() - timedelta(seconds=seconds))
+
+
+def _forget(executor: Executor) -> int:
+    """Delete the row unless it has spoken meanwhile, or has jobs that wait for their rescue."""
+    running = Job.objects.filter(executor=executor.pk, status__in=RUNNING)
+    row = Executor.objects.filter(~Exists(running), pk=executor.pk, heartbeat_at=executor.heartbeat_at)
+    return row.delete()[0]
+
+
+def _lock_cluster(cluster_id: UUID) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops {host} {cluster_pid}"])
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"queueops {cluster_id}"])

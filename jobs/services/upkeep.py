@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Collection
 from datetime import date, timedelta
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Count
 from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import ValidationError
@@ -15,7 +19,7 @@ from jobs.aging import DEFAULT_RULES
 from jobs.backoff import TEMPLATES
 from jobs.classify import Failure
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import AgingRule, Batch, IdempotencyRecord, Job, RetryPolicy
+from jobs.models import AgingRule, Batch, IdempotencyRecord, Job, JobEvent, RetryPolicy
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.one_by_one import one_by_one
@@ -23,6 +27,7 @@ from queueops.core.sql import run_sql
 from ratelimits.services.decide import reclaim
 from ratelimits.services.upkeep import forget_old
 
+from . import executors
 from .claimed import holder_of
 from .finish import bury
 from .snapshots import Counts, batch_counts
@@ -33,6 +38,9 @@ logger = logging.getLogger(__name__)
 PARTITIONS_AHEAD = 7
 RESCUE_AT_ONCE = 500
 MAX_CRASHES = 3
+FREE_LOSSES = 2
+LOST_WITH_HOST = "lost_with_host"  # in the event's data
+LOST = "all executors of its host's cluster went away"
 CLOSE_AT_ONCE = 20
 RATE_MEMORY_SECONDS = 10.0
 # One sample never replaces more: after a window's silent part it has little but the silence, and the next burst none.
@@ -155,6 +163,8 @@ def rescue_lapsed() -> int:
 
     Costs no attempt but a crash. A job that has brought down its process for the third time is buried as poison;
     one that was running and may not be repeated is buried as `outcome_unknown`; the others run again.
+    Where every executor of a cluster went at once it was the host, and costs nobody a crash; a job that this has
+    happened to FREE_LOSSES times may be the cause, and from then on pays like the others (docs/adr/0028).
 
     What they held of limits, estimates and places in flight, is given back.
 
@@ -166,31 +176,52 @@ def rescue_lapsed() -> int:
         .order_by("id")
         .select_for_update(skip_locked=True)[:RESCUE_AT_ONCE]
     )
-    rescued: list[Move] = []
-    buried: list[Move] = []
+    away = executors.vanished(lapsed, lease_seconds=settings.QUEUEOPS.lease_seconds)
+    innocent = away - _often_lost(away)
+    moves: dict[str, list[Move]] = {"rescue": [], "bury": [], "hand_back": [], "fail": []}
     reasons: dict[UUID, tuple[str, Failure]] = {}
     for job in lapsed:
-        failure = _fate(job)
+        failure = _fate(job, crashed=job.pk not in innocent)
+        given_back, ended = ("hand_back", "fail") if job.pk in innocent else ("rescue", "bury")
+        data = json.dumps({LOST_WITH_HOST: True}) if job.pk in away else None
         if failure is None:
-            rescued.append(Move(job.pk, delay_seconds=0, message="its executor stopped renewing the lease"))
+            message = LOST if job.pk in innocent else "its executor stopped renewing the lease"
+            move = Move(job.pk, token=job.fencing_token, delay_seconds=0, message=message, data=data)
+            moves[given_back].append(move)
         else:
             reasons[job.pk] = (job.kind, failure)
-            buried.append(Move(job.pk, error_code=failure.code, message=failure.message))
-    move_jobs("rescue", rescued)
-    bury("bury", reasons, buried)
+            move = Move(job.pk, token=job.fencing_token, error_code=failure.code, message=failure.message, data=data)
+            moves[ended].append(move)
+    for edge in ("rescue", "hand_back"):
+        move_jobs(edge, moves[edge])
+    for edge in ("bury", "fail"):
+        bury(edge, reasons, moves[edge])
     reclaim([holder_of(job.pk, job.fencing_token) for job in lapsed])
-    if rescued or buried:
-        logger.warning("%s jobs with a lapsed lease came back, %s were buried", len(rescued), len(buried))
-    return len(rescued) + len(buried)
+    if lapsed:
+        logger.warning(
+            "%s jobs with a lapsed lease came back, %s were buried; %s of them went with a whole cluster of executors",
+            len(lapsed) - len(reasons),
+            len(reasons),
+            len(away),
+        )
+    return len(lapsed)
 
 
-def _fate(job: Job) -> Failure | None:
+def _fate(job: Job, *, crashed: bool) -> Failure | None:
     """Why a job with a lapsed lease may not run again; None: it may."""
-    if job.crash_count + 1 >= MAX_CRASHES:
+    if crashed and job.crash_count + 1 >= MAX_CRASHES:
         return Failure("poison", "crash", f"its process died {job.crash_count + 1} times while it ran")
     if job.status == JobState.IN_PROGRESS and not _is_repeatable(job):
-        return Failure("outcome_unknown", "crash", "its process died while the call was under way")
+        whose = "its process died" if crashed else LOST
+        return Failure("outcome_unknown", "crash", f"{whose} while the call was under way")
     return None
+
+
+def _often_lost(jobs: Collection[UUID]) -> set[UUID]:
+    """Of these jobs, those that have been lost with a whole cluster so often that they may be what brings it down."""
+    lost = JobEvent.objects.filter(job_id__in=jobs, data__has_key=LOST_WITH_HOST)
+    often = lost.values("job_id").annotate(times=Count("id")).filter(times__gte=FREE_LOSSES).order_by()
+    return set(often.values_list("job_id", flat=True)) if jobs else set()
 
 
 def _is_repeatable(job: Job) -> bool:

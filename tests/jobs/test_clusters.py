@@ -1,0 +1,145 @@
+"""Clusters told apart, and what becomes of the jobs of one that is gone."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import django_q.cluster
+import psutil
+import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
+from django_q.models import OrmQ, Schedule
+from django_q.tasks import async_task
+
+from jobs.cluster import SkipLockedBroker, ensure_schedules
+from jobs.models import DeadLetter, Executor, Job
+from jobs.services import executors, upkeep
+from jobs.states import JobState
+from jobs.transitions import Lease, Move, move_jobs
+from queueops.core.clock import database_now
+from tests.factories import make_job
+from tests.support.processes import started
+
+LEASE = timedelta(seconds=30)  # the default of QUEUEOPS_LEASE_SECONDS
+RENEWAL = timedelta(seconds=10)
+
+pytestmark = pytest.mark.django_db
+
+
+def executor(cluster: UUID, *, silent: timedelta = timedelta(), **fields: Any) -> Executor:
+    given = {"host": "h", "pid": 1, "process_started_at": 0, "cluster_pid": 1, "slots": 5, **fields}
+    row = Executor.objects.create(cluster_id=cluster, **given)
+    Executor.objects.filter(pk=row.pk).update(heartbeat_at=Now() - silent)
+    return row
+
+
+def run_by(owner: Executor, **fields: Any) -> Job:
+    """A running job whose lease lapsed just now."""
+    job = make_job(state=JobState.IN_PROGRESS, **fields)
+    Job.objects.filter(pk=job.pk).update(executor=owner.pk, lease_expires_at=Now() - timedelta(milliseconds=1))
+    return job
+
+
+def rescued(job: Job) -> tuple[str, int]:
+    """Its state and its crashes after the rescue."""
+    assert upkeep.rescue_lapsed() == 1
+    job.refresh_from_db()
+    return job.status, job.crash_count
+
+
+def test_a_process_that_dies_while_its_cluster_lives_is_its_jobs_crash():
+    cluster = uuid4()
+    dead = executor(cluster, silent=LEASE)
+    executor(cluster, silent=RENEWAL)
+    assert rescued(run_by(dead)) == (JobState.RETRIED, 1)
+
+
+def test_an_executor_that_its_own_cluster_has_forgotten_died_alone():
+    dead = executor(uuid4(), silent=LEASE)
+    job = run_by(dead)
+    dead.delete()
+    assert rescued(job) == (JobState.RETRIED, 1)
+
+
+def test_jobs_that_went_with_a_whole_cluster_have_not_crashed():
+    cluster = uuid4()
+    dead = executor(cluster, silent=LEASE)
+    executor(cluster, silent=LEASE - RENEWAL)  # it died with the other, just after its own renewal
+    executor(uuid4())  # another host lives
+    assert rescued(run_by(dead)) == (JobState.RETRIED, 0)
+
+
+def test_a_call_that_may_not_be_repeated_is_told_and_its_job_is_charged_with_no_crash():
+    write = '{"method": "POST", "url": "http://127.0.0.1:9/"}'
+    job = run_by(executor(uuid4(), silent=LEASE), payload=write)
+    assert rescued(job) == (JobState.FAILED, 0)
+    letter = DeadLetter.objects.get()
+    assert letter.error_code == "outcome_unknown"
+    assert "all executors of its host's cluster went away" in letter.error_message
+
+
+def test_a_job_that_keeps_going_down_with_its_cluster_is_poison_in_the_end():
+    job = make_job()
+    seen = []
+    for _ in range(5):
+        Job.objects.filter(pk=job.pk).update(scheduled_at=None)
+        _claim(job, executor(uuid4(), silent=LEASE))
+        seen.append(rescued(job))
+        if job.status != JobState.FAILED:
+            move_jobs("release", [Move(job.pk)])
+    assert seen == [(JobState.RETRIED, 0)] * 2 + [(JobState.RETRIED, 1), (JobState.RETRIED, 2), (JobState.FAILED, 3)]
+    assert DeadLetter.objects.get().error_code == "poison"
+
+
+def _claim(job: Job, owner: Executor) -> None:
+    job.refresh_from_db()
+    token = job.fencing_token + 1
+    move = Move(job.pk, token=token)
+    move_jobs("dispatch", [move], lease=Lease(owner.pk, 30))
+    move_jobs("start", [move])
+    Job.objects.filter(pk=job.pk).update(lease_expires_at=Now() - timedelta(milliseconds=1))
+
+
+def test_two_hosts_of_one_name_and_equal_pids_have_a_quarantine_seat_each():
+    first, second = uuid4(), uuid4()
+    roles = [
+        executors.register(uuid4(), cluster_pid=7, slots=5, cluster_id=cluster)[0]
+        for cluster in (first, second, first, second)
+    ]
+    assert roles == ["quarantine", "quarantine", "general", "general"]
+
+
+def test_only_executors_of_the_own_cluster_are_killed_and_others_rows_wait_for_their_jobs():
+    with started("sleep", "60") as theirs, started("sleep", "60") as ours:
+        for process, cluster in ((theirs, uuid4()), (ours, executors.CLUSTER_ID)):
+            begun = psutil.Process(process.pid).create_time()
+            executor(cluster, silent=LEASE * 2, pid=process.pid, process_started_at=begun, host=os.uname().nodename)
+        gone = executor(uuid4(), silent=LEASE * 20)
+        run_by(gone)
+        assert executors.kill_stuck_executors(silent_seconds=30, stuck_seconds=30) == [ours.pid]
+        assert ours.process.wait(10) == -9
+        assert theirs.runs
+        executors.forget_gone_executors(silent_seconds=30)
+        assert set(Executor.objects.values_list("pid", flat=True)) == {theirs.pid, gone.pid}
+        upkeep.rescue_lapsed()
+        executors.forget_gone_executors(silent_seconds=30)
+        assert set(Executor.objects.values_list("pid", flat=True)) == {theirs.pid}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_clock_that_is_ahead_puts_off_neither_schedules_nor_tasks(monkeypatch: pytest.MonkeyPatch):
+    Schedule.objects.all().delete()
+    ahead = timezone.now() + timedelta(hours=3)
+    monkeypatch.setattr(timezone, "now", lambda: ahead)
+    broker = SkipLockedBroker("here")
+    ensure_schedules()
+    async_task("jobs.cluster.settle_holds", broker=broker)
+    assert len(broker.dequeue() or []) == 1
+    django_q.cluster.scheduler(broker)
+    latest = max(Schedule.objects.values_list("next_run", flat=True)).timestamp()
+    assert database_now() < latest <= database_now() + 3600 + 60
+    assert OrmQ.objects.filter(lock__gt=Now() + timedelta(minutes=10)).count() == 0
