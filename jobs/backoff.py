@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from queueops.core.retry_after import spread
+
 LIMITED_JITTER = 0.1
 
 
@@ -41,7 +43,7 @@ def delay(policy: Policy, retries_done: int, *, chance: float, retry_after: floa
 
     Args:
         chance: Uniform in [0, 1): the jitter's randomness, drawn by the caller.
-        retry_after: What the provider asked for; waits at least that long.
+        retry_after: What the provider asked for; waits at least that long, see `spread`.
     """
     longest = ceiling(policy, retries_done)
     match policy.jitter:
@@ -51,7 +53,7 @@ def delay(policy: Policy, retries_done: int, *, chance: float, retry_after: floa
             chosen = longest * (1 - LIMITED_JITTER * chance)
         case "none":
             chosen = longest
-    return max(chosen, retry_after or 0.0)
+    return max(chosen, spread(retry_after or 0.0, chance))
 
 
 def exhausted(policy: Policy, retries_done: int, *, window_used: float, next_delay: float) -> str | None:

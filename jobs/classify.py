@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.errors import Outcome, ProviderError
 from jobs.handlers.registry import UnknownKind
-from ratelimits.feedback import PushBack
+from queueops.core.outbound import OutboundResponse
+from ratelimits.feedback import PushBack, parse_refusal
 
 MAX_MESSAGE = 2000
 MAX_CODE = 64
@@ -96,7 +98,33 @@ def failure_of(error: BaseException) -> Failure:
         )
     if isinstance(error, UnknownKind):
         return Failure("unknown_kind", name, clean(error.message), outcome="not_sent")
-    return Failure("handler_error", name, clean(f"{type(error).__name__}: {error}"))
+    message = clean(f"{type(error).__name__}: {error}")
+    # As requests, httpx and what is built on them raise it.
+    response = getattr(error, "response", None)
+    if getattr(response, "status_code", None) == HTTPStatus.TOO_MANY_REQUESTS:
+        headers = getattr(response, "headers", None)
+        found = parse_refusal(429, headers if isinstance(headers, Mapping) else {}, b"")
+        return Failure("http_429", name, message, outcome="answered", status=429, push_back=found)
+    return Failure("handler_error", name, message)
+
+
+def with_push_back(failure: Failure, refusal: Sequence[OutboundResponse]) -> Failure:
+    """
+    Say which quota a 429 speaks of, where its handler did not.
+
+    A 429 that says the credit is gone speaks of none and stays an ordinary failure.
+
+    Args:
+        refusal: The last 429 that the handler's calls were answered with; empty: they were made by other means.
+    """
+    if failure.status != HTTPStatus.TOO_MANY_REQUESTS or failure.push_back is not None:
+        return failure
+    found: PushBack | None = PushBack()
+    for answer in refusal:
+        found = parse_refusal(answer.status, answer.headers, answer.body)
+    if found is not None and found.retry_after is None:
+        found = replace(found, retry_after=failure.retry_after)
+    return replace(failure, push_back=found)
 
 
 def is_retryable(failure: Failure, *, repeatable: bool) -> bool:

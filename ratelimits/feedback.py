@@ -15,6 +15,7 @@ from typing import Any
 
 from queueops.core.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
 from ratelimits.quota_names import CallKind, CountedUnit, QuotaName, Scope, read_quota_name
+from ratelimits.rate_headers import StatedQuota, read_rate_headers
 
 MAX_BODY_BYTES = 1_000_000
 MAX_DETAILS = 50
@@ -23,7 +24,8 @@ MAX_NAME = 200
 MAX_CAP = 1e12
 
 _TOO_MANY_REQUESTS = 429
-_LONGEST_MINUTE_RESET = 60.0
+A_MINUTE = 60.0
+_A_DAY = 86_400.0
 
 _GOOGLE_DURATION = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,9})?s")
 _NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
@@ -33,6 +35,7 @@ _SPAN = re.compile(
 _GOOGLE_MESSAGE = re.compile(r"quota metric '([^']{1,200})'(?: and limit '([^']{1,200})')?")
 _GOOGLE_RETRY = re.compile(r"Please retry in ([0-9]{1,30}(?:\.[0-9]{1,9})?s)")
 _OPENAI_LIMIT = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:]{0,40}):(?: Limit:? ([0-9]{1,30}))?")
+_OPENAI_REQUESTED = re.compile(r"[ ,]Requested:? ([0-9]{1,30})")
 _OPENAI_RETRY = re.compile(r"Please try again in ([0-9dhms.]{1,40}[smhd])")
 _OPENAI_CREDIT_GONE = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _UNITS: tuple[CountedUnit, ...] = ("requests", "tokens")
@@ -45,8 +48,9 @@ class Violation:
 
     Attributes:
         name: As the provider calls it.
-        stated_cap: Its size in `unit` a minute or, with `per_day`, a day; None where the size or its period is not
-            stated.
+        stated_cap: Its size in `unit` in `window_seconds` or, with `per_day`, a day; None where the size or its period
+            is not stated.
+        requested: What the provider counted for the call itself, in `unit`, where that is more than the whole cap.
     """
 
     name: str = ""
@@ -56,6 +60,8 @@ class Violation:
     per_day: bool = False
     model: str = ""
     stated_cap: float | None = None
+    window_seconds: float = A_MINUTE
+    requested: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,21 @@ class PushBack:
 
     violations: tuple[Violation, ...] = ()
     retry_after: float | None = None
+
+
+def parse_refusal(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
+    """
+    Read a refusal of any HTTP API: a body as Google's or OpenAI's, `RateLimit` and `x-ratelimit-*` headers,
+    `Retry-After`; empty where it says nothing.
+
+    Returns:
+        None unless the status is 429, and for a 429 that says the credit is gone.
+    """
+    google = parse_google(status, headers, body)
+    if google is None or google.violations:
+        return google
+    other = parse_openai(status, headers, body)
+    return other and PushBack(other.violations, other.retry_after or google.retry_after)
 
 
 def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
@@ -97,7 +118,8 @@ def parse_google(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
 
 def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
     """
-    Read a refusal of an OpenAI-compatible server from its message and its `x-ratelimit-*` headers.
+    Read a refusal of an OpenAI-compatible server from its message and its `x-ratelimit-*` headers, or from headers that
+    are common to many APIs, see `rate_headers`.
 
     The headers are believed where they make sense together: a limit above zero, no more left than that, a reset that
     is a time. A header's limit states no period, so it is a cap only where all of it is back within a minute.
@@ -120,7 +142,34 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
         or (_span(in_message[1]) if in_message else None)
         or (gauge.reset_seconds if gauge else None)
     )
-    return PushBack((violation,) if violation else (), retry_after)
+    if violation is None:
+        return _from_rate_headers(headers, retry_after)
+    return PushBack((violation,), retry_after)
+
+
+def _from_rate_headers(headers: Mapping[str, str], retry_after: float | None) -> PushBack:
+    """A quota with nothing left was exceeded; where none is said to be empty, the only one that is stated."""
+    stated = read_rate_headers(headers)
+    empty = [quota for quota in stated if quota.remaining == 0] or stated * (len(stated) == 1)
+    resets = [_bounded(quota.reset_seconds) for quota in empty if quota.reset_seconds is not None]
+    told = max((reset for reset in resets if reset is not None), default=None)
+    counted = [quota for quota in empty if quota.unit in _UNITS]
+    return PushBack(tuple(map(_stated_violation, counted)), retry_after or told)
+
+
+def _stated_violation(quota: StatedQuota) -> Violation:
+    """It is told to whoever's key the call shows: the project."""
+    window, per_day = quota.window_seconds or A_MINUTE, quota.window_seconds == _A_DAY
+    size = f"{quota.capacity:,.0f} " if quota.capacity else ""
+    period = f" in {quota.window_seconds:g} s" if quota.window_seconds else ""
+    return Violation(
+        name=_text(quota.name) or f"{size}{quota.unit}{period}",
+        scope="project",
+        unit="tokens" if quota.unit == "tokens" else "requests",
+        per_day=per_day,
+        stated_cap=_cap(quota.capacity) if quota.window_seconds else None,
+        window_seconds=A_MINUTE if per_day else window,
+    )
 
 
 def _google_violations(details: list[dict[str, Any]], message: str) -> Iterator[Violation]:
@@ -186,10 +235,19 @@ def _openai_violation(error: dict[str, Any], message: str, gauges: Mapping[Count
         return None
     cap = _cap(said[2]) if said else None
     gauge = gauges.get(unit)
-    if not said and gauge and gauge.reset_seconds is not None and gauge.reset_seconds <= _LONGEST_MINUTE_RESET:
+    if not said and gauge and gauge.reset_seconds is not None and gauge.reset_seconds <= A_MINUTE:
         cap = gauge.limit
     name = _text(said[1]).strip() if said else unit
-    return Violation(name=name, scope="project", unit=unit, per_day=read.period == "day", stated_cap=cap)
+    asked = _OPENAI_REQUESTED.search(message) if said else None
+    requested = _cap(asked[1]) if asked else None
+    return Violation(
+        name=name,
+        scope="project",
+        unit=unit,
+        per_day=read.period == "day",
+        stated_cap=cap,
+        requested=requested if requested and cap and requested > cap else None,
+    )
 
 
 def _gauge(headers: Mapping[str, str], unit: str) -> _Gauge | None:

@@ -83,7 +83,9 @@ def check_limit(limit: Limit) -> Findings:
         _check_whole_calls(limit, limit.capacity, found)
     _check_thresholds(limit, found)
     if limit.shadow and limit.enabled:
-        found.warnings.append("A shadow limit blocks nothing: it only counts what it would have refused.")
+        found.warnings.append(
+            "A shadow limit blocks nothing: it only counts what it would have refused, until a provider refuses."
+        )
     return found
 
 

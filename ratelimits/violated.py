@@ -87,7 +87,7 @@ def _is_exact(rule: Rule, violation: Violation) -> bool:
     return (
         rule.unit == violation.unit
         and rule.hard_reset == violation.per_day
-        and (violation.per_day or (rule.window_seconds or MINUTE) == MINUTE)
+        and (violation.per_day or (rule.window_seconds or MINUTE) == violation.window_seconds)
         and bool(violation.scope)
         and _LEVEL_OF_RULE[rule.scope] == _LEVELS[violation.scope][0]
         and (not violation.call_type or rule.call_type in {CallType.ANY, violation.call_type})

@@ -131,6 +131,23 @@ class Gate:
     def _is_faulty(self, provider: str) -> bool:
         return self.knobs.faulty_providers is None or provider in self.knobs.faulty_providers
 
+    def rate_headers(self) -> dict[str, str]:
+        """Describe the quota as it is now, in one of the forms that the drafts of RateLimit headers have had."""
+        quota, style, now = self.knobs.quota, self.knobs.rate_headers, clock.now()
+        if quota is None or self._window is None or style == "none":
+            return {}
+        left = max(0, quota.calls - self._window.used(now))
+        reset = math.ceil(self._window.wait_seconds(1, capacity=quota.calls, now=now))
+        limit, policy = str(quota.calls), f"{quota.calls};w={quota.window_seconds:g}"
+        if style == "policy":
+            full = f'"calls";q={limit};w={quota.window_seconds:g}'
+            return {"RateLimit-Policy": full, "RateLimit": f'"calls";r={left};t={reset}'}
+        if style == "draft7":
+            return {"RateLimit-Policy": policy, "RateLimit": f"limit={limit}, remaining={left}, reset={reset}"}
+        name = "RateLimit" if style == "draft6" else "X-RateLimit"
+        size = f"{limit}, {policy}" if style == "draft6" else limit
+        return {f"{name}-Limit": size, f"{name}-Remaining": str(left), f"{name}-Reset": str(reset)}
+
     def _quota_wait(self) -> float:
         quota, now = self.knobs.quota, clock.now()
         if quota is None or self._window is None:

@@ -86,6 +86,7 @@ class Knobs(Part):
     latency: Annotated[FixedLatency | UniformLatency | LognormalLatency, Field(discriminator="mode")] | None = None
     error_rates: dict[ErrorStatus, Rate] = Field(default_factory=dict)
     quota: Quota | None = None
+    rate_headers: Literal["none", "policy", "draft7", "draft6", "x"] = "none"
     retry_after: Literal["none", "seconds", "date", "garbage", "negative"] = "none"
     retry_after_seconds: Annotated[int, Field(ge=0, le=86_400)] = 1
     html_429: bool = False

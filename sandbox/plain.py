@@ -42,7 +42,7 @@ class Plain:
         return ApiError(status, envelope(status, message))
 
     def finish(self, request: web.Request, response: web.StreamResponse, knobs: Knobs) -> None:
-        pass
+        response.headers.update(request.app[STATE].gate.rate_headers())
 
 
 async def write_row(request: web.Request) -> web.Response:

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from pydantic import ValidationError
 
-from jobs.classify import Failure, clean, clean_json, failure_of
+from jobs.classify import Failure, clean, clean_json, failure_of, with_push_back
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import (
     Answer,
@@ -41,7 +41,7 @@ from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of
-from queueops.core.outbound import answers_noted
+from queueops.core.outbound import OutboundResponse, answers_noted, refusal_noted
 from queueops.tenancy.credentials import OpenCredential
 
 logger = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ class _Run:
     repeatable: bool = False
     ending: str = ""  # why it is being cancelled from outside
     calls: list[tuple[int, int]] = field(default_factory=list)  # a group's are its first member's
+    refusal: list[OutboundResponse] = field(default_factory=list)  # its last 429; of a group, all members'
     deadline: float = field(default=float("inf"))
 
     def facts(self) -> dict[str, Any]:
@@ -221,6 +222,7 @@ class HandlerLoop:
     async def _carry_out(self, run: _Run) -> None:
         outcome: Outcome | None
         answers_noted.set(run.calls)
+        refusal_noted.set(run.refusal)
         tell_of("job", run.facts)
         try:
             outcome = self._answered(run, await self._call(run))
@@ -243,6 +245,9 @@ class HandlerLoop:
             return
         outcomes: list[Outcome | None]
         answers_noted.set(ready[0].calls)
+        for run in ready:
+            run.refusal = ready[0].refusal
+        refusal_noted.set(ready[0].refusal)
         tell_of("job", ready[0].facts)
         try:
             handler = find_handler(ready[0].job.kind)
@@ -358,6 +363,7 @@ class HandlerLoop:
         return Failure("timeout", "TimeoutError", f"no end after {self._elapsed_ms(run) / 1000:.1f} s")
 
     def _failed(self, run: _Run, failure: Failure) -> Failed:
+        failure = with_push_back(failure, run.refusal)
         return Failed(run.job, run.service, run.retry, run.repeatable, failure, self._elapsed_ms(run), run.calls)
 
     def _write_off(self, run: _Run) -> None:

@@ -277,6 +277,7 @@ class Executor:
         if not outcomes and not notes and not claims:
             return
         try:
+            outcomes = self._cool_down(outcomes) if refused else outcomes
             lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims else 0)
         except Exception:
             self.loop.put_back(outcomes, notes)
@@ -296,8 +297,14 @@ class Executor:
             self._calls += sum(map(_is_call, claimed))
             self.loop.carry_out(claimed, credentials)
         if refused:
-            push_back.cool_down(refused, actor=f"executor:{self.id}")
             self._gate.hint()
+
+    def _cool_down(self, outcomes: list[finish.Outcome]) -> list[finish.Outcome]:
+        try:
+            return push_back.cool_down(outcomes, actor=f"executor:{self.id}")
+        except (DataError, IntegrityError):  # or what one provider says would keep all outcomes from being written
+            logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
+            return outcomes
 
     def _next_claim(self, now: float) -> float:
         if self._role == ExecutorRow.Role.QUARANTINE:  # lanes release nothing to it

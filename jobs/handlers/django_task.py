@@ -146,6 +146,7 @@ def _failed(result: TaskResult[Any], error: Exception) -> ProviderError:
             retry_after=error.retry_after,
             outcome=error.outcome,
             details={**error.details, **details},
+            push_back=error.push_back,
         )
     message = f"{type(error).__name__}: {error}"
     return ProviderError(None, message, code="task_error", outcome="unknown", details=details)

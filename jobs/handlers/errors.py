@@ -31,8 +31,8 @@ class ProviderError(Exception):
             allowed); repeating cannot help. `answered`: the provider gave `status`.
             `unknown`: sent, but no complete answer came; the effect may have been applied.
         details: JSON-able facts for the dead letter.
-        push_back: Which quota the provider said was exceeded. The job is given back without spending an attempt,
-            and the quota's counters cool down.
+        push_back: Which quota the provider said was exceeded; with a status of 429 it is read from the answer, where
+            none is given. The job is given back without spending an attempt, and the quota's counters cool down.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ def admit(
     if not asking:
         settle(settlements)
         return leaders, {}
-    subjects = _subjects(asking)
+    subjects = subjects_of(asking)
     calls = [
         _call(job, subject, lease_seconds)._replace(crowded=job.lane in crowded)
         for job, subject in zip(asking, subjects, strict=True)
@@ -91,7 +91,7 @@ def admit(
     return admitted, delays
 
 
-def _subjects(jobs: Sequence[ClaimedJob]) -> list[Subject]:
+def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
     """Whom the provider counts: the lane says so; where a limit came after the job, it is worked out now."""
     names = {job.credential for job in jobs if job.lane is None and job.credential}
     principals = find_principals(names) if names else {}

@@ -14,15 +14,11 @@ from django.db import transaction
 
 from jobs import backoff
 from jobs.classify import Failure, clean, clean_json, fingerprint, is_outage, is_retryable
-from jobs.lanes import read_lane
 from jobs.models import RetryPolicy, new_id
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
-from ratelimits.feedback import PushBack
-from ratelimits.services.catalogue import rules_for
 from ratelimits.services.decide import Settlement
-from ratelimits.violated import violated_rules
 
 from .breaker import record_answers
 from .claimed import ClaimedJob
@@ -30,9 +26,8 @@ from .claimed import ClaimedJob
 logger = logging.getLogger(__name__)
 
 GIVE_BACK_SECONDS = 0.0
-# Its counters cool down, so it waits on in its lane, where the retry window stands still.
-PUSHED_BACK_SECONDS = 1.0
-
+COOLED_SECONDS = 1.0  # its counters cool down, so it waits on in its lane, where the retry window stands still
+UNCOOLED_SECONDS = 60.0
 
 # What a job's calls were answered with: (status, bytes), a status of 0 where no answer came.
 Calls = Sequence[tuple[int, int]]
@@ -53,7 +48,10 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """`retry`: the handler's retry policy. `repeatable`: doing it twice does no harm."""
+    """
+    `retry`: the handler's retry policy. `repeatable`: doing it twice does no harm. `wait_seconds`: before it goes again
+    after a quota was refused.
+    """
 
     job: ClaimedJob
     service: str  # empty: it is not known, because the handler or the payload is not
@@ -62,6 +60,7 @@ class Failed:
     failure: Failure
     duration_ms: float
     calls: Calls = ()
+    wait_seconds: float = UNCOOLED_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +206,6 @@ def bury(edge: str, failures: Mapping[UUID, tuple[str, Failure]], moves: Sequenc
     return moved
 
 
-def cools_down(job: ClaimedJob, push_back: PushBack) -> bool:
-    """Whether a limit of ours stands for the quota that was exceeded; without one a refusal is an ordinary failure."""
-    return job.lane is not None and bool(violated_rules(rules_for(read_lane(job.lane).subject), push_back))
-
-
 def unstorable(outcome: Outcome, error: Exception) -> Failed:
     """What to write instead of an outcome that the database refuses: the job fails, and says why."""
     failure = Failure("result_not_stored", type(error).__name__, clean(str(error)), outcome="refused")
@@ -229,9 +223,9 @@ def _write_failures(
         failure, job = outcome.failure, outcome.job
         retryable = is_retryable(failure, repeatable=outcome.repeatable)
         delay, stop = _next_try(outcome, policies)
-        if failure.push_back is not None and cools_down(outcome.job, failure.push_back):
+        if failure.push_back is not None:
             # The quota was full although our counters had room: the limits' mistake, not the job's.
-            waits.append(_failure_move(outcome, delay_seconds=PUSHED_BACK_SECONDS))
+            waits.append(_failure_move(outcome, delay_seconds=outcome.wait_seconds))
         elif retryable and outcome.service in silent and is_outage(failure):
             waits.append(_failure_move(outcome, delay_seconds=GIVE_BACK_SECONDS))
         elif retryable and stop is None:

@@ -3,28 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
 
-from jobs.lanes import read_lane
-from ratelimits.services.feedback import Refusal, push_backs
+from django.db.models.functions import Now
 
-from .finish import Failed, Outcome, cools_down
+from jobs.models import Job
+from jobs.states import JobState
+from ratelimits.feedback import PushBack
+from ratelimits.services.feedback import Cooling, Refusal, push_backs
+
+from .admit import subjects_of
+from .claimed import ClaimedJob
+from .finish import COOLED_SECONDS, Failed, Outcome
+
+MOST_COUNTED = 10_000  # calls accepted before a refusal; finding so many takes milliseconds
+A_MINUTE = timedelta(minutes=1)
+
+Call = tuple[UUID, int]
 
 
-def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> None:
+def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
     """
     Slow the scopes that providers said were exceeded; jobs that left as one call are one refusal.
 
-    In a transaction of its own: the flush has locked other counters, and all locks are taken in one order.
+    In a transaction of its own, before these outcomes are written: the flush locks other counters, and all locks are
+    taken in one order.
+
+    Returns:
+        The outcomes, in order. Of those refused, what no counter holds back waits by itself until the provider's time.
     """
-    refusals = {
-        (job.group, job.token): Refusal(
-            read_lane(job.lane).subject, outcome.failure.push_back, job.claimed_at, job.cost
-        )
-        for outcome in outcomes
-        if isinstance(outcome, Failed)
-        and outcome.failure.push_back is not None
-        and (job := outcome.job).lane is not None
-        and cools_down(job, outcome.failure.push_back)
-    }
-    if refusals:
-        push_backs(list(refusals.values()), actor=actor)
+    calls: dict[Call, Failed] = {}
+    for one in outcomes:
+        if isinstance(one, Failed) and one.failure.push_back is not None:
+            calls.setdefault(_call(one), one)
+    if not calls:
+        return list(outcomes)
+    subjects = subjects_of([one.job for one in calls.values()])
+    jobs = {subject: one.job for subject, one in zip(subjects, calls.values(), strict=True)}
+    refusals = [
+        Refusal(subject, one.failure.push_back or PushBack(), one.job.claimed_at, one.job.cost)
+        for subject, one in zip(subjects, calls.values(), strict=True)
+    ]
+    found = push_backs(refusals, actor=actor, accepted=lambda subject: _accepted(jobs[subject]))
+    coolings = dict(zip(calls, found, strict=True))
+    return [
+        _waiting(one, coolings[_call(one)]) if isinstance(one, Failed) and one.failure.push_back is not None else one
+        for one in outcomes
+    ]
+
+
+def _waiting(outcome: Failed, cooling: Cooling) -> Failed:
+    return replace(outcome, wait_seconds=COOLED_SECONDS if cooling.counters else cooling.seconds)
+
+
+def _call(outcome: Failed) -> Call:
+    """What jobs that left together have in common."""
+    return outcome.job.group or outcome.job.id, outcome.job.token
+
+
+def _accepted(job: ClaimedJob) -> int:
+    """How many calls such as this job's were accepted in the last minute, for its project and user."""
+    ended = Job.objects.filter(finished_at__gt=Now() - A_MINUTE, status=JobState.COMPLETED, service=job.service)
+    alike = ended.filter(project_id=job.project, user_id=job.user_id, call_type=job.call_type, model=job.model)
+    return alike.order_by().values("pk")[:MOST_COUNTED].count()

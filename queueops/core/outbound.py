@@ -67,6 +67,10 @@ class OutboundResponse:
     charset: str | None
 
 
+# The last call of this context that was answered with 429, if any. None: nobody wants to know.
+refusal_noted: ContextVar[list[OutboundResponse] | None] = ContextVar("refusal_noted", default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
     method: str
@@ -188,7 +192,11 @@ async def _send_once(
         ) as response:
             body, is_truncated = await _read(response, request)
             _note(response.status, len(body))
-            return OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
+            answer = OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
+            noted = refusal_noted.get()
+            if noted is not None and answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+                noted[:] = [answer]
+            return answer
     except aiohttp.InvalidURL:
         raise OutboundRefused("The URL cannot be called.", host=passage.host) from None
     except asyncio.CancelledError:

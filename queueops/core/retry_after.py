@@ -9,6 +9,19 @@ MAX_RETRY_AFTER_SECONDS = 86_400.0
 MAX_CHARACTERS = 100  # no date is longer, and reading a long one costs time
 
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?")
+MOST_SPREAD_SECONDS = 60.0
+
+
+def spread(seconds: float, chance: float) -> float:
+    """
+    Return a wait that is never shorter, so that what was told one time to come back does not come back together.
+
+    Up to a tenth longer, where that is less than a second up to a second, and never more than twice as long.
+
+    Args:
+        chance: Uniform in [0, 1), drawn by the caller.
+    """
+    return seconds + chance * min(seconds, max(1.0, seconds / 10), MOST_SPREAD_SECONDS)
 
 
 def parse_retry_after(value: str | None, *, date: str | None = None) -> float | None:

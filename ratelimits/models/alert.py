@@ -24,6 +24,7 @@ class QuotaAlert(models.Model):
         USAGE = "usage", "usage crossed a threshold"
         SATURATED = "saturated", "work waits beyond a cap"
         EXCEEDED = "exceeded", "the provider refused, or the cap was passed"
+        UNLIMITED = "unlimited", "the provider refused what no limit counts"
         DEAD_LETTERS = "dead_letters", "dead letters grow"
         OLDEST_READY = "oldest_ready", "ready work waits too long"
         STUCK_EXECUTOR = "stuck_executor", "an executor is stuck"

@@ -102,14 +102,18 @@ class Limit(models.Model):
         default=False, help_text="Calls proceed while the limiter's database is out of reach. Off: they are deferred."
     )
     shadow = models.BooleanField(
-        default=False, help_text="Counts and reports what it would refuse, but blocks nothing."
+        default=False,
+        help_text="Counts and reports what it would refuse, but blocks nothing. Only a provider's refusal holds calls"
+        " back for a while.",
     )
     enabled = models.BooleanField(default=True)
     learns_caps = models.BooleanField(
         default=False, help_text="A cap that the provider states is taken over at once. Off: it waits for an operator."
     )
     proposed_capacity = models.FloatField(null=True, editable=False, help_text="What the provider says its cap is.")
-    proposed_at = models.DateTimeField(null=True, editable=False)
+    proposed_at = models.DateTimeField(
+        null=True, editable=False, help_text="When a refusal last asked for it; null once somebody has changed it."
+    )
     note = models.TextField(blank=True, help_text="Where the figure comes from; who confirmed it.")
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 

@@ -179,6 +179,20 @@ def tell_exceeded(rule: Rule, key: str, *, message: str, figures: Mapping[str, A
     )
 
 
+def tell_unlimited(rule: Rule, key: str, *, capacity: float, reason: str, figures: Mapping[str, Any]) -> None:
+    """Open the alert of calls that a provider refused and no limit in force counts; `capacity`: what is proposed."""
+    amount = f"{capacity:,.0f} {per_window(rule)}"
+    open_alert(
+        Kind.UNLIMITED,
+        counter_id(rule.id, key),
+        severity=Severity.WARNING,
+        message=f"{reason} ({key}), and no limit in force counts it. {rule.name} is prepared with {amount}: look at it"
+        " and switch shadow off",
+        figures={**figures, "service": rule.service, "key": key, "proposed_capacity": capacity, "unit": rule.unit},
+        limit_id=rule.id,
+    )
+
+
 def note_saturated(
     rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
 ) -> QuotaAlert | None:

@@ -205,7 +205,7 @@ def _may_go(one: _Asked) -> bool:
         free = counter.blocked_until is None and not counter.closed
         if free and counter.room_for(units, paced=one.call.paced, crowded=one.call.crowded):
             continue
-        if counter.rule.shadow:
+        if counter.rule.shadow and counter.blocked_until is None:  # a provider's word holds, whoever watches
             against.append(counter)
         else:
             refusing.append((counter, units))

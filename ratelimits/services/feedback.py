@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from queueops.core.clock import database_now
+from queueops.core.retry_after import spread
 from ratelimits import trail
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import MICRO, microseconds
@@ -18,17 +20,17 @@ from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Unit
 from ratelimits.subjects import Subject
-from ratelimits.violated import MINUTE, violated_rules
+from ratelimits.violated import MINUTE, Violated, violated_rules
 
 from . import alerts
 from .catalogue import rules_for
 from .counters import OpenCounter, lock_counters, usage
+from .proposed_limits import Accepted, heed_accepted, propose_limits
 from .saving import project_of
 from .standing import pressure_of
 from .stated_caps import note_stated_cap
 
 MOST_WINDOWS = 2  # no refusal of a minute's quota cools longer than so many windows, whatever delay it states
-UNLIMITED_SHARE = 0.25  # of a minute, without a delay: how long a call waits that no limit counts
 MUCH_ROOM = 0.1  # of a limit: where more of it was free, the provider counts otherwise or somebody else uses it too
 # A longer block by less than this, of a burst's later refusals, is no news for the audit trail.
 NEWS_SECONDS = 1.0
@@ -57,16 +59,23 @@ class Cooling:
 
     Attributes:
         until: Seconds since 1970 by the database's clock; before it the call would be refused again.
-        counters: The ids that cool down; empty where no limit counts such calls.
+        seconds: Until then, from now on.
+        counters: The ids that cool down; empty where no limit counts such calls, and none can be prepared.
     """
 
     until: float
+    seconds: float
     counters: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class _Cooled:
-    """A locked counter with what is to be stored."""
+    """
+    A locked counter with what is to be stored.
+
+    Attributes:
+        chance: By which its cool-down is spread: other counters, cooled by one hint, do not open with it.
+    """
 
     counter: OpenCounter
     pressure: Pressure
@@ -75,6 +84,8 @@ class _Cooled:
     before: dict[str, Any]
     is_news: bool = False
     violation: Violation = field(default_factory=Violation)
+    subject: Subject | None = None
+    chance: float = 0.0
 
 
 def push_back(subject: Subject, push_back: PushBack, *, sent_at: float, actor: str) -> Cooling:
@@ -83,7 +94,7 @@ def push_back(subject: Subject, push_back: PushBack, *, sent_at: float, actor: s
 
 
 @transaction.atomic
-def push_backs(refusals: Sequence[Refusal], *, actor: str) -> list[Cooling]:
+def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = lambda _: 0) -> list[Cooling]:
     """
     Cool down and slow the counters whose quotas a provider says were exceeded; one answer a refusal, in order.
 
@@ -92,13 +103,19 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str) -> list[Cooling]:
     its reset, however short the delay. A cap that the provider states becomes a proposal or, where the limit learns
     caps, the cap. Nothing blocked is ever unblocked earlier.
 
+    Where no limit counts a call, one is prepared in shadow, see `proposed_limits`; what a shadow limit counts cools
+    down for as long as the provider says, or a minute. Every cool-down is spread a little, upwards.
+
     Locks: the counters, in the order of their ids, all in one statement; then limits, where a cap is news.
     Events: an audit line and a critical alert for each counter that was slowed or blocked anew.
 
     Args:
         actor: `executor:<id>`, or who reports the refusal.
     """
-    matched = [(one, violated_rules(rules_for(one.subject), one.push_back)) for one in refusals]
+    matched = _matched(refusals)
+    uncounted = [(one.subject, one.push_back) for one, found in matched if not found]
+    if uncounted and propose_limits(uncounted, accepted=accepted, actor=actor):
+        matched = _matched(refusals)
     places = [(meant.rule, meant.rule.key(one.subject)) for one, found in matched for meant in found]
     cooled = _open(lock_counters(places))
     now = max((one.counter.now for one in cooled.values()), default=0.0) or database_now()
@@ -108,17 +125,22 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str) -> list[Cooling]:
         for meant in found:
             counter_id = meant.rule.counter_id(one.subject)
             _cool(cooled[counter_id], one, meant.violation)
+            cooled[counter_id].subject = one.subject
             ids.append(counter_id)
             if meant.exact and meant.violation.stated_cap is not None:
                 stated[counter_id] = (meant.rule, meant.rule.key(one.subject), meant.violation.stated_cap)
-        until = max((cooled[counter_id].blocked_until or now for counter_id in ids), default=now + _unlimited(one))
-        answers.append(Cooling(until, tuple(ids)))
+        until = max((cooled[counter_id].blocked_until or now for counter_id in ids), default=now + _uncounted(one))
+        answers.append(Cooling(until, max(0.0, until - now), tuple(ids)))
     for counter_id in sorted(cooled):
-        _store(counter_id, cooled[counter_id], actor=actor)
+        _store(counter_id, cooled[counter_id], actor=actor, accepted=accepted)
     for counter_id in sorted(stated):
         rule, key, cap = stated[counter_id]
         note_stated_cap(rule, key, cap, actor=actor)
     return answers
+
+
+def _matched(refusals: Sequence[Refusal]) -> list[tuple[Refusal, list[Violated]]]:
+    return [(one, violated_rules(rules_for(one.subject), one.push_back)) for one in refusals]
 
 
 def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
@@ -134,17 +156,19 @@ def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
                 "pressure": round(pressure_at(pressure, counter.now), 3),
                 "blocked_until": _iso(counter.blocked_until),
             },
+            chance=random.random(),  # noqa: S311 - spreads cool-downs, protects nothing
         )
     return opened
 
 
 def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
     counter = cooled.counter
-    if not counter.rule.hard_reset:
+    if not counter.rule.hard_reset and not counter.rule.shadow:  # nothing of a shadow limit's cap is in use
         slowed = pushed_back(cooled.pressure, counter.now, refusal.sent_at, share=_share(counter, refusal))
         cooled.is_news |= slowed.changed_at != cooled.pressure.changed_at  # not each of a burst's
         cooled.pressure = slowed
     until = _blocked_until(counter, refusal.push_back, violation, cooled.pressure)
+    until = counter.now + spread(until - counter.now, cooled.chance)
     if until > (cooled.blocked_until or counter.now):
         cooled.is_news |= until > (cooled.blocked_until or counter.now) + NEWS_SECONDS
         cooled.blocked_until = until
@@ -166,6 +190,8 @@ def _share(counter: OpenCounter, refusal: Refusal) -> float:
 def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, pressure: Pressure) -> float:
     rule, now = counter.rule, counter.now
     window: float = MINUTE if rule.hard_reset else rule.window_seconds or MINUTE
+    if rule.shadow:
+        return now + (found.retry_after or MINUTE)
     if violation.per_day:
         if isinstance(counter.algorithm, FixedWindow) and rule.hard_reset:
             return counter.algorithm.reset_after(microseconds(now)) / MICRO + rule.guard_seconds
@@ -179,7 +205,7 @@ def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, 
     return min(max(room_at, now + (1 - factor) * window), now + MOST_WINDOWS * window)
 
 
-def _store(counter_id: str, cooled: _Cooled, *, actor: str) -> None:
+def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) -> None:
     counter, pressure = cooled.counter, cooled.pressure
     Counter.objects.filter(pk=counter_id).update(
         pressure=pressure.factor,
@@ -204,7 +230,12 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str) -> None:
         reason=cooled.reason,
         project_id=project_of(counter.key),
     )
-    alerts.tell_exceeded(counter.rule, counter.key, message=_message(counter, cooled), figures=_figures(cooled, after))
+    figures = _figures(cooled, after)
+    if counter.rule.shadow and cooled.subject is not None:
+        capacity = heed_accepted(counter.rule, cooled.subject, accepted)
+        alerts.tell_unlimited(counter.rule, counter.key, capacity=capacity, reason=cooled.reason, figures=figures)
+    else:
+        alerts.tell_exceeded(counter.rule, counter.key, message=_message(counter, cooled), figures=figures)
 
 
 def _message(counter: OpenCounter, cooled: _Cooled) -> str:
@@ -220,10 +251,9 @@ def _figures(cooled: _Cooled, after: dict[str, Any]) -> dict[str, Any]:
     return {**after, "violated": violation.name, "per_day": violation.per_day, "stated_cap": violation.stated_cap}
 
 
-def _unlimited(refusal: Refusal) -> float:
-    """How long a call waits that no limit counts."""
-    delay = refusal.push_back.retry_after
-    return UNLIMITED_SHARE * MINUTE if delay is None else min(delay, MOST_WINDOWS * MINUTE)
+def _uncounted(refusal: Refusal) -> float:
+    """How long a call waits by itself that no limit counts."""
+    return spread(refusal.push_back.retry_after or MINUTE, random.random())  # noqa: S311 - protects nothing
 
 
 def _moment(at: float | None) -> datetime | None:

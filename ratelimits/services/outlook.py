@@ -80,18 +80,19 @@ class Outlook:
 
 def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[Outlook, ...]]:
     """
-    Return what each call meets, shadow limits left out. One read of the counters for all of them.
+    Return what each call meets, shadow limits left out unless they cool down. One read of the counters for all.
 
     Args:
         now: Seconds since 1970 by the database's clock.
     """
-    applied = [[rule for rule in rules_for(call.subject) if not rule.shadow] for call in calls]
+    applied = [rules_for(call.subject) for call in calls]
     ids = {rule.counter_id(call.subject) for call, those in zip(calls, applied, strict=True) for rule in those}
     counters = Counter.objects.in_bulk(ids) if ids else {}
-    return [
-        tuple(outlook_of(rule, call, counters.get(rule.counter_id(call.subject)), now) for rule in those)
+    found = [
+        [outlook_of(rule, call, counters.get(rule.counter_id(call.subject)), now) for rule in those]
         for call, those in zip(calls, applied, strict=True)
     ]
+    return [tuple(one for one in those if not one.rule.shadow or one.cooled_until is not None) for those in found]
 
 
 def outlook_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> Outlook:
@@ -101,8 +102,8 @@ def outlook_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> 
     algorithm, meter, cooled = standing.algorithm, standing.meter, standing.cooled_until
     full = rule.algorithm(key).capacity
     units = MICRO if rule.unit != Unit.TOKENS else cost_units(clamped(call.cost, call.known_cost, full))
-    never = never_fits(algorithm, units)
-    has_room = never is None and meter.room_for(units)
+    never = None if rule.shadow else never_fits(algorithm, units)
+    has_room = rule.shadow or (never is None and meter.room_for(units))
     available = max(0.0, meter.available() / MICRO)
     free_at: float | None = cooled or now
     if never is not None or (not has_room and rule.unit == Unit.IN_FLIGHT):

@@ -15,12 +15,13 @@ from .catalogue import Rule, rules
 from .counters import usage
 from .standing import standing_of
 
-OF_COUNTERS = (Kind.USAGE, Kind.EXCEEDED)
+OF_COUNTERS = (Kind.USAGE, Kind.EXCEEDED, Kind.UNLIMITED)
 
 
 def resolve_quiet(most: int = 500) -> int:
     """
-    Resolve usage and exceeded alerts whose counter has fallen 10 points below the threshold, or is gone.
+    Resolve usage and exceeded alerts whose counter has fallen 10 points below the threshold, or is gone, and those of
+    calls that no limit in force counted, once one does.
 
     Reads the open alerts and their counters alone, `most` in a transaction, until all were looked at. A counter that
     a decision holds is left to that decision or to the next round. An exceeded alert also waits until the cool-down
@@ -68,6 +69,8 @@ def _resolve_some(opened: Sequence[QuotaAlert], by_id: dict[int, Rule]) -> int:
 
 
 def _is_over(alert: QuotaAlert, rule: Rule, counter: Counter, now: float) -> bool:
+    if alert.kind == Kind.UNLIMITED:
+        return not rule.shadow
     percent = _percent(rule, counter, now)
     if alert.kind == Kind.USAGE:
         return level_of(rule, percent, alert.threshold) < alert.threshold

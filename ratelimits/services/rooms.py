@@ -106,8 +106,8 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
         rate = rate / max(tokens, 1)
     seen = _Seen(rule, key, meter, algorithm.capacity, None, reason, rate, WITHOUT_END, now)
     if rule.shadow:
-        return seen
-    if never_fits(algorithm, units):
+        pass  # only a cool-down holds
+    elif never_fits(algorithm, units):
         seen.calls, seen.opens_at = 0, math.inf
     elif not meter.room_for(units):
         seen.calls, seen.opens_at = 0, seconds(meter.line_up(units))

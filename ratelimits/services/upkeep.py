@@ -13,6 +13,7 @@ from queueops.core.sql import run_sql
 from ratelimits.models import CallTally, Counter, Limit
 
 from .answers import forget_answers
+from .proposed_limits import forget_proposed
 
 KEEP_TALLIES = timedelta(days=1)
 KEEP_IDLE_COUNTERS = timedelta(days=7)
@@ -22,7 +23,8 @@ AT_ONCE = 50_000
 
 def forget_old() -> int:
     """
-    Delete tallies after a day, answers after theirs, and counters nobody used for a week, a bounded number of each.
+    Delete tallies after a day, answers after theirs, and counters nobody used and limits nobody put in force for a
+    week, a bounded number of each.
 
     A counter whose limit remembers for longer than a week stays for as long. Counters that are locked are left alone.
 
@@ -32,7 +34,7 @@ def forget_old() -> int:
     tallies = CallTally.objects.filter(at__lt=Now() - KEEP_TALLIES)
     chosen = list(tallies.values_list("pk", flat=True)[:AT_ONCE])
     deleted, _ = CallTally.objects.filter(pk__in=chosen).delete()
-    return deleted + _forget_counters() + forget_answers() + forget_usage()
+    return deleted + _forget_counters() + forget_answers() + forget_usage() + forget_proposed()
 
 
 def forget_usage(*, months: int = 1000) -> int:

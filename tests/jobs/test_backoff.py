@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.backoff import LIMITED_JITTER, TEMPLATES, Policy, ceiling, delay, exhausted
+from queueops.core.retry_after import spread
 
 MODERATE, AGGRESSIVE = TEMPLATES["moderate"], TEMPLATES["aggressive"]
 
@@ -61,7 +62,7 @@ def test_full_jitter_spreads_over_the_whole_delay(policy, done):
 @given(policy=policies, done=retries, chance=chances, asked=askings)
 def test_a_longer_retry_after_wins_and_a_shorter_one_does_not(policy, done, chance, asked):
     own = delay(policy, done, chance=chance)
-    assert delay(policy, done, chance=chance, retry_after=asked) == max(own, asked or 0.0)
+    assert delay(policy, done, chance=chance, retry_after=asked) == max(own, spread(asked or 0.0, chance))
 
 
 @given(policy=policies, done=retries, used=st.floats(0, 2_000_000), coming=st.floats(0, 100_000))
@@ -79,3 +80,8 @@ def test_what_ended_the_retries_is_named():
 
 def test_a_huge_exponent_is_the_maximum_and_no_error():
     assert ceiling(replace(AGGRESSIVE, multiplier=1e6), 10_000) == 64
+
+
+@given(seconds=st.floats(0, 1e6), chance=st.floats(0, 1, exclude_max=True))
+def test_what_is_told_one_time_is_spread_upwards_alone(seconds, chance):
+    assert seconds <= spread(seconds, chance) <= seconds + min(seconds, max(1.0, seconds / 10), 60.0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from jobs.classify import (
     DEFAULT_REMEDY,
@@ -18,9 +20,12 @@ from jobs.classify import (
     fingerprint,
     is_outage,
     is_retryable,
+    with_push_back,
 )
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import UnknownKind
+from queueops.core.outbound import OutboundResponse
+from ratelimits.feedback import PushBack
 
 
 def failure(status: int | None = None, *, outcome="answered", code="x") -> Failure:
@@ -147,3 +152,32 @@ def test_only_a_time_that_can_be_stored_is_waited_for(asked, kept):
     error = ProviderError(429, "slow down", code="x" * 90, retry_after=asked, outcome="answered")
     assert failure_of(error).retry_after == kept
     assert failure_of(error).code == "x" * 64
+
+
+def answered(status: int, body: bytes = b"", **headers: str) -> OutboundResponse:
+    proxy = CIMultiDictProxy(CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()}))
+    return OutboundResponse(status, proxy, body, is_truncated=False, charset=None)
+
+
+def test_a_429_of_any_handler_is_read_from_its_answer():
+    told = answered(429, RateLimit='"a";r=0;t=9', RateLimit_Policy='"a";q=60;w=60')
+    found = with_push_back(failure(429), [told]).push_back
+    assert found is not None
+    assert (found.retry_after, [one.stated_cap for one in found.violations]) == (9, [60])
+    assert with_push_back(replace(failure(429), retry_after=7), [answered(429)]).push_back == PushBack(retry_after=7)
+    assert with_push_back(replace(failure(429), retry_after=7), []).push_back == PushBack(retry_after=7)
+
+
+def test_what_is_no_quota_is_no_push_back():
+    assert with_push_back(failure(503), [answered(429)]).push_back is None
+    assert with_push_back(failure(429), [answered(429, b'{"error": {"code": "insufficient_quota"}}')]).push_back is None
+    own = PushBack(retry_after=3)
+    assert with_push_back(replace(failure(429), push_back=own), [answered(429)]).push_back is own
+
+
+def test_the_429_that_a_client_library_raises_is_a_refusal():
+    class HTTPStatusError(Exception):
+        response = SimpleNamespace(status_code=429, headers={"retry-after": "4"})
+
+    found = failure_of(HTTPStatusError("429 Too Many Requests"))
+    assert (found.code, found.status, found.push_back) == ("http_429", 429, PushBack(retry_after=4))

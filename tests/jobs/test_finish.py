@@ -118,7 +118,8 @@ def test_the_event_of_a_failed_attempt_holds_its_figures():
 def test_a_429_is_retried_for_any_handler_and_a_longer_retry_after_wins(asked, seconds, repeatable):
     failure = Failure("http_429", "E", "slow down", outcome="answered", status=429, retry_after=asked)
     row = fail(started(), failure, repeatable=repeatable)
-    assert (row.status, delay_of(row)) == (JobState.RETRIED, seconds)
+    assert row.status == JobState.RETRIED
+    assert seconds <= delay_of(row) <= 1.1 * seconds
 
 
 @pytest.mark.parametrize("failure", [BROKEN, UNAVAILABLE, Failure("timeout", "TimeoutError", "no end")])

@@ -1,4 +1,4 @@
-"""A provider's refusal for its quota: the limit's mistake where there is one, and an attempt where there is none."""
+"""A provider's refusal for its quota: the limits' mistake, also where there is none yet, and never an attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.services.push_back import cool_down
 from jobs.states import JobState
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit
-from ratelimits.services import catalogue
+from ratelimits.services import catalogue, proposed_limits
 from tests.jobs import merging
 from tests.jobs.merging import KIND, claim, submit
 
@@ -42,8 +42,7 @@ def limited(**figures) -> None:
 def refuse(jobs: list[ClaimedJob]) -> None:
     failure = Failure("http_429", "ProviderError", "slow down", outcome="answered", status=429, push_back=PER_MINUTE)
     outcomes = [Failed(job, "svc", "moderate", True, failure, 1.0) for job in jobs]
-    cool_down(outcomes, actor=ACTOR)
-    assert not record_outcomes(outcomes, policies=retry_policies()).lost
+    assert not record_outcomes(cool_down(outcomes, actor=ACTOR), policies=retry_policies()).lost
 
 
 def test_a_refusal_of_a_limited_call_spends_no_attempt_and_cools_its_counter_down():
@@ -55,7 +54,7 @@ def test_a_refusal_of_a_limited_call_spends_no_attempt_and_cools_its_counter_dow
     assert job.scheduled_at is not None
     counter = Counter.objects.get()
     assert counter.blocked_until is not None
-    assert 29 < (counter.blocked_until - counter.updated_at).total_seconds() <= 30
+    assert 29 < (counter.blocked_until - counter.updated_at).total_seconds() <= 33
     assert counter.pressure < 1
 
 
@@ -72,14 +71,30 @@ def test_what_was_refused_goes_again_when_the_counter_has_cooled_down_and_not_be
 
 
 @pytest.mark.parametrize("figures", [None, {"service": "other"}, {"enabled": False}])
-def test_without_a_limit_a_refusal_is_an_ordinary_failed_attempt(figures):
+def test_without_a_limit_a_refusal_spends_no_attempt_and_holds_its_lane(figures):
     if figures is not None:
         limited(**figures)
-    submit(kind=KIND)
+    for _ in range(2):
+        submit(kind=merging.ALONE)
+    refuse(claim(1))
+    job = Job.objects.get(status=JobState.RETRIED)
+    assert (job.retry_count, job.last_error_code) == (0, "http_429")
+    made = Limit.objects.get(proposed_at__isnull=False)
+    assert (made.service, made.shadow) == ("svc", True)
+    assert claim() == []
+    assert Job.objects.filter(status=JobState.RATE_LIMITED).count() == 1
+    Counter.objects.update(blocked_until=None)
+    assert len(claim()) == 1
+
+
+def test_where_nothing_can_be_prepared_a_refused_job_waits_by_itself(monkeypatch):
+    monkeypatch.setattr(proposed_limits, "MOST_PROPOSED", 0)
+    submit(kind=merging.ALONE)
     refuse(claim())
     job = Job.objects.get()
-    assert (job.status, job.retry_count) == (JobState.RETRIED, 1)
-    assert not Counter.objects.exists()
+    assert (job.status, job.retry_count) == (JobState.RETRIED, 0)
+    assert job.scheduled_at is not None
+    assert 29 < (job.scheduled_at - job.updated_at).total_seconds() <= 33
 
 
 def test_jobs_that_left_as_one_call_are_one_refusal():

@@ -191,12 +191,14 @@ def test_what_a_shadow_limit_would_reject_goes_too(figures):
     assert unfit(Call(ADA, cost=9)) is None
 
 
-def test_a_shadow_limit_that_cools_down_blocks_nothing():
+def test_a_shadow_limit_that_cools_down_holds_until_then_as_its_provider_said():
     make_limit(shadow=True)
     decide([Call(ADA)])
     cool_down(60)
+    assert kinds(decide([Call(ADA)])) == "t"
+    Counter.objects.update(blocked_until=None)
     assert kinds(decide([Call(ADA)])) == "p"
-    assert Counter.objects.get().shadow_denials == 1
+    assert Counter.objects.get().shadow_denials == 0
 
 
 def test_a_shadow_limit_does_not_count_what_another_limit_refused_and_no_refusal_is_written():

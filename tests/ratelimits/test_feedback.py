@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queueops.core.retry_after import MAX_RETRY_AFTER_SECONDS
-from ratelimits.feedback import MAX_CAP, MAX_NAME, MAX_VIOLATIONS, PushBack, Violation, parse_google, parse_openai
+from ratelimits.feedback import (
+    MAX_CAP,
+    MAX_NAME,
+    MAX_VIOLATIONS,
+    PushBack,
+    Violation,
+    parse_google,
+    parse_openai,
+    parse_refusal,
+)
 from ratelimits.quota_names import QuotaName, read_quota_name
-from tests.sandbox.providers import SheetsClient, complete, generate
+from tests.sandbox.providers import SheetsClient, ask, complete, generate
 
 LONG = {"window_seconds": 3600, "window_mode": "sliding"}
 SHEETS_MESSAGE = (
@@ -304,6 +313,82 @@ def test_credit_that_is_gone_is_no_push_back():
     assert parse_openai(429, {}, body) is None
 
 
+# Headers that are common to many APIs
+
+
+def header_quota(cap=None, **fields):
+    return Violation(scope="project", unit="requests", stated_cap=cap, **fields)
+
+
+@pytest.mark.parametrize(
+    ("headers", "violations", "retry_after"),
+    [
+        ({}, (), None),
+        ({"RateLimit-Policy": '"default";q=100;w=60'}, (header_quota(100, name="default"),), None),
+        (
+            {
+                "RateLimit-Policy": '"burst";q=10;w=1, "day";q=900;w=86400',
+                "RateLimit": '"burst";r=3;t=1, "day";r=0;t=77',
+            },
+            (header_quota(900, name="day", per_day=True),),
+            77,
+        ),
+        (
+            {"RateLimit-Policy": '"hour";q=900;w=3600;pk=:a2V5:', "RateLimit": '"hour";r=0;t=12'},
+            (header_quota(900, name="hour", window_seconds=3600),),
+            12,
+        ),
+        ({"RateLimit-Policy": '"bytes";qu="content-bytes";q=9;w=60', "RateLimit": '"bytes";r=0;t=5'}, (), 5),
+        (
+            {"RateLimit-Policy": "100;w=60, 900;w=3600", "RateLimit": "limit=100, remaining=0, reset=5"},
+            (header_quota(100, name="100 requests in 60 s"),),
+            5,
+        ),
+        (
+            {"RateLimit-Limit": "100, 100;w=10", "RateLimit-Remaining": "0", "RateLimit-Reset": "4"},
+            (header_quota(100, name="100 requests in 10 s", window_seconds=10),),
+            4,
+        ),
+        (
+            {"X-RateLimit-Limit": "5000", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "30"},
+            (header_quota(name="5,000 requests"),),
+            30,
+        ),
+        (
+            {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "0", "Retry-After": "7"},
+            (header_quota(name="60 requests"),),
+            7,
+        ),
+        ({"RateLimit-Policy": 'q;";=;,=,;w=60', "RateLimit": "r=0", "X-RateLimit-Reset": "soon"}, (), None),
+    ],
+)
+def test_rate_headers_of_every_draft_are_read(headers, violations, retry_after):
+    assert parse_refusal(429, headers, b"<html>") == PushBack(violations, retry_after)
+
+
+def test_a_reset_may_be_a_time(monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0)
+    headers = {"X-RateLimit-Limit": "9", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1800000030"}
+    assert parse_refusal(429, headers, b"") == PushBack((header_quota(name="9 requests"),), 30)
+
+
+def test_any_refusal_is_read_by_its_body_first():
+    body = google_body(SHEETS_MESSAGE)
+    assert parse_refusal(429, {"RateLimit": '"a";r=0;t=3'}, body) == parse_google(429, {}, body)
+    message = {"error": {"message": "Rate limit reached on requests per min (RPM): Limit 3", "type": "requests"}}
+    spent = json.dumps(message).encode()
+    assert parse_refusal(429, {}, spent) == parse_openai(429, {}, spent)
+    assert parse_refusal(429, {}, json.dumps({"error": {"code": "insufficient_quota"}}).encode()) is None
+    assert parse_refusal(503, {"Retry-After": "3"}, b"") is None
+
+
+def test_openai_tells_what_a_call_asked_for():
+    said = "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 48000. Must be reduced."
+    found = parse_openai(429, {}, json.dumps({"error": {"message": said}}).encode())
+    assert found is not None
+    assert [(one.stated_cap, one.requested) for one in found.violations] == [(30_000, 48_000)]
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: (
@@ -325,13 +410,19 @@ envelopes = st.builds(
 bodies = st.binary(max_size=300) | (json_values | envelopes).map(lambda value: json.dumps(value).encode())
 header_names = st.sampled_from(
     ["Retry-After", "Date", "retry-after-ms"]
+    + [
+        f"{prefix}RateLimit{part}"
+        for prefix in ("", "X-")
+        for part in ("", "-Policy", "-Limit", "-Remaining", "-Reset")
+    ]
     + [f"X-RateLimit-{part}-{unit}" for part in ("Limit", "Remaining", "Reset") for unit in ("Requests", "Tokens")]
 )
 numbers = st.from_regex(re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,12})?(ms|s|m|h|d)?", re.ASCII), fullmatch=True)
-header_sets = st.dictionaries(header_names | st.text(max_size=10), st.text(max_size=40) | numbers, max_size=8)
+items = st.from_regex(re.compile(r'("?[a-z]{0,3}"?(;[qwrt]=[0-9]{0,20}){0,4},?){0,30}', re.ASCII), fullmatch=True)
+header_sets = st.dictionaries(header_names | st.text(max_size=10), st.text(max_size=40) | numbers | items, max_size=8)
 
 
-@given(st.sampled_from([parse_google, parse_openai]), header_sets, bodies)
+@given(st.sampled_from([parse_google, parse_openai, parse_refusal]), header_sets, bodies)
 def test_whatever_comes_is_read_within_bounds(parse, headers, body):
     found = parse(429, headers, body)
     assert found is None or found.retry_after is None or 0 < found.retry_after <= MAX_RETRY_AFTER_SECONDS
@@ -351,6 +442,18 @@ def refused(sandbox, **knobs):
     answer = SheetsClient(sandbox.url).update("A1", [["a"]])
     assert answer.status == 429
     return google(answer.body, **dict(answer.headers.items()))
+
+
+@pytest.mark.parametrize("style", ["policy", "draft7", "draft6", "x"])
+def test_the_plain_api_tells_its_quota_in_headers(sandbox, style):
+    sandbox.turn(quota={"calls": 1, "window_seconds": 60}, rate_headers=style)
+    answers = [ask(f"{sandbox.url}/plain/echo", method="POST", body=b"1") for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 429]
+    found = parse_refusal(429, dict(answers[1].headers.items()), answers[1].body)
+    assert found is not None
+    assert found.retry_after is not None
+    assert [one.stated_cap for one in found.violations] == [None if style == "x" else 1]
+    assert 55 < found.retry_after <= 60
 
 
 @pytest.mark.parametrize("details", ["full", "partial", "no_metadata", "none"])

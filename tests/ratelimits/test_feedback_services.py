@@ -11,9 +11,11 @@ from django.db import connection, transaction
 from ratelimits import trail
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
-from ratelimits.services import catalogue
+from ratelimits.services import catalogue, proposed_limits
 from ratelimits.services.decide import Call, decide
 from ratelimits.services.feedback import Refusal, push_back, push_backs
+from ratelimits.services.limits import update_limit
+from ratelimits.services.quiet import resolve_quiet
 from ratelimits.services.saving import find_limit
 from ratelimits.services.stated_caps import note_stated_cap
 from ratelimits.subjects import Subject, counter_id
@@ -99,6 +101,13 @@ def blocked_for(name, at):
     return None if until is None else until.timestamp() - at
 
 
+@pytest.fixture(autouse=True)
+def not_spread(request, monkeypatch):
+    """Keep cool-downs to the second, but for the test of their spread."""
+    if "spread" not in request.node.name:
+        monkeypatch.setattr("random.random", lambda: 0.0)
+
+
 @pytest.mark.parametrize(
     ("violation", "slowed"),
     [
@@ -138,12 +147,86 @@ def test_other_users_and_reads_go_on(sheets):
     assert kinds == ["retry", "proceed", "proceed"]
 
 
-def test_a_call_refused_where_no_limit_counts_waits_all_the_same(db):
+UNKNOWN = Subject("http:api.example.com", "write", "acme")
+
+
+def test_a_call_refused_where_no_limit_counts_prepares_one_in_shadow_that_cools_down(db, lines):
     catalogue.forget()
     at = now()
-    cooling = refuse(OF_USER, subject=Subject("unknown", "write"), retry_after=5)
-    assert (cooling.counters, round(cooling.until - at)) == ((), 5)
-    assert round(refuse(subject=Subject("unknown", "write"), retry_after=86_400).until - at) == 120
+    [cooling] = push_backs([Refusal(UNKNOWN, PushBack(), at)], actor=ACTOR, accepted=lambda subject: 60)
+    made = Limit.objects.get(service=UNKNOWN.service)
+    assert (made.shadow, made.capacity, made.scope, made.call_type) == (True, 60, "project", "write")
+    assert (cooling.counters, round(cooling.until - at)) == ((counter_id(made.pk, "project:acme"),), 60)
+    assert [line["action"] for line in lines] == ["propose_limit", "slow_counter"]
+    alert = QuotaAlert.objects.get()
+    assert (alert.kind, alert.severity, alert.figures["proposed_capacity"]) == ("unlimited", "warning", 60)
+    assert made.name in alert.message
+    other = UNKNOWN._replace(project="other")
+    assert [one.kind for one in decide([Call(UNKNOWN), Call(other)])] == ["retry", "proceed"]
+    Counter.objects.update(blocked_until=None)
+    assert {one.kind for one in decide([Call(UNKNOWN)] * 100)} == {"proceed"}
+
+
+def test_a_prepared_limit_has_what_the_provider_states(db):
+    catalogue.forget()
+    found = PushBack((Violation("hour", "project", "requests", stated_cap=900, window_seconds=3600),), 700)
+    push_backs([Refusal(UNKNOWN._replace(user="ada", model="m"), found, now())], actor=ACTOR)
+    made = Limit.objects.get(service=UNKNOWN.service)
+    assert (made.capacity, made.window_seconds, made.scope, made.per_model) == (900, 3600, "project_user", True)
+    until = Counter.objects.values_list("blocked_until", flat=True).get()
+    assert until is not None
+    assert until.timestamp() - now() > 690  # it is no minute's
+
+
+def test_a_prepared_limit_rises_to_what_was_accepted_until_an_operator_has_it(db):
+    catalogue.forget()
+
+    def refused_after(calls):
+        Counter.objects.update(blocked_until=None)
+        push_backs([Refusal(UNKNOWN, PushBack(), now())], actor=ACTOR, accepted=lambda subject: calls)
+        catalogue.forget()
+        return Limit.objects.get(service=UNKNOWN.service)
+
+    assert [refused_after(calls).capacity for calls in (60, 90, 30)] == [60, 90, 90]
+    update_limit(refused_after(0).pk, {"capacity": 50}, actor="user:1")
+    kept = refused_after(200)
+    assert (kept.capacity, kept.proposed_at) == (50, None)
+    update_limit(kept.pk, {"shadow": False}, actor="user:1")
+    resolve_quiet()
+    assert not QuotaAlert.objects.filter(kind="unlimited", resolved_at=None).exists()
+
+
+def test_nothing_is_prepared_beyond_a_bound_or_against_an_operator_and_calls_wait_all_the_same(db, monkeypatch):
+    catalogue.forget()
+    refuse(subject=UNKNOWN)
+    Limit.objects.update(enabled=False)
+    catalogue.forget()
+    at = now()
+    assert round(refuse(subject=UNKNOWN).seconds) == 60
+    monkeypatch.setattr(proposed_limits, "MOST_PROPOSED", 1)
+    cooling = refuse(subject=UNKNOWN._replace(service="other"), retry_after=86_000)
+    assert (cooling.counters, round(cooling.until - at, -2)) == ((), 86_000)
+    assert Limit.objects.count() == 1
+
+
+def test_a_prepared_limit_is_forgotten_a_week_after_the_last_refusal(db):
+    catalogue.forget()
+    refuse(subject=UNKNOWN)
+    assert proposed_limits.forget_proposed() == 0
+    Limit.objects.update(proposed_at=datetime.fromtimestamp(now() - 8 * 86_400, UTC))
+    limit("own", service="other", shadow=True)
+    assert proposed_limits.forget_proposed() == 1
+    assert Limit.objects.get().name == "own"
+
+
+def test_a_hint_spreads_the_counters_that_it_cools_and_never_opens_one_earlier(sheets):
+    at, found = now(), PushBack((OF_USER,), 30)
+    users = [WRITER._replace(user=f"u{number}") for number in range(20)]
+    coolings = push_backs([Refusal(user, found, at) for user in users], actor=ACTOR)
+    waits = [cooling.seconds for cooling in coolings]
+    assert min(waits) >= 30
+    assert max(waits) <= 33
+    assert len({round(wait, 2) for wait in waits}) > 10
 
 
 @pytest.mark.parametrize(("delay", "seconds"), [(7.0, 7), (0.5, 0.5), (3_600.0, 120), (86_400.0, 120)])

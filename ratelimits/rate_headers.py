@@ -1,0 +1,109 @@
+"""
+What an answer's headers say about quotas: `RateLimit`, `RateLimit-Policy`, and the older fields in the same words.
+
+The forms are those of draft-ietf-httpapi-ratelimit-headers, which has changed its fields on the way: named policies
+with `q`, `w`, `qu` and `r`, `t` since -08, `limit=, remaining=, reset=` in -07, and three fields up to -06; read in
+November 2026. `X-RateLimit-*` has no specification: as the three fields, but a reset may be a time instead of a span.
+
+A provider, or whoever answers in its place, may send anything. Nothing here raises, and every result is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+MAX_HEADER = 1000
+MAX_POLICIES = 20
+MAX_NAME = 100
+MAX_AMOUNT = 1e12
+A_MOMENT = 1_000_000_000.0  # a reset above it is no span: GitHub and others state seconds since 1970
+
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
+_PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit")
+
+
+@dataclass(frozen=True, slots=True)
+class StatedQuota:
+    """
+    One quota as headers state it; None: they do not say.
+
+    Attributes:
+        unit: `requests` unless the headers say otherwise, such as `content-bytes`.
+        reset_seconds: Until there is room again.
+    """
+
+    name: str = ""
+    unit: str = "requests"
+    capacity: float | None = None
+    window_seconds: float | None = None
+    remaining: float | None = None
+    reset_seconds: float | None = None
+
+
+def read_rate_headers(headers: Mapping[str, str]) -> list[StatedQuota]:
+    """Return the quotas that an answer's headers state, those with nothing left first; at most MAX_POLICIES."""
+    fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_rates(name.lower())}
+    found = list(_named(fields)) or list(_unnamed(fields))
+    return sorted(found[:MAX_POLICIES], key=lambda quota: quota.remaining != 0)
+
+
+def _is_about_rates(name: str) -> bool:
+    return name.startswith(_PREFIXES)
+
+
+def _named(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
+    """Since -08: `RateLimit-Policy: "burst";q=100;w=60` beside `RateLimit: "burst";r=0;t=12`."""
+    policies = {name: given for name, given in _items(fields.get("ratelimit-policy", "")) if "q" in given}
+    states = {name: given for name, given in _items(fields.get("ratelimit", "")) if "r" in given}
+    for name in dict.fromkeys([*policies, *states]):
+        policy, state = policies.get(name, {}), states.get(name, {})
+        yield StatedQuota(
+            name=name[:MAX_NAME],
+            unit=policy.get("qu", "requests")[:MAX_NAME],
+            capacity=_amount(policy.get("q")) or None,
+            window_seconds=_amount(policy.get("w")) or None,
+            remaining=_amount(state.get("r")),
+            reset_seconds=_span(state.get("t")),
+        )
+
+
+def _unnamed(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
+    """Up to -07: one quota's limit, remaining and reset; its window is that of the policy with the same limit."""
+    together = dict(part.strip().partition("=")[::2] for part in fields.get("ratelimit", "").split(",")[:MAX_POLICIES])
+    first = next((prefix for prefix in _PREFIXES if f"{prefix}-limit" in fields), "ratelimit")
+    limits = fields.get(f"{first}-limit", "")
+    capacity = _amount(together.get("limit") or limits.partition(",")[0]) or None
+    remaining = _amount(together.get("remaining") or fields.get(f"{first}-remaining"))
+    reset = _span(together.get("reset") or fields.get(f"{first}-reset"))
+    policies = f"{fields.get('ratelimit-policy', '')},{limits.partition(',')[2]}"
+    windows = {_amount(name): _amount(given.get("w")) for name, given in _items(policies)}
+    if capacity is None and len(windows) == 1:
+        [capacity] = windows
+    if capacity is not None or remaining is not None or reset is not None:
+        window = windows.get(capacity) if capacity is not None else None
+        yield StatedQuota("", "requests", capacity or None, window or None, remaining, reset)
+
+
+def _items(value: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """`"a";q=1;w=60, "b";q=2` as names with their parameters."""
+    for item in value.split(",")[:MAX_POLICIES]:
+        name, *parameters = (part.strip() for part in item.split(";"))
+        given = dict(part.partition("=")[::2] for part in parameters)
+        if given:
+            yield name.strip('"'), {key.strip().lower(): text.strip().strip('"') for key, text in given.items()}
+
+
+def _amount(text: str | None) -> float | None:
+    if text is None or not _NUMBER.fullmatch(text.strip()):
+        return None
+    return min(float(text), MAX_AMOUNT)
+
+
+def _span(text: str | None) -> float | None:
+    seconds = _amount(text)
+    if seconds is None:
+        return None
+    return max(0.0, seconds - time.time()) if seconds > A_MOMENT else seconds

@@ -1,0 +1,88 @@
+"""What providers refuse, for real executors: no attempt is spent, and the sandbox's ledger tells how often it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from jobs.models import Job
+from jobs.services.submit import submit_batch
+from jobs.states import JobState
+from jobs.testing import drain
+from queueops.tenancy.models import Project
+from ratelimits.models import Limit, QuotaAlert
+from ratelimits.services import catalogue
+from ratelimits.services.limits import create_limit
+from tests.support.sandbox import Sandbox
+
+pytestmark = pytest.mark.faults
+
+SERVICE = "http:127.0.0.1"
+
+
+class Trial(NamedTuple):
+    """So many jobs against a quota of `calls` in a window; `hint`: how the provider says when to come back."""
+
+    jobs: int
+    calls: int
+    window_seconds: float
+    hint: str
+
+    def begin(self, sandbox: Sandbox) -> None:
+        sandbox.turn(quota={"calls": self.calls, "window_seconds": self.window_seconds}, retry_after=self.hint)
+        urls = [sandbox.row_url("s", str(number)) for number in range(self.jobs)]
+        lines = [{"kind": "http.request", "payload": {"method": "PUT", "url": url, "json": 1}} for url in urls]
+        submit_batch(lines, project_id="acme", actor="key:test")
+
+
+@pytest.fixture(autouse=True)
+def project(transactional_db: None) -> Iterator[Project]:
+    catalogue.forget()
+    yield Project.objects.create(pk="acme", name="Acme")
+    catalogue.forget()
+
+
+def ended() -> set[tuple[str, int]]:
+    return set(Job.objects.filter(project="acme").values_list("status", "retry_count"))
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [
+        Trial(90, 30, 2, "seconds"),
+        pytest.param(Trial(602, 300, 60, "none"), marks=pytest.mark.soak),
+    ],
+)
+def test_without_any_limit_all_jobs_end_well_and_one_is_prepared(sandbox: Sandbox, trial: Trial, figures):
+    trial.begin(sandbox)
+    drain(seconds=60 + 5 * trial.window_seconds * trial.jobs / trial.calls)
+    assert ended() == {(JobState.COMPLETED, 0)}
+    refused = len(sandbox.calls(status=429))
+    limit = Limit.objects.get(service=SERVICE)
+    figures(f"{trial.jobs} jobs without a limit: {refused} refused; {limit.capacity:g} a minute prepared")
+    assert refused > 0
+    assert limit.shadow
+    alert = QuotaAlert.objects.get(kind="unlimited", resolved_at=None)
+    assert limit.name in alert.message
+    assert alert.figures["proposed_capacity"] == limit.capacity
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [
+        Trial(120, 30, 2, "seconds"),
+        pytest.param(Trial(602, 300, 60, "none"), marks=pytest.mark.soak),
+    ],
+)
+def test_a_limit_twice_too_high_slows_down_and_spends_no_attempt(sandbox: Sandbox, trial: Trial, figures):
+    shape = {"name": "http", "service": SERVICE, "scope": "project", "window_seconds": trial.window_seconds}
+    create_limit({**shape, "capacity": 2 * trial.calls}, actor="user:1")
+    trial.begin(sandbox)
+    drain(seconds=60 + 5 * trial.window_seconds * trial.jobs / trial.calls)
+    refused = len(sandbox.calls(status=429))
+    figures(f"{trial.jobs} jobs under a limit twice too high: {refused} refused")
+    assert ended() == {(JobState.COMPLETED, 0)}
+    assert 0 < refused < trial.jobs
+    assert QuotaAlert.objects.filter(kind="exceeded").exists()
