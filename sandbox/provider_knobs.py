@@ -16,6 +16,7 @@ class GoogleSheetsKnobs(QuotaKnobs):
     writes_per_project: Capacity | None = 300
     reads_per_user: Capacity | None = 60
     writes_per_user: Capacity | None = 60
+    writes_of_projects: Annotated[dict[Name, Capacity], Field(max_length=1_000)] = Field(default_factory=dict)
     error_details: Literal["full", "partial", "no_metadata", "none"] = "full"
     spreadsheets: Names | None = None
     forbidden_spreadsheets: Names = Field(default_factory=list)

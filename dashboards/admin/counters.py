@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
@@ -24,7 +25,7 @@ from ratelimits.validation import figure
 
 from .gauge_parts import NO_QUEUE, cap_in_words, gauge_bar, list_of, marks
 from .limit_page import users_of
-from .limit_verbs import CLEAR, COOL_DOWN
+from .limit_verbs import ACCEPT, CLEAR, COOL_DOWN, DECLINE
 from .one_page import OnePage
 
 
@@ -63,13 +64,19 @@ class CounterAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
     empty_title = "Nothing is counted yet."
     empty_hint = "A counter appears with the first call that a limit counts, and goes when it has been idle for long."
     actions = ("clear_selected", "cool_down_selected")
-    actions_detail = ("clear", "cool_down")
+    actions_detail = ("accept", "decline", "clear", "cool_down")
 
     class Media:
         css = {"all": ("dashboards/limits.css",)}
 
     clear_selected, clear = on_selected(CLEAR), on_one(CLEAR)
     cool_down_selected, cool_down = on_selected(COOL_DOWN), on_one(COOL_DOWN)
+    accept, decline = on_one(ACCEPT), on_one(DECLINE)
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        offered = super().get_actions_detail(request, object_id)
+        proposed = Counter.objects.filter(pk=unquote(str(object_id)), proposed_capacity__isnull=False).exists()
+        return [action for action in offered if proposed or action.path not in (ACCEPT.name, DECLINE.name)]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithGauges]:
         return WithGauges
@@ -122,6 +129,12 @@ def _gauge(counter: Counter) -> CounterGauge:
     return counter.gauge  # type: ignore[attr-defined, no-any-return]
 
 
+def _proposed(gauge: CounterGauge) -> SafeString | None:
+    if gauge.proposed_capacity is None:
+        return None
+    return format_html("{}, read from a refusal {}", figure(gauge.proposed_capacity), showing.ago(gauge.proposed_at))
+
+
 def _page_of(counter: Counter) -> dict[str, Any]:
     limit = counter.limit
     rule = rules_of([limit])[0]
@@ -136,6 +149,7 @@ def _page_of(counter: Counter) -> dict[str, Any]:
             (
                 ("Limit", showing.link("ratelimits_limit", limit.pk, limit.name)),
                 ("Cap", cap_in_words(limit)),
+                ("The provider says its cap is", _proposed(gauge)),
                 ("May go now", figure(round(gauge.available, 3))),
                 ("Cooled down because", gauge.blocked_reason),
                 ("Slowed to", f"{gauge.pressure:.0%} of the cap" if gauge.pressure < 1 else None),

@@ -110,6 +110,8 @@ def marks(gauge: CounterGauge) -> SafeString:
         found.append(_badge("qo-batch-paused", "hourglass_top", words))
     if gauge.pressure < 1:
         found.append(showing.badge("qo-batch-paused", "compress", f"slowed to {gauge.pressure:.0%}"))
+    if gauge.proposed_capacity is not None:
+        found.append(showing.badge("qo-batch-open", "lightbulb", f"provider says {figure(gauge.proposed_capacity)}"))
     if gauge.shadow:
         found.append(showing.badge("", "visibility", f"shadow: {gauge.shadow_denials:,} would have waited"))
     return format_html_join(" ", "{}", ((one,) for one in found))

@@ -11,7 +11,7 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from jobs.admin.forms import OptionalReasonForm, ReasonForm
 from jobs.admin.verbs import Outcome, Verb
-from ratelimits.services import limits, steering
+from ratelimits.services import limits, stated_caps, steering
 
 MOST_MINUTES = steering.LONGEST_COOL_DOWN_SECONDS // 60
 
@@ -37,15 +37,15 @@ def _delete(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
     return Outcome(len(ids), report=f"{len(ids):,} deleted.", goes_to=reverse("admin:ratelimits_limit_changelist"))
 
 
-def _accept(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
-    saved = [limits.accept_proposal(limit_id, actor=actor, reason=reason) for limit_id in sorted(ids)]
+def _accept(ids: Sequence[str], *, actor: str, reason: str) -> Outcome:
+    saved = [stated_caps.accept_proposal(counter_id, actor=actor, reason=reason) for counter_id in sorted(ids)]
     warnings = " ".join(warning for one in saved for warning in one.warnings)
     return Outcome(len(saved), report=f"The provider's cap holds from now on. {warnings}".strip())
 
 
-def _decline(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
-    for limit_id in sorted(ids):
-        limits.decline_proposal(limit_id, actor=actor, reason=reason)
+def _decline(ids: Sequence[str], *, actor: str, reason: str) -> Outcome:
+    for counter_id in sorted(ids):
+        stated_caps.decline_proposal(counter_id, actor=actor, reason=reason)
     return Outcome(len(ids), report="The cap stays as it is.")
 
 
@@ -85,8 +85,8 @@ ACCEPT = Verb(
     permission="ratelimits.change_limit",
     label="Accept the provider's cap",
     done="changed",
-    explains="The cap that the provider stated becomes the limit's: as the window's cap, or as the bucket that keeps"
-    " it. It holds within a second.",
+    explains="The cap that the provider stated for this key becomes the key's own, and other keys keep theirs: as the"
+    " window's cap, or as the bucket that keeps it. It holds within a second.",
     icon="check",
     applies=lambda rows: rows.filter(proposed_capacity__isnull=False),
     carry_out=_accept,
@@ -127,5 +127,5 @@ COOL_DOWN = Verb(
     carry_out=_cool_down,
     form=CoolDownForm,
 )
-LIMIT_VERBS = (DELETE, ACCEPT, DECLINE)
-COUNTER_VERBS = (CLEAR, COOL_DOWN)
+LIMIT_VERBS = (DELETE,)
+COUNTER_VERBS = (CLEAR, COOL_DOWN, ACCEPT, DECLINE)

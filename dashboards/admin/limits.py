@@ -17,8 +17,9 @@ from unfold.views import ChangeList
 from jobs.admin import showing
 from jobs.admin.verbs import VerbsMixin, actor_of, on_one
 from queueops.core.errors import QueueOpsError
-from ratelimits.models import Limit, LimitOverride
+from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services import limits, overrides
+from ratelimits.services.stated_caps import proposals_of
 from ratelimits.validation import READS, figure, key_example
 
 from .gauge_parts import (
@@ -33,7 +34,7 @@ from .gauge_parts import (
 )
 from .limit_form import LimitForm, OverrideForm
 from .limit_page import simulation_rows, users_of
-from .limit_verbs import ACCEPT, DECLINE, DELETE
+from .limit_verbs import DELETE
 
 FIGURES: frozenset[str] = frozenset().union(*READS.values())
 COUNTERS_SHOWN = 20
@@ -58,9 +59,10 @@ class WithStandings(ChangeList):  # type: ignore[misc]
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         limits: list[Any] = list(self.result_list)  # type: ignore[has-type]
-        stands = standings(limits)
+        stands, proposals = standings(limits), proposals_of(limits)
         for limit in limits:
             limit.standing = stands[limit.pk]
+            limit.proposals = proposals.get(limit.pk, [])
         self.result_list = limits
 
 
@@ -110,7 +112,7 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     warn_unsaved_form = True
     empty_title = "No limits yet."
     empty_hint = "Without one, calls go as fast as the workers can. Load the defaults of a service, or add your own."
-    actions_detail = ("accept", "decline", "remove")
+    actions_detail = ("remove",)
     fieldsets = (
         (
             "What it counts",
@@ -160,19 +162,13 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     class Media:
         css = {"all": ("dashboards/limits.css",)}
 
-    accept, decline, remove = on_one(ACCEPT), on_one(DECLINE), on_one(DELETE)
+    remove = on_one(DELETE)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithStandings]:
         return WithStandings
 
     def has_delete_permission(self, request: HttpRequest, obj: Limit | None = None) -> bool:
         return False  # by its verb alone, which wants a reason and locks the counters in order
-
-    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        offered = super().get_actions_detail(request, object_id)
-        limit = self.get_object(request, str(object_id))
-        proposed = limit is not None and limit.proposed_capacity is not None
-        return [action for action in offered if proposed or action.path not in (ACCEPT.name, DECLINE.name)]
 
     def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):
@@ -287,10 +283,15 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     def unusual(self, limit: Limit) -> SafeString | str:
         gauge = _standing(limit).fullest
         found = marks(gauge) if gauge else SafeString("")
-        if limit.proposed_capacity is not None:
-            proposal = showing.badge("qo-batch-open", "lightbulb", f"provider says {figure(limit.proposed_capacity)}")
-            return format_html("{} {}", found, proposal)
-        return found
+        proposals = _proposals(limit)
+        if not proposals:
+            return found
+        said = figure(proposals[0].proposed_capacity or 0) if len(proposals) == 1 else f"{len(proposals)} other caps"
+        return format_html("{} {}", found, showing.badge("qo-batch-open", "lightbulb", f"provider says {said}"))
+
+
+def _proposals(limit: Limit) -> list[Counter]:
+    return limit.proposals  # type: ignore[attr-defined, no-any-return]
 
 
 def _standing(limit: Limit) -> Standing:
@@ -305,7 +306,14 @@ def _page_of(limit: Limit) -> dict[str, Any]:
         "limit_badge": state_badge(limit),
         "counters": counters,
         "counters_are_many": len(counters) == COUNTERS_SHOWN,
-        "proposed": None if limit.proposed_capacity is None else figure(limit.proposed_capacity),
-        "proposed_at": showing.ago(limit.proposed_at),
+        "proposals": [
+            {
+                "cap": figure(counter.proposed_capacity or 0),
+                "counter": showing.link("ratelimits_counter", counter.pk, counter.key),
+                "at": showing.ago(counter.proposed_at),
+            }
+            for counter in proposals_of([limit]).get(limit.pk, [])
+        ],
+        "prepared_at": showing.ago(limit.proposed_at) if limit.proposed_at and limit.shadow else None,
         **users_of(limit),
     }

@@ -51,6 +51,8 @@ GAUGE = {
     "per_second": 4.9,
     "shadow_denials": 0,
     "updated_at": AT,
+    "proposed_capacity": None,
+    "proposed_at": None,
 }
 FIGURES = {
     "name": "sheets-write-project",
@@ -82,7 +84,6 @@ LIMIT = {
     "shadow": False,
     "enabled": True,
     "learns_caps": False,
-    "proposed_capacity": None,
     "proposed_at": None,
     "note": "",
     "updated_at": AT,

@@ -35,6 +35,10 @@ class GaugeSerializer(serializers.Serializer[Any]):
     per_second = serializers.FloatField(allow_null=True)
     shadow_denials = serializers.IntegerField()
     updated_at = serializers.DateTimeField()
+    proposed_capacity = serializers.FloatField(
+        allow_null=True, help_text="What the provider says the cap of this key is; null: nothing is proposed."
+    )
+    proposed_at = serializers.DateTimeField(allow_null=True)
 
 
 class LimitSerializer(serializers.ModelSerializer[Limit]):
@@ -49,7 +53,7 @@ class LimitSerializer(serializers.ModelSerializer[Limit]):
             *("id", "name", "service", "call_type", "scope", "model", "per_model", "unit", "algorithm", "capacity"),
             *("refill_per_second", "window_seconds", "provider_quota", "slack_seconds", "reset_zone", "guard_seconds"),
             *("lease_seconds", "headroom_percent", "notice_percent", "warning_percent"),
-            *("clears_late_seconds", "fail_open", "shadow", "enabled", "learns_caps", "proposed_capacity"),
+            *("clears_late_seconds", "fail_open", "shadow", "enabled", "learns_caps"),
             *("proposed_at", "note", "updated_at", "overrides", "counters"),
         ]
         read_only_fields = fields

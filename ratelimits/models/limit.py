@@ -110,7 +110,6 @@ class Limit(models.Model):
     learns_caps = models.BooleanField(
         default=False, help_text="A cap that the provider states is taken over at once. Off: it waits for an operator."
     )
-    proposed_capacity = models.FloatField(null=True, editable=False, help_text="What the provider says its cap is.")
     proposed_at = models.DateTimeField(
         null=True, editable=False, help_text="When a refusal last asked for it; null once somebody has changed it."
     )
@@ -167,6 +166,8 @@ class Counter(models.Model):
     blocked_reason = models.CharField(max_length=200, default="", db_default="")
     pressure = models.FloatField(default=1, db_default=1, help_text="The part of the cap in use since a push-back.")
     pressure_changed_at = models.DateTimeField(null=True)
+    proposed_capacity = models.FloatField(null=True, help_text="What the provider says this key's cap is.")
+    proposed_at = models.DateTimeField(null=True)
     pressure_before = models.FloatField(default=1, db_default=1, help_text="Before the refusals that led to it.")
     alert_level = models.PositiveSmallIntegerField(
         default=0, db_default=0, help_text="The highest threshold in percent whose alert is open."

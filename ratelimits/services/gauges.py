@@ -37,6 +37,7 @@ class CounterGauge:
         level: The highest threshold reached, in percent; 0: none.
         blocked_until: End of a cool-down; None: there is none.
         next_free_at: When one more call has room; None: now.
+        proposed_capacity: What the provider says the cap of this key is; None: nothing waits for an operator.
         per_second: The pace at which a queue behind it drains; None: calls in flight set it.
     """
 
@@ -61,6 +62,8 @@ class CounterGauge:
     shadow: bool
     shadow_denials: int
     updated_at: datetime
+    proposed_capacity: float | None = None
+    proposed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,8 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
         shadow=rule.shadow,
         shadow_denials=counter.shadow_denials,
         updated_at=counter.updated_at,
+        proposed_capacity=counter.proposed_capacity,
+        proposed_at=counter.proposed_at,
     )
 
 

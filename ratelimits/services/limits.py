@@ -11,10 +11,9 @@ from django.db.models.functions import Collate, Now
 
 from queueops.core.reasons import clean_reason, required_reason
 from ratelimits import trail
-from ratelimits.models import Counter, Limit
-from ratelimits.validation import figure, safe_figures
+from ratelimits.models import Counter
 
-from .errors import InvalidLimit, LimitChanged, NothingProposed
+from .errors import LimitChanged
 from .look_over import propose_limit, put_changes
 from .saving import SavedLimit, announce_change, figures_of, find_limit, require_sound
 
@@ -98,46 +97,3 @@ def delete_limit(limit_id: int, *, actor: str, reason: str) -> None:
     limit.delete()
     trail.record(actor=actor, action="delete_limit", target=f"limit {before['name']}", before=before, reason=reason)
     announce_change()
-
-
-@transaction.atomic
-def accept_proposal(limit_id: int, *, actor: str, reason: str = "") -> SavedLimit:
-    """
-    Take over the cap that the provider stated: as the window's cap, or as the bucket that keeps it.
-
-    Raises:
-        UnknownLimit, NothingProposed.
-        InvalidLimit: The limit's algorithm cannot keep so small a cap; nothing was changed.
-    """
-    limit = find_limit(limit_id, lock=True)
-    if limit.proposed_capacity is None:
-        raise NothingProposed
-    proposed = limit.proposed_capacity
-    try:
-        figures = safe_figures(limit, proposed)
-    except ValueError as error:
-        raise InvalidLimit(str(error), fields={"algorithm": [f"{error}; take a sliding window."]}) from None
-    _forget_proposal(limit)
-    why = clean_reason(reason) or f"the provider states a cap of {figure(proposed)}"
-    return update_limit(limit_id, figures, actor=actor, reason=why)
-
-
-@transaction.atomic
-def decline_proposal(limit_id: int, *, actor: str, reason: str) -> None:
-    """
-    Keep the cap and forget the one that the provider stated, until it states one again.
-
-    Raises:
-        UnknownLimit, NothingProposed, ReasonRequired: Nothing was changed.
-    """
-    reason = required_reason(reason)
-    limit = find_limit(limit_id, lock=True)
-    if limit.proposed_capacity is None:
-        raise NothingProposed
-    before = {"proposed_capacity": limit.proposed_capacity}
-    _forget_proposal(limit)
-    trail.record(actor=actor, action="decline_proposal", target=f"limit {limit.name}", before=before, reason=reason)
-
-
-def _forget_proposal(limit: Limit) -> None:
-    Limit.objects.filter(pk=limit.pk).update(proposed_capacity=None, proposed_at=None)

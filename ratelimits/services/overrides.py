@@ -6,7 +6,7 @@ from django.db import transaction
 
 from queueops.core.reasons import clean_reason
 from ratelimits import trail
-from ratelimits.models import LimitOverride
+from ratelimits.models import Counter, LimitOverride
 from ratelimits.validation import check_override
 
 from .saving import SavedLimit, announce_change, find_limit, project_of, require_sound
@@ -24,7 +24,7 @@ def set_override(
     reason: str = "",
 ) -> SavedLimit:
     """
-    Give one key of a limit another capacity, or change the one it has.
+    Give one key of a limit another capacity, or change the one it has. What its provider proposed for it is settled so.
 
     Args:
         key: As its counter shows it, `project:acme`.
@@ -52,6 +52,7 @@ def set_override(
             project_id=project_of(key),
         )
         announce_change()
+    Counter.objects.filter(limit=limit, key=key).update(proposed_capacity=None, proposed_at=None)
     changed = [name for name in figures if before is None or before[name] != figures[name]]
     return SavedLimit(limit.pk, tuple(sorted(changed)), tuple(found.warnings))
 

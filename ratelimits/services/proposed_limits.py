@@ -73,7 +73,7 @@ def forget_proposed() -> int:
 
 def _prepared() -> QuerySet[Limit]:
     """Limits of refusals that nobody has changed since."""
-    return Limit.objects.filter(proposed_at__isnull=False, proposed_capacity=None, shadow=True)
+    return Limit.objects.filter(proposed_at__isnull=False, shadow=True)
 
 
 def _add(name: str, subject: Subject, figures: Mapping[str, Any], *, actor: str) -> bool:

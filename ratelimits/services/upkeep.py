@@ -60,7 +60,7 @@ def _forget_counters() -> int:
 
 def _worthless() -> QuerySet[Counter]:
     """Counters that say no more than one that does not exist."""
-    idle = Counter.objects.filter(updated_at__lt=Now() - KEEP_IDLE_COUNTERS, alert_level=0)
+    idle = Counter.objects.filter(updated_at__lt=Now() - KEEP_IDLE_COUNTERS, alert_level=0, proposed_at=None)
     idle = idle.exclude(blocked_until__gt=Now())
     for limit in Limit.objects.annotate(largest=Max("overrides__capacity")):
         remembers = _remembers(limit, max(limit.capacity, limit.largest or 0.0))

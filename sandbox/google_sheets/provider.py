@@ -66,7 +66,11 @@ def _charges(kind: Literal["read", "write"], caller: Caller, knobs: Knobs) -> li
         ]
     else:
         named = [
-            ("WriteRequestsPerMinutePerProject", sheets.writes_per_project, project),
+            (
+                "WriteRequestsPerMinutePerProject",
+                sheets.writes_of_projects.get(caller.project, sheets.writes_per_project),
+                project,
+            ),
             ("WriteRequestsPerMinutePerUser", sheets.writes_per_user, user),
         ]
     rule = sheets.rule()

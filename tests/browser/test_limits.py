@@ -61,7 +61,8 @@ def busy_limits() -> Any:
         )
     read = Counter.objects.get(limit__name="sheets-read")
     steering.cool_down_counter(read.pk, 240, actor="user:1", reason="the provider asked us to stop")
-    Limit.objects.filter(name="llm-requests").update(proposed_capacity=120, proposed_at=Now() - timedelta(minutes=3))
+    stated = {"proposed_capacity": 120, "proposed_at": Now() - timedelta(minutes=3)}
+    Counter.objects.filter(limit__name="llm-requests").update(**stated)
     lane = lane_name(WRITE, project="acme", user="")
     make_jobs(420, state=JobState.RATE_LIMITED, service="google-sheets", call_type="write", lane=lane)
     yield

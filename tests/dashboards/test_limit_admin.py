@@ -200,7 +200,7 @@ FORM = {"confirmed": "yes", "reason": "tested", "seconds": "5"}
 
 
 def row_of(screen, counter):
-    Limit.objects.update(proposed_capacity=200, proposed_at=Now())
+    Counter.objects.update(proposed_capacity=200, proposed_at=Now())
     return counter if screen == "ratelimits_counter" else counter.limit
 
 
@@ -271,14 +271,23 @@ def test_chosen_counters_are_cleared_from_the_list(counter):
     assert counter.state == {}
 
 
-def test_a_proposal_is_offered_only_while_there_is_one(limit):
-    client = signed_in("limits manager")
-    assert f"/{ACCEPT.name}/" not in client.get(page(limit)).content.decode()
-    Limit.objects.update(proposed_capacity=200, proposed_at=Now())
-    text = client.get(page(limit)).content.decode()
+def test_a_proposal_is_offered_only_while_there_is_one(limit, counter):
+    client, counters = signed_in("limits manager"), reverse("admin:ratelimits_counter_change", args=[counter.pk])
+    assert f"/{ACCEPT.name}/" not in client.get(counters).content.decode()
+    Counter.objects.filter(pk=counter.pk).update(proposed_capacity=200, proposed_at=Now())
+    text = client.get(counters).content.decode()
     assert f"/{ACCEPT.name}/" in text
-    assert "The provider says its cap is 200" in text
-    assert f"/{ACCEPT.name}/" not in signed_in("viewer").get(page(limit)).content.decode()
+    assert "provider says 200" in text
+    assert f"/{ACCEPT.name}/" not in signed_in("viewer").get(counters).content.decode()
+    text = client.get(page(limit)).content.decode()
+    assert "The provider states another cap" in text
+    assert f"/{ACCEPT.name}/" not in text
+    assert "provider says 200" in client.get(reverse("admin:ratelimits_limit_changelist")).content.decode()
+
+
+def test_a_prepared_limit_says_that_it_is_not_in_force(limit):
+    Limit.objects.update(shadow=True, proposed_at=Now())
+    assert "Prepared, and not in force" in signed_in("limits manager").get(page(limit)).content.decode()
 
 
 def waiting_jobs(count: int, **fields: Any) -> None:

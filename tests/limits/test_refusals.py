@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,10 +13,14 @@ from jobs.services.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.tenancy.models import Project
-from ratelimits.models import Limit, QuotaAlert
+from ratelimits.models import Limit, LimitOverride, QuotaAlert
 from ratelimits.services import catalogue
 from ratelimits.services.limits import create_limit
+from tests.faults.clusters import cluster
+from tests.faults.ledger import Ledger
+from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox
+from tests.support.saturation import Account, flood, lift_limits, open_accounts
 
 pytestmark = pytest.mark.faults
 
@@ -86,3 +91,22 @@ def test_a_limit_twice_too_high_slows_down_and_spends_no_attempt(sandbox: Sandbo
     assert ended() == {(JobState.COMPLETED, 0)}
     assert 0 < refused < trial.jobs
     assert QuotaAlert.objects.filter(kind="exceeded").exists()
+
+
+def test_a_cap_that_is_learned_for_a_project_is_its_own(sandbox: Sandbox, ledger: Ledger, figures):
+    caps = {"small": 4, "large": 8}
+    sandbox.turn(google_sheets={"writes_per_user": None, "writes_of_projects": caps})
+    lift_limits()
+    shape = {"name": "writes", "service": "google-sheets", "call_type": "write", "scope": "project"}
+    limit = create_limit({**shape, "capacity": 300, "learns_caps": True}, actor="user:1").limit_id
+    for project in caps:
+        open_accounts([Account(project, "u0")], url=sandbox.url)
+        flood([Account(project, "u0")], 12)
+    with cluster(ledger):
+        wait_for(lambda: LimitOverride.objects.count() == len(caps), what="both caps")
+    assert dict(LimitOverride.objects.values_list("key", "capacity")) == {"project:small": 4, "project:large": 8}
+    assert Limit.objects.get(pk=limit).capacity == 300
+    accepted = Counter(call["project"] for call in sandbox.calls(accepted=True))
+    figures(f"accepted of 12 each: {dict(accepted)}; {len(sandbox.calls(status=429))} refused")
+    assert accepted == caps
+    assert set(Job.objects.values_list("retry_count", flat=True)) == {0}

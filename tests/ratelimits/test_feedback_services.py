@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from ratelimits import trail
 from ratelimits.feedback import PushBack, Violation
@@ -362,32 +363,51 @@ def stated(cap, violation=OF_USER):
     return Violation(violation.name, violation.scope, violation.unit, violation.call_type, stated_cap=cap)
 
 
+ADAS, BOBS = "project:acme/user:ada", "project:acme/user:bob"
+
+
+def proposed():
+    return dict(Counter.objects.exclude(proposed_capacity=None).values_list("key", "proposed_capacity"))
+
+
 def test_a_stated_cap_waits_for_an_operator(sheets, lines):
     refuse(stated(40))
     row = Limit.objects.get(name="user")
-    assert (row.capacity, row.proposed_capacity) == (60, 40)
-    assert row.proposed_at is not None
+    assert (row.capacity, row.proposed_at, proposed()) == (60, None, {ADAS: 40})
     assert [line["action"] for line in lines] == ["slow_counter", "propose_cap"]
     refuse(stated(40))
     assert [line["action"] for line in lines].count("propose_cap") == 1
 
 
-def test_a_stated_cap_is_taken_over_where_the_limit_learns(sheets, lines):
-    Limit.objects.filter(name="user").update(learns_caps=True, proposed_capacity=50)
+def test_a_stated_cap_is_taken_over_for_its_key_alone_where_the_limit_learns(sheets, lines):
+    Limit.objects.filter(name="user").update(learns_caps=True)
+    Counter.objects.create(
+        id=counter_id(sheets["user"].pk, ADAS), limit=sheets["user"], key=ADAS, proposed_capacity=50, proposed_at=Now()
+    )
     catalogue.forget()
     refuse(stated(40))
-    row = Limit.objects.get(name="user")
-    assert (row.capacity, row.proposed_capacity) == (40, None)
-    line = lines[-1]
-    assert (line["actor"], line["action"], line["before"], line["after"]) == (
-        ACTOR,
-        "update_limit",
-        {"capacity": 60},
-        {"capacity": 40},
-    )
+    refuse(stated(50), subject=OTHER)
+    assert Limit.objects.get(name="user").capacity == 60
+    assert dict(LimitOverride.objects.values_list("key", "capacity")) == {ADAS: 40, BOBS: 50}
+    assert proposed() == {}
+    line = lines[1]
+    assert (line["actor"], line["action"], line["before"]) == (ACTOR, "set_override", None)
     assert "stated by google-sheets" in line["reason"]
     Counter.objects.update(blocked_until=None, pressure_changed_at=None, pressure=1)
-    assert [one.kind for one in decide([Call(WRITER)] * 60)].count("proceed") == 40
+    admitted = [
+        [one.kind for one in decide([Call(WRITER._replace(user=user))] * 60)].count("proceed")
+        for user in ("ada", "bob", "eve")
+    ]
+    assert admitted == [40, 50, 60]
+
+
+def test_a_limit_that_counts_all_together_changes_itself(sheets, lines):
+    Limit.objects.filter(name="project").update(learns_caps=True, scope="global")
+    catalogue.forget()
+    refuse(Violation("all", "global", "requests", "write", stated_cap=200))
+    row = Limit.objects.get(name="project")
+    assert (row.capacity, LimitOverride.objects.count()) == (200, 0)
+    assert lines[-1]["action"] == "update_limit"
 
 
 def test_a_learned_cap_of_a_bucket_keeps_the_quota_in_every_minute(sheets):
@@ -395,11 +415,11 @@ def test_a_learned_cap_of_a_bucket_keeps_the_quota_in_every_minute(sheets):
     Limit.objects.filter(name="project").update(learns_caps=True, **bucket)
     catalogue.forget()
     refuse(stated(300, OF_PROJECT))
-    assert Limit.objects.get(name="project").capacity == 9
+    assert not LimitOverride.objects.exists()
     refuse(stated(200, OF_PROJECT))
-    row = Limit.objects.get(name="project")
-    assert row.provider_quota == 200
-    assert row.capacity + 60 * (row.refill_per_second or 0) == pytest.approx(200)
+    own = LimitOverride.objects.get(key="project:acme")
+    assert own.capacity + 60 * (own.refill_per_second or 0) == pytest.approx(200)
+    assert Limit.objects.get(name="project").provider_quota == 300
 
 
 def test_a_cap_too_small_for_a_bucket_stays_a_proposal(sheets):
@@ -407,17 +427,16 @@ def test_a_cap_too_small_for_a_bucket_stays_a_proposal(sheets):
     Limit.objects.filter(name="project").update(learns_caps=True, **bucket)
     catalogue.forget()
     refuse(stated(1, OF_PROJECT))
-    row = Limit.objects.get(name="project")
-    assert (row.capacity, row.proposed_capacity) == (9, 1)
+    assert (Limit.objects.get(name="project").capacity, proposed()) == (9, {"project:acme": 1})
 
 
 def test_the_cap_of_a_key_of_its_own_is_learned_for_that_key(sheets):
     Limit.objects.filter(name="user").update(learns_caps=True)
-    own = LimitOverride.objects.create(limit=sheets["user"], key="project:acme/user:ada", capacity=100)
+    own = LimitOverride.objects.create(limit=sheets["user"], key=ADAS, capacity=100, note="ours")
     catalogue.forget()
     refuse(stated(40))
     own.refresh_from_db()
-    assert (own.capacity, Limit.objects.get(name="user").capacity) == (40, 60)
+    assert (own.capacity, own.note, Limit.objects.get(name="user").capacity) == (40, "ours", 60)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +452,8 @@ def test_a_cap_of_something_else_is_not_a_limits_own(sheets, fields, violation):
     Limit.objects.filter(name="user").update(learns_caps=True, **fields)
     catalogue.forget()
     refuse(violation)
-    assert set(Limit.objects.values_list("capacity", "proposed_capacity")) == {(60, None), (300, None), (500, None)}
+    assert set(Limit.objects.values_list("capacity", flat=True)) == {60, 300, 500}
+    assert (proposed(), LimitOverride.objects.count()) == ({}, 0)
 
 
 def test_a_limit_deleted_meanwhile_learns_nothing(sheets):
@@ -446,7 +466,7 @@ def test_a_limit_deleted_meanwhile_learns_nothing(sheets):
 @pytest.mark.django_db(transaction=True)
 def test_an_operator_who_edits_a_limit_is_not_waited_for():
     catalogue.forget()
-    row = limit("user", scope="project_user")
+    row = limit("user", scope="project_user", learns_caps=True)
 
     def learn():
         try:
@@ -459,7 +479,7 @@ def test_an_operator_who_edits_a_limit_is_not_waited_for():
     with ThreadPoolExecutor(1) as pool, transaction.atomic():
         find_limit(row.pk, lock=True)
         assert pool.submit(learn).result(20) == ["user"]
-    assert Limit.objects.get(pk=row.pk).proposed_capacity is None
+    assert (Limit.objects.get(pk=row.pk).capacity, LimitOverride.objects.count()) == (60, 0)
     assert Counter.objects.get().blocked_until is not None
     catalogue.forget()
 

@@ -18,7 +18,7 @@ from queueops.core.notify import Channel
 from queueops.core.reasons import ReasonRequired
 from ratelimits import trail
 from ratelimits.models import CallTally, Counter, Limit, LimitOverride, QuotaAlert
-from ratelimits.services import catalogue, limits, overrides, steering
+from ratelimits.services import catalogue, limits, overrides, stated_caps, steering
 from ratelimits.services.decide import Call, decide
 from ratelimits.services.errors import (
     InvalidCoolDown,
@@ -231,35 +231,65 @@ def test_a_cool_down_is_bounded(seconds):
     assert counter().blocked_until is None
 
 
-def test_an_accepted_proposal_becomes_the_bucket_that_keeps_it(entries):
-    limit = make_limit(algorithm="token_bucket", capacity=9, refill_per_second=4.85, provider_quota=300)
-    with pytest.raises(NothingProposed):
-        limits.accept_proposal(limit.pk, actor=ACTOR)
-    Limit.objects.update(proposed_capacity=60, proposed_at=Now())
-    limits.accept_proposal(limit.pk, actor=ACTOR)
+def proposing(cap, **figures):
+    """A limit whose provider has stated another cap for one of two projects; with that project's counter."""
+    limit = make_limit(**figures)
+    go(1)
+    go(1, WRITE._replace(project="globex"))
+    Counter.objects.filter(key="project:acme").update(proposed_capacity=cap, proposed_at=Now())
+    return limit, Counter.objects.get(key="project:acme")
+
+
+BUCKET = {"algorithm": "token_bucket", "capacity": 9, "refill_per_second": 4.85, "provider_quota": 300}
+
+
+def test_an_accepted_proposal_becomes_the_keys_own_cap_and_nobody_elses(entries):
+    limit, counter = proposing(60, **BUCKET)
+    stated_caps.accept_proposal(counter.pk, actor=ACTOR)
     limit.refresh_from_db()
-    assert (limit.capacity, limit.provider_quota, limit.proposed_capacity) == (1, 60, None)
-    assert limit.refill_per_second == pytest.approx(59 / 60)
+    own = LimitOverride.objects.get()
+    assert (limit.capacity, limit.provider_quota, own.key, own.capacity) == (9, 300, "project:acme", 1)
+    assert own.refill_per_second == pytest.approx(59 / 60)
     assert entries[-1]["reason"] == "the provider states a cap of 60"
+    with pytest.raises(NothingProposed):
+        stated_caps.accept_proposal(counter.pk, actor=ACTOR)
+    with pytest.raises(NothingProposed):
+        stated_caps.accept_proposal("00000000:nobody", actor=ACTOR)
+
+
+def test_an_accepted_proposal_of_a_limit_that_counts_all_together_is_its_own():
+    limit = make_limit(scope="global")
+    go(1)
+    Counter.objects.update(proposed_capacity=60, proposed_at=Now())
+    stated_caps.accept_proposal(Counter.objects.get().pk, actor=ACTOR)
+    limit.refresh_from_db()
+    assert (limit.capacity, LimitOverride.objects.count()) == (60, 0)
+    assert Counter.objects.get().proposed_capacity is None
 
 
 def test_a_proposal_too_small_for_a_bucket_stays_proposed():
-    limit = make_limit(algorithm="token_bucket", capacity=9, refill_per_second=4.85, provider_quota=300)
-    Limit.objects.update(proposed_capacity=1, proposed_at=Now())
+    limit, counter = proposing(1, **BUCKET)
     with pytest.raises(InvalidLimit) as caught:
-        limits.accept_proposal(limit.pk, actor=ACTOR)
+        stated_caps.accept_proposal(counter.pk, actor=ACTOR)
     assert "sliding window" in caught.value.fields["algorithm"][0]
     limit.refresh_from_db()
-    assert (limit.capacity, limit.proposed_capacity) == (9, 1)
+    counter.refresh_from_db()
+    assert (limit.capacity, counter.proposed_capacity, LimitOverride.objects.count()) == (9, 1, 0)
 
 
 def test_a_declined_proposal_is_forgotten_with_a_reason(entries):
-    limit = make_limit()
-    Limit.objects.update(proposed_capacity=60, proposed_at=Now())
-    limits.decline_proposal(limit.pk, actor=ACTOR, reason="it is a shared quota")
-    limit.refresh_from_db()
-    assert (limit.capacity, limit.proposed_capacity) == (10, None)
+    limit, counter = proposing(60)
+    stated_caps.decline_proposal(counter.pk, actor=ACTOR, reason="it is a shared quota")
+    counter.refresh_from_db()
+    assert (limit.capacity, counter.proposed_capacity, LimitOverride.objects.count()) == (10, None, 0)
     assert entries[-1]["before"] == {"proposed_capacity": 60.0}
+
+
+def test_a_cap_of_its_own_by_hand_settles_what_was_proposed_for_a_key():
+    limit, counter = proposing(60)
+    overrides.set_override(limit.pk, "project:acme", capacity=50, actor=ACTOR)
+    counter.refresh_from_db()
+    assert counter.proposed_capacity is None
 
 
 def test_a_gauge_shows_the_figures_of_its_counter():
