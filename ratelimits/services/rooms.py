@@ -101,7 +101,7 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
     units = _units(rule, tokens)
     in_demand = paced and (crowded or is_in_demand(algorithm, state, meter.now))
     stream = stream_of(algorithm, state, meter.now) if in_demand else None
-    rate = rule.rate_per_second(key, pressure)
+    rate = None if rule.shadow else rule.rate_per_second(key, pressure)
     if rate is not None and rule.unit == Unit.TOKENS:
         rate = rate / max(tokens, 1)
     seen = _Seen(rule, key, meter, algorithm.capacity, None, reason, rate, WITHOUT_END, now)
