@@ -111,7 +111,7 @@ def test_every_kinds_runbook_is_a_page(kind):
 def test_a_runbook_begins_with_what_the_alert_means_and_numbers_what_to_do():
     text = page(signed_in("viewer"), reverse("admin:ratelimits_quotaalert_runbook", args=["exceeded"]))
     assert "<p>The provider answered that its quota is used up although the limit had room" in text
-    assert "<ol><li>The provider stated another cap: accept the proposal on the limit&#x27;s page.</li>" in text
+    assert "<ol><li>The provider stated another cap: accept the proposal on the page of the key.</li>" in text
     assert '<code class="qo-code">POST /api/v1/ratelimits/decide</code>' in text
 
 
