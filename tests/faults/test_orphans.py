@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import psutil
 import pytest
@@ -19,6 +20,7 @@ from tests.support.processes import wait_for
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
 @pytest.mark.parametrize("level", ["master", "sentinel"])
 def test_whatever_level_of_a_cluster_is_killed_running_jobs_end_and_nothing_is_left(level: str, ledger: Ledger):
     with cluster(ledger, executors=2, drain_grace_seconds=30) as running:
