@@ -161,7 +161,7 @@ class CarefulCluster(django_q.cluster.Cluster):  # type: ignore[misc]  # django_
 
     def sig_handler(self, signum: int, frame: FrameType | None) -> None:
         for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, signal.SIG_IGN)  # a second one amid the first's work would wait for itself for ever
+            signal.signal(name, _do_nothing)  # a second one amid the first's work would wait for itself for ever
         super().sig_handler(signum, frame)
 
 
@@ -194,6 +194,10 @@ def worker(*arguments: Any) -> None:
 def _end(signum: int, frame: FrameType | None) -> None:
     logger.error("the process that guards this worker is gone; it drains and ends")
     raise SystemExit(0)
+
+
+def _do_nothing(signum: int, frame: FrameType | None) -> None:
+    """Unlike SIG_IGN it takes what has come already, too."""
 
 
 def _parent() -> int:

@@ -70,12 +70,3 @@ def test_sigterm_lets_running_jobs_end_gives_back_the_rest_and_loses_nothing(led
         wait_until_drained()
     assert statuses() == {JobState.COMPLETED: 80}
     assert crashes() == []
-
-
-def test_two_signals_at_once_stop_it_as_one_does(ledger: Ledger):
-    with cluster(ledger, executors=1) as running:
-        running.process.send(signal.SIGTERM)
-        running.process.send(signal.SIGINT)
-        assert running.process.process.wait(60) == 0
-        assert "Traceback" not in running.output
-    assert not Executor.objects.exists()
