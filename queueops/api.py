@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from http import HTTPStatus
 from typing import Any
 
@@ -44,6 +45,7 @@ INTERNAL_ERROR = error_body("internal_error", "Something went wrong here. It is 
 NOTHING_STORED = "Nothing that was not acknowledged is stored; try again."
 DATABASE_UNAVAILABLE = error_body("database_unavailable", f"The database does not answer. {NOTHING_STORED}")
 
+OUT_OF_ORDER = (OperationalError, InterfaceError)
 EXPECTED: dict[type[Exception], tuple[int, dict[str, Any]]] = {
     Http404: (404, NOT_FOUND),
     PermissionDenied: (403, NOT_ALLOWED),
@@ -67,7 +69,7 @@ def _answer_to(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
         return error.status, error.as_dict(), headers
     if isinstance(error, exceptions.APIException):
         return _answer_to_rest_framework(error)
-    if isinstance(error, (OperationalError, InterfaceError)):
+    if isinstance(error, OUT_OF_ORDER):
         logger.warning("The database is out of order: %s", error)
         return 503, _database_fault(error), {"Retry-After": str(DATABASE_RETRY_SECONDS)}
     for expected, (status, body) in EXPECTED.items():
@@ -138,9 +140,19 @@ def answer_404(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def answer_500(request: HttpRequest) -> HttpResponse:
+    error = sys.exc_info()[1]  # Django calls this while it handles it
+    if isinstance(error, OUT_OF_ORDER):
+        return _answer_503(request, _database_fault(error))
     if not request.path.startswith(ROOTS):
         return server_error(request)
     return JsonResponse(INTERNAL_ERROR, status=500)
+
+
+def _answer_503(request: HttpRequest, body: dict[str, Any]) -> HttpResponse:
+    headers = {"Retry-After": str(DATABASE_RETRY_SECONDS)}
+    if request.path.startswith(ROOTS):
+        return JsonResponse(body, status=503, headers=headers)
+    return HttpResponse(body["error"]["message"], status=503, content_type="text/plain", headers=headers)
 
 
 # Its template has no answer to OPTIONS.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import Client
 
 from jobs.models import Job
 from jobs.states import JobState
@@ -120,6 +121,9 @@ def test_the_doctor_and_the_probe_name_what_prevents_a_write(server: EmbeddedSer
     execute(*READ_ONLY)
     connection.close()
     wait_for(lambda: examine_database().verdict is Verdict.FAIL, what="the standby's finding")
+    page = Client(raise_request_exception=False).post("/admin/login/", {"username": "a", "password": "b"})
+    assert (page.status_code, page["Retry-After"]) == (503, "5")
+    assert b"takes no writes" in page.content
     execute(*WRITABLE)
 
 
