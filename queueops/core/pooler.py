@@ -40,14 +40,16 @@ def are_sessions_shared() -> bool:
     if _backend(raw) == raw.info.backend_pid:
         return False
     with connect_directly() as first, connect_directly() as second:
-        seen: tuple[set[int], set[int]] = (set(), set())
+        mine: set[int] = set()
+        others: set[int] = set()
         for _ in range(ROUNDS):
-            for one, found in zip((first, second), seen, strict=True):
+            # The second twice: a pooler that deals two sessions out in turn would give each always the same.
+            for one, seen in ((first, mine), (second, others), (second, others)):
                 backend = _backend(one)
                 if backend is None:
                     return False  # the other idles, and keeps its session
-                found.add(backend)
-        return any(len(found) > 1 for found in seen) or bool(seen[0] & seen[1])
+                seen.add(backend)
+        return len(mine) > 1 or len(others) > 1 or bool(mine & others)
 
 
 def _backend(one: psycopg.Connection[tuple[object, ...]]) -> int | None:
