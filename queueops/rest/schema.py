@@ -22,7 +22,11 @@ ALWAYS = {
     500: ("internal_error", "A bug. It is in the server's log."),
     503: (
         "database_unavailable",
-        "The database does not answer; `overloaded`: too many requests wait. Retry-After says when to try again.",
+        (
+            "The database does not answer; `database_read_only`, `database_full`, `database_out_of_memory`, "
+            "`database_connections_used_up`: it says why; `overloaded`: too many requests wait. Nothing was stored; "
+            "Retry-After says when to try again."
+        ),
     ),
 }
 OTHERS = {
