@@ -16,6 +16,8 @@ BAR_CHARACTERS = 16
 MAX_REASON_CHARACTERS = 160
 MAX_REASONS = 20
 
+WAITING_FOR_QUOTA, HELD = "waiting for quota", "held by an outage"
+
 # What a person wants to know first comes first: a narrow terminal cuts the line. Every state is in exactly one.
 GROUPS: Mapping[str, frozenset[JobState]] = {
     "completed": frozenset({JobState.COMPLETED}),
@@ -23,7 +25,7 @@ GROUPS: Mapping[str, frozenset[JobState]] = {
     "cancelled": frozenset({JobState.CANCELLED}),
     "retrying": frozenset({JobState.RETRIED}),
     "running": RUNNING,
-    "waiting for quota": frozenset({JobState.RATE_LIMITED}),
+    WAITING_FOR_QUOTA: frozenset({JobState.RATE_LIMITED}),
     "waiting": frozenset({JobState.QUEUED}),
 }
 
@@ -95,9 +97,11 @@ class BatchReport:
 def read_report(batch: Batch, *, now: datetime) -> BatchReport:
     """Read a batch's counts and the reasons of its dead letters."""
     snapshot = batch_snapshot(batch)
+    groups = {name: sum(snapshot.counts[state.value] for state in states) for name, states in GROUPS.items()}
+    held = min(snapshot.held_by_outage, groups[WAITING_FOR_QUOTA])
     return BatchReport(
         batch=batch,
-        groups={name: sum(snapshot.counts[state.value] for state in states) for name, states in GROUPS.items()},
+        groups=groups | {WAITING_FOR_QUOTA: groups[WAITING_FOR_QUOTA] - held, HELD: held},
         finished=snapshot.finished,
         total=sum(snapshot.counts.values()),
         rate=batch.rate_per_second,

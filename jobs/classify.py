@@ -55,6 +55,7 @@ REMEDIES_BY_CODE: dict[str, str] = {
 UNSTORABLE_ESCAPE = re.compile(
     r"(?P<fine>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u0000|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
+UNANSWERED = frozenset({"timeout", "connection_broken"})
 DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discard."
 
 
@@ -144,8 +145,12 @@ def is_retryable(failure: Failure, *, repeatable: bool) -> bool:
 
 
 def is_outage(failure: Failure) -> bool:
-    """Whether the failure speaks against the service rather than the request: no connection, or a 5xx."""
-    return (failure.outcome == "not_sent" and failure.code != "unknown_kind") or _is_server_error(failure.status)
+    """Whether it speaks against the service rather than the request: no connection, a broken one, no answer, a 5xx."""
+    return (
+        (failure.outcome == "not_sent" and failure.code != "unknown_kind")
+        or (failure.outcome == "unknown" and failure.code in UNANSWERED)
+        or _is_server_error(failure.status)
+    )
 
 
 def fingerprint(kind: str, failure: Failure) -> str:

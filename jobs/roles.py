@@ -48,6 +48,7 @@ OPERATOR = VIEWER | {
     "jobs.reschedule_job",
     "jobs.reprioritise_job",
     "jobs.pause_work",
+    "jobs.steer_servicebreaker",
     "jobs.requeue_deadletter",
     "jobs.discard_deadletter",
     "jobs.export_deadletter",

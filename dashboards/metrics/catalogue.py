@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from jobs.services.breaker import MOST_COUNTED as MOST_HELD
 from jobs.services.depths import MOST_COUNTED
 from jobs.services.flow import MOST_SERVICES
 
@@ -67,6 +68,13 @@ _ALL = (
         ("service", "state", "priority"),
         f"Ready jobs (queued) and those a limit holds (rate_limited); of each service and state at most "
         f"{MOST_COUNTED:,} are counted.",
+    ),
+    Metric("breakers_open", "gauge", ("service",), "Outage breakers that are open: one a target and project."),
+    Metric(
+        "jobs_held_by_outage",
+        "gauge",
+        ("service",),
+        f"Jobs that wait for an outage to end; of a target and project at most {MOST_HELD:,} are counted.",
     ),
     Metric("oldest_ready_seconds", "gauge", (), "Age of the oldest ready job outside of lanes; 0: none."),
     Metric("dead_letters_open", "gauge", (), "Dead letters that nobody has requeued or discarded."),

@@ -11,7 +11,7 @@ from django.db.models import Count, Sum
 from django.utils import timezone
 
 from dashboards.services.kept import Kept
-from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount
+from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ServiceBreaker
 from jobs.services import flow
 from jobs.services.depths import waiting_depths
 from jobs.services.flow_bins import DURATION_MS, SIZE_BYTES
@@ -61,7 +61,7 @@ Sample = Value | Histogram
 
 def read_samples() -> list[Sample]:
     """Everything that the database knows; what this process alone knows is process.py's."""
-    return [*_flow(), *_depths(), *_limits(), *_alerts(), *_allowances(), *_executors()]
+    return [*_flow(), *_depths(), *_outages(), *_limits(), *_alerts(), *_allowances(), *_executors()]
 
 
 def _flow() -> Iterator[Sample]:
@@ -103,6 +103,13 @@ def _depths() -> Iterator[Sample]:
     oldest = min(oldest_ready([project for project, _ in busiest[:MOST_PROJECTS]]).values(), default=None)
     yield Value("oldest_ready_seconds", (), _age(oldest) if oldest else 0.0)
     yield Value("dead_letters_open", (), open_letters().count)
+
+
+def _outages() -> Iterator[Sample]:
+    out = ServiceBreaker.objects.exclude(opened_at=None).values_list("service")
+    for service, breakers, held in out.annotate(Count("pk"), Sum("holds")).order_by():
+        yield Value("breakers_open", (service,), breakers)
+        yield Value("jobs_held_by_outage", (service,), held)
 
 
 def _limits() -> Iterator[Sample]:

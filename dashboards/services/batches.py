@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from jobs.models import Batch
 from jobs.querysets import BatchQuerySet
+from jobs.services.outages import count_held_of
 from jobs.services.snapshots import batch_counts, batch_snapshot
 
 from .wire import iso, link
@@ -38,16 +39,17 @@ def batch_rows(rows: BatchQuerySet | None = None, *, links: bool = True) -> list
 
 
 def _cards(shown: Sequence[Batch], *, links: bool) -> list[dict[str, Any]]:
-    counts = batch_counts([batch.pk for batch in shown])
+    counts, held = batch_counts([batch.pk for batch in shown]), count_held_of(shown)
     cards = []
     for batch in shown:
-        snapshot = batch_snapshot(batch, counts[batch.pk])
+        snapshot = batch_snapshot(batch, counts[batch.pk], held)
         cards.append(
             {
                 "id": str(batch.pk),
                 "name": batch.name,
                 "project": batch.project_id,
                 "counts": snapshot.counts,
+                "held_by_outage": snapshot.held_by_outage,
                 "total": sum(snapshot.counts.values()),
                 "finished": snapshot.finished,
                 "percent": snapshot.progress,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.admin.masking import masked_text
 from jobs.models import Batch, DeadLetter, Job
+from jobs.services.outages import Key, count_held, is_held, out_keys
 from jobs.services.snapshots import project_counts
 from queueops.core.clock import database_now
 
@@ -43,20 +44,23 @@ def me_snapshot(viewer: Viewer) -> dict[str, Any]:
     if viewer.user_id is None:
         # Those of a batch have their place there, but a producer of single jobs has nothing else.
         shown["counts"] = project_counts(viewer.project_id)
+        shown["held_by_outage"] = count_held(viewer.project_id)
     else:
         jobs, batches = jobs.filter(user_id=viewer.user_id), batches.filter(user_id=viewer.user_id)
         letters = letters.filter(job__user_id=viewer.user_id)
     shown["batches"] = batch_rows(batches, links=False)
-    shown["jobs"] = [_job(job) for job in jobs.defer("payload", "result").order_by("-pk")[:NEWEST_JOBS]]
+    out = out_keys()
+    shown["jobs"] = [_job(job, out) for job in jobs.defer("payload", "result").order_by("-pk")[:NEWEST_JOBS]]
     shown["dead_letters"] = [_letter(letter) for letter in letters.defer("payload")[:NEWEST_LETTERS]]
     return shown
 
 
-def _job(job: Job) -> dict[str, Any]:
+def _job(job: Job, out: set[Key]) -> dict[str, Any]:
     return {
         "id": str(job.pk),
         "kind": job.kind,
         "state": job.status,
+        "held_by_outage": is_held(job, out),
         "priority": job.priority,
         "progress": job.progress,
         "progress_message": masked_text(job.progress_message),

@@ -9,8 +9,10 @@ from typing import Any
 from django.db.models import Sum
 from django.urls import reverse
 
-from jobs.models import WHOLE_PROJECT, Executor, JobCount, PauseSwitch, ServiceBreaker
+from jobs.models import WHOLE_PROJECT, Executor, JobCount, PauseSwitch
+from jobs.services.failing import failing_services
 from jobs.services.health import Finding, Situation, findings, health_of, open_letters
+from jobs.services.outages import count_held, open_breakers
 from jobs.services.ready import oldest_ready
 from jobs.states import JobState
 from queueops.core.clock import database_now
@@ -55,12 +57,14 @@ def ops_snapshot() -> dict[str, Any]:
     letters = open_letters()
     pauses = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
     people = names_of([*(alert.acknowledged_by for alert in alerts), *(switch.paused_by for switch in pauses)])
-    silent = list(ServiceBreaker.objects.filter(opened_at__isnull=False).order_by("opened_at")[:MOST_SILENT])
+    held = count_held()
     situation = Situation(
         counts=counted.everybody,
         executors=[health_of(one) for one in executors],
         pauses=pauses,
-        silent=silent,
+        silent=open_breakers(MOST_SILENT),
+        held_by_outages=held,
+        failing=failing_services(),
         alerts=[alert for alert in alerts if alert.acknowledged_at is None],
         held_back=held_back,
         letters=letters,
@@ -71,7 +75,7 @@ def ops_snapshot() -> dict[str, Any]:
     return {
         "at": iso(datetime.fromtimestamp(database_now(), UTC)),
         "health": {**verdict, "also": others},
-        "tiles": tiles(counted.everybody, letters=letters, oldest=oldest),
+        "tiles": tiles(counted.everybody, letters=letters, oldest=oldest, held=held),
         "limits": limits,
         "has_limits": bool(limits) or limits_made(),
         "batches": batch_rows(),
@@ -122,4 +126,6 @@ def _where(one: Finding) -> str:
             return link("ratelimits_limit", one.key)
         case "dead_letters":
             return reverse("admin:jobs_deadletter_groups")
+        case "failing":
+            return list_link("jobs_job", service=one.key)
     return list_link(_LISTS[one.page])

@@ -16,13 +16,18 @@ LATE_PICKUP_MS = 1000
 HIGH_ERROR_PERCENT = 10
 
 
-def tiles(counts: Mapping[str, int], *, letters: OpenLetters, oldest: datetime | None) -> list[dict[str, Any]]:
+def tiles(
+    counts: Mapping[str, int], *, letters: OpenLetters, oldest: datetime | None, held: int
+) -> list[dict[str, Any]]:
     """
     Return the tiles in the order they are shown.
 
     Each has `id`, `label`, `value` (null: unknown or none), `unit`, `hint` (what is counted), `tone` (empty: as it
     should be), `spark` (the last 15 minutes) and `href`; some have `since`, a moment that the screen counts from, in
     place of a value, and `more`: there are more than `value`.
+
+    Args:
+        held: Jobs that wait for an outage to end; their state is that of those that wait for quota.
     """
     lately = rates_now()
     running = sum(counts[state] for state in RUNNING)
@@ -31,7 +36,9 @@ def tiles(counts: Mapping[str, int], *, letters: OpenLetters, oldest: datetime |
     shown = [
         _jobs("queued", "Queued", counts[JobState.QUEUED], "accepted, not yet taken by a worker"),
         _jobs("running", "Running", running, "taken by a worker", state="in_progress"),
-        _jobs("rate_limited", "Waiting for quota", counts[JobState.RATE_LIMITED], "no limit has room for them"),
+        _jobs("rate_limited", "Waiting for quota", max(0, counts[JobState.RATE_LIMITED] - held), "no limit has room"),
+        _jobs("outage", "Held by an outage", held, "what they call does not answer")
+        | {"tone": "bad" if held else "", "href": list_link("jobs_servicebreaker")},
         _jobs("retried", "Retrying", counts[JobState.RETRIED], "wait for their next attempt"),
         {
             "id": "dead_letters",

@@ -15,6 +15,7 @@ from unfold.contrib.filters.admin import DropdownFilter
 
 from jobs.models import Batch, Job
 from jobs.services.batch_pace import batch_pace
+from jobs.services.outages import count_held_of
 from jobs.services.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.states import JobState
 
@@ -25,6 +26,8 @@ from .paging import BoundedListMixin, CreatedFilter, as_uuid
 from .people import name_of
 from .saved_filters import SavedFiltersMixin
 from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+
+OUTAGE = "outage"  # shown as a state
 
 
 class BatchStateFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
@@ -97,9 +100,9 @@ class BatchAdmin(ReadOnlyMixin, VerbsMixin, SavedFiltersMixin, BoundedListMixin,
         return showing.age(batch.created_at)
 
     def prepare_rows(self, rows: list[Batch]) -> None:
-        counts = batch_counts([batch.pk for batch in rows])
+        counts, held = batch_counts([batch.pk for batch in rows]), count_held_of(rows)
         for batch in rows:
-            batch.snapshot = batch_snapshot(batch, counts[batch.pk])  # type: ignore[attr-defined]
+            batch.snapshot = batch_snapshot(batch, counts[batch.pk], held)  # type: ignore[attr-defined]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Batch], search_term: str
@@ -181,16 +184,25 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "letters_href": f"{reverse('admin:jobs_deadletter_changelist')}?batch_id={batch.pk}",
         "states": [
             {
-                "name": state.value,
-                "badge": showing.state_badge(state),
-                "count": snapshot.counts[state],
-                "shown": f"{snapshot.counts[state]:,}",
-                "percent": round(100 * snapshot.counts[state] / everything, 2),
-                "href": f"{jobs}&state={state.value}",
+                "name": name,
+                "badge": showing.state_badge(name),
+                "count": count,
+                "shown": f"{count:,}",
+                "percent": round(100 * count / everything, 2),
+                "href": f"{jobs}&state={JobState.RATE_LIMITED.value if name == OUTAGE else name}",
             }
-            for state in JobState
+            for name, count in _counts_of(snapshot).items()
         ],
     }
+
+
+def _counts_of(snapshot: BatchSnapshot) -> dict[str, int]:
+    """Jobs by state; those that an outage holds apart from those that wait for quota."""
+    counts, held = dict(snapshot.counts), min(snapshot.held_by_outage, snapshot.counts[JobState.RATE_LIMITED])
+    if held:
+        counts[JobState.RATE_LIMITED] -= held
+        counts[OUTAGE] = held
+    return counts
 
 
 def _picture(batch: Batch) -> dict[str, Any] | None:

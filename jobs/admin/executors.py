@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.contrib import admin
+from django.db.models import F
+from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from jobs.models import Executor, ServiceBreaker
+from jobs.services import outages
 from jobs.services.health import health_of
 
 from . import showing
+from .forms import OptionalReasonForm, ReasonForm
 from .masking import masked_text
-from .verbs import ReadOnlyMixin, VerbsMixin
+from .verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
 
 
 @admin.register(Executor)
@@ -49,14 +55,63 @@ class ExecutorAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc
         return showing.ago(executor.started_at)
 
 
+def _close(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+    closed = outages.close_breakers(ids, actor=actor, reason=reason)
+    return Outcome(closed, len(ids) - closed, goes_to=reverse("admin:jobs_servicebreaker_changelist"))
+
+
+def _probe(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+    probed = outages.probe_now(ids, actor=actor, reason=reason)
+    return Outcome(probed, len(ids) - probed)
+
+
+CLOSE = Verb(
+    name="close",
+    permission="jobs.steer_servicebreaker",
+    label="Close",
+    done="closed",
+    explains="All jobs that wait for it go out at once, as if it answered. If it does not, it opens again by as many "
+    "failures as the first time.",
+    icon="play_arrow",
+    applies=lambda rows: rows.exclude(opened_at=None),
+    carry_out=_close,
+    form=ReasonForm,
+    overrides=True,
+)
+PROBE = Verb(
+    name="probe",
+    permission="jobs.steer_servicebreaker",
+    label="Probe now",
+    done="probed",
+    explains="One waiting job goes out within a second or two, unless one is under way. If it is answered, all go on.",
+    icon="network_ping",
+    applies=lambda rows: rows.exclude(opened_at=None),
+    carry_out=_probe,
+    form=OptionalReasonForm,
+)
+
+
 @admin.register(ServiceBreaker)
 class ServiceBreakerAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
-    list_display = ("service", "health", "failures", "open_since", "next_probe", "probes", "last_error_shown")
+    list_display = ("target_shown", "project_id", "health", "holds", "failures", "open_since", "next_probe", "probes",
+                    "last_error_shown")  # fmt: skip
+    ordering = (F("opened_at").desc(nulls_last=True), "service", "target", "project_id")
+    actions = ("close_selected", "probe_selected")
+    actions_detail = ("close", "probe")
     empty_title = "Every service answers."
-    empty_hint = "A service that stops answering appears here; its work waits unharmed."
-    exclude = ("last_error",)
-    readonly_fields = ("last_error_shown",)
+    empty_hint = "A service that stops answering appears here, once a project; its work waits unharmed."
+    fields = ("target_shown", "project_id", "health", "holds", "failures", "open_since", "next_probe", "probes",
+              "last_error_shown")  # fmt: skip
+    readonly_fields = fields
     list_fullwidth = True
+
+    close_selected, close = on_selected(CLOSE), on_one(CLOSE)
+    probe_selected, probe = on_selected(PROBE), on_one(PROBE)
+
+    @admin.display(description="calls")
+    def target_shown(self, breaker: ServiceBreaker) -> str:
+        credential = breaker.target.partition(" ")[2]
+        return f"{breaker.name}, by {credential}" if credential else breaker.name
 
     @display(description="state", label={"answers": "success", "does not answer": "danger"})  # type: ignore[untyped-decorator]
     def health(self, breaker: ServiceBreaker) -> str:

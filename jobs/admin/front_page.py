@@ -8,8 +8,10 @@ from django.db.models import Sum
 from django.http import HttpRequest
 from django.urls import reverse
 
-from jobs.models import WHOLE_PROJECT, Executor, JobCount, PauseSwitch, ServiceBreaker
+from jobs.models import WHOLE_PROJECT, Executor, JobCount, PauseSwitch
+from jobs.services.failing import failing_services
 from jobs.services.health import Situation, findings, health_of, open_letters
+from jobs.services.outages import count_held, grouped, open_breakers
 from jobs.services.ready import oldest_ready
 from jobs.states import RUNNING, TERMINAL, JobState
 from ratelimits.models import QuotaAlert
@@ -18,6 +20,7 @@ from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 from . import showing
 
 MOST_PROJECTS = 50
+MOST_SILENT = 20
 MOST_OF_USERS = 1_000  # alerts of allowances, counted
 
 
@@ -29,14 +32,23 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     counted = _everybody()
     executors = [health_of(executor) for executor in Executor.objects.all()]
     pauses = list(PauseSwitch.objects.order_by("created_at")[:20])
-    silent = list(ServiceBreaker.objects.filter(opened_at__isnull=False).order_by("opened_at")[:20])
+    silent, held = open_breakers(MOST_SILENT), count_held()
     letters = open_letters()
     oldest = min((row["oldest"] for row in projects if row["oldest"]), default=None)
     unseen = QuotaAlert.objects.filter(resolved_at=None, acknowledged_at=None)
     alerts = list(unseen.filter(kind__in=OF_THE_QUEUE))
     of_users = unseen.filter(kind__in=OF_ALLOWANCES).order_by()[: MOST_OF_USERS + 1].count()
     critical = [alert for alert in alerts if alert.severity == QuotaAlert.Severity.CRITICAL]
-    situation = Situation(counted, executors, pauses=pauses, silent=silent, alerts=alerts, letters=letters)
+    situation = Situation(
+        counted,
+        executors,
+        pauses=pauses,
+        silent=silent,
+        held_by_outages=held,
+        failing=failing_services(),
+        alerts=alerts,
+        letters=letters,
+    )
     verdict = findings(situation)[0]
     return {
         **context,
@@ -50,13 +62,14 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "dead": letters.words,
         "has_dead": bool(letters.count),
         "oldest": showing.age(oldest) if oldest else showing.NOTHING,
-        "limited": f"{counted[JobState.RATE_LIMITED]:,}",
+        "limited": f"{max(0, counted[JobState.RATE_LIMITED] - held):,}",
+        "held_by_outages": f"{held:,}" if held else "",
         "alerts": len(alerts),
         "critical": len(critical),
         "of_users": f"more than {MOST_OF_USERS:,}" if of_users > MOST_OF_USERS else f"{of_users:,}" if of_users else "",
         "alive": executors.count("alive"),
         "not_alive": len(executors) - executors.count("alive"),
-        "silent": [(breaker.service, showing.ago(breaker.opened_at)) for breaker in silent],
+        "silent": [(name, showing.ago(out[0].opened_at)) for name, out in grouped(silent).items()],
         "pauses": [(str(switch), switch.reason, showing.ago(switch.created_at)) for switch in pauses],
     }
 

@@ -8,6 +8,7 @@ from uuid import UUID
 from django.utils.safestring import SafeString
 
 from jobs.models import DeadLetter, Job
+from jobs.services.outages import is_held, out_keys
 from jobs.services.snapshots import job_snapshot
 from jobs.services.waiting import Code, Waiting
 from jobs.states import RUNNING, TERMINAL, JobState
@@ -30,7 +31,7 @@ def page_of(job: Job) -> dict[str, Any]:
         "subtitle": job.kind,
         "job": job,
         "snapshot": snapshot,
-        "badge": showing.state_badge(job.status),
+        "badge": showing.state_badge("outage" if is_held(job, out_keys()) else job.status),
         "waiting_for": masked_text(snapshot.waiting_for or ""),
         "waiting": _waiting(snapshot.waiting),
         "is_running": job.status in RUNNING,

@@ -15,10 +15,12 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 
 from jobs.aging import effective_priority
-from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch, ServiceBreaker
+from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch
 from jobs.services.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
+from jobs.services.outages import Key, is_held, out_keys
 from jobs.services.position import aging_rules
 from jobs.states import RUNNING, WAITING, JobState, Priority
+from jobs.targets import name_of
 from queueops.tenancy.models import Project
 
 from . import showing
@@ -99,7 +101,7 @@ class JobAdmin(
 
     @admin.display(description="state")
     def state(self, job: Job) -> SafeString:
-        return showing.state_badge(job.status)
+        return showing.state_badge("outage" if job.is_held_by_outage else job.status)  # type: ignore[attr-defined]
 
     @admin.display(description="priority")
     def priority_now(self, job: Job) -> SafeString | str:
@@ -129,11 +131,12 @@ class JobAdmin(
     def prepare_rows(self, rows: list[Job]) -> None:
         rules, now = aging_rules(), timezone.now()
         paused = {(switch.scope, switch.key) for switch in PauseSwitch.objects.exclude(scope=PauseSwitch.Scope.BATCH)}
-        silent = set(ServiceBreaker.objects.filter(opened_at__isnull=False).values_list("service", flat=True))
+        out = out_keys()
         for job in rows:
             waited = max(0.0, (now - job.eligible_since).total_seconds())
             job.score = effective_priority(Priority(job.priority), waited, rules)  # type: ignore[attr-defined]
-            job.waits_for = _waits_for(job, paused, silent)  # type: ignore[attr-defined]
+            job.is_held_by_outage = is_held(job, out)  # type: ignore[attr-defined]
+            job.waits_for = _waits_for(job, paused, out)  # type: ignore[attr-defined]
 
     def wanted_by(self, request: HttpRequest) -> JobFilter:
         return parse_job_filter(parameters_of(request, PARAMETERS))
@@ -208,14 +211,14 @@ class JobAdmin(
         return [action for action in offered if action.path in fitting]
 
 
-def _waits_for(job: Job, paused: set[tuple[str, str]], silent: set[str]) -> SafeString | str:
+def _waits_for(job: Job, paused: set[tuple[str, str]], out: set[Key]) -> SafeString | str:
     if job.status not in WAITING:
         return showing.NOTHING
     covering = {("global", ""), ("project", job.project_id), ("service", job.service), ("kind", job.kind)} & paused
     if covering or job.held:
         return f"{next(iter(covering))[0]} paused" if covering else "paused"
-    if job.service in silent:
-        return "service does not answer"
+    if (job.service, job.target, job.project_id) in out:
+        return f"{name_of(job.service, job.target)} does not answer"
     if job.scheduled_at is not None:
         return showing.ago(job.scheduled_at) if job.scheduled_at > timezone.now() else "due"
     return "its turn"

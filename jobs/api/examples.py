@@ -139,6 +139,7 @@ BATCH_ROW = {
         "failed": 5,
         "cancelled": 0,
     },
+    "held_by_outage": 0,
     "finished": 475,
     "progress": 47.5,
     "rate_per_second": 5.0,

@@ -190,6 +190,9 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
     """Args, by attribute: see BatchSnapshot."""
 
     counts = CountsSerializer(help_text="Items by state; a requeued item counts once, as its latest job.")
+    held_by_outage = serializers.IntegerField(
+        help_text="Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000."
+    )
     finished = serializers.IntegerField()
     progress = serializers.FloatField(help_text="Percent of the items that have ended.")
     rate_per_second = serializers.FloatField(allow_null=True)
@@ -204,6 +207,7 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
         fields = (
             *BATCH_FIELDS,
             "counts",
+            "held_by_outage",
             "finished",
             "progress",
             "rate_per_second",
@@ -319,6 +323,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "created_at": _time.to_representation(batch.created_at),
         "finished_at": batch.finished_at and _time.to_representation(batch.finished_at),
         "counts": snapshot.counts,
+        "held_by_outage": snapshot.held_by_outage,
         "finished": snapshot.finished,
         "progress": snapshot.progress,
         "rate_per_second": batch.rate_per_second,

@@ -312,7 +312,7 @@ class HandlerLoop:
             payload = handler.schema.validate_json(job.payload)
         except ValidationError as error:
             raise _InvalidPayload(error) from None
-        run.service = handler.service_of(payload)
+        run.service = handler.service_of(payload) if handler.calls_out else ""
         run.repeatable = handler.is_repeatable(payload)
         if isinstance(run.credential, QueueOpsError):
             raise run.credential

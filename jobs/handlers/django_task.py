@@ -54,6 +54,7 @@ class DjangoTask(BaseModel):
     idempotent=lambda payload: backend_of(payload.backend).is_repeatable(find_task(payload.task)),
     timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS),
     retry="moderate",
+    calls_out=False,
 )
 async def run_task(job: RunningJob[DjangoTask]) -> Done:
     """Run a function decorated with django.tasks' `@task`, async or not."""

@@ -38,7 +38,8 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OutboundClient] = WeakKey
 
 @handler(
     kind="http.request",
-    service=lambda payload: f"http:{urlsplit(payload.url).hostname}"[:64],  # an outage is one host's
+    service=lambda payload: f"http:{urlsplit(payload.url).hostname}"[:64],  # so that limits can name a host
+    target=lambda payload: payload.url,
     call_type=CallType.WRITE,
     payload=HttpRequest,
     idempotent=lambda payload: payload.is_idempotent,

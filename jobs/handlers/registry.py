@@ -177,9 +177,11 @@ class Handler:
     is_async: bool
     credential: Callable[[Any], str | None] | None = None
     model: Callable[[Any], str | None] | None = None
+    target: Callable[[Any], str] | None = None
     coalesce: Coalesce | None = None
     user_turns: bool = False
     internal: bool = False
+    calls_out: bool = True
 
     def is_repeatable(self, payload: Any) -> bool:
         """Whether a call whose outcome is unknown may be made again without doubling its effect."""
@@ -214,9 +216,11 @@ def handler(
     cost: int | Callable[[Any], int | Cost] = 1,
     credential: Callable[[Any], str | None] | None = None,
     model: Callable[[Any], str | None] | None = None,
+    target: Callable[[Any], str] | None = None,
     coalesce: Coalesce | None = None,
     user_turns: bool = False,
     internal: bool = False,
+    calls_out: bool = True,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     """
@@ -224,8 +228,8 @@ def handler(
 
     Args:
         kind: Stored in rows, so rename it only by keeping the old name among `aliases`. Lower-case words with dots.
-        service: The external API it calls, at most 64 characters, or a function of the payload; limits and the outage
-            breaker go by it.
+        service: The external API it calls, at most 64 characters, or a function of the payload; limits go by it, and
+            the outage breaker too.
         payload: A pydantic model or any type pydantic can validate; checked when a job is submitted and when it runs.
         idempotent: Whether repeating the call does no harm; may depend on the payload. Only such work is repeated
             when its outcome is unknown.
@@ -236,10 +240,14 @@ def handler(
         credential: Names the Credential that a payload's call shows, or None; the handler finds it opened in
             `job.credential`.
         model: Names the model that a payload's call goes to, where the provider counts models apart.
+        target: The URL that a payload's call goes to, where the service has several addresses: the outage breaker tells
+            them apart by scheme, host and port, and their paths. Without it they are told apart by the credential's
+            own address, where it has one, and by the model.
         coalesce: Waiting jobs leave together. The function, which must be async, then takes a sequence of running
             jobs and returns one Done or exception for each; see also Poison and Bisect.
         user_turns: The users of a project take turns, also where no limit counts them.
         internal: Only the platform itself submits such jobs; a producer's are refused.
+        calls_out: It calls somebody whose silence is an outage. False: its failures and timeouts are its own.
 
     Raises:
         ImproperlyConfigured: The kind is taken, or an option is not what it has to be; see handler_options.py.
@@ -261,9 +269,11 @@ def handler(
             is_async=inspect.iscoroutinefunction(function),
             credential=credential,
             model=model,
+            target=target,
             coalesce=coalesce,
             user_turns=user_turns,
             internal=internal,
+            calls_out=calls_out,
         )
         check_options(registered, aliases)
         for name in (kind, *aliases):

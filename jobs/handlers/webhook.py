@@ -27,7 +27,10 @@ from queueops.tenancy.signing import open_signing_secret
 
 
 class Delivery(BaseModel):
+    """`address` is what the outage breaker goes by: base URL and number of the webhook, nothing secret."""
+
     delivery_id: UUID
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Message:
 @handler(
     kind="queueops.webhook",
     service="webhook",
+    target=lambda delivery: delivery.address,  # one receiver that is out must not hold up the others
     payload=Delivery,
     sends_effect_key=True,  # webhook-id is the delivery's id: receivers drop repetitions by it
     timeout=timedelta(seconds=30),

@@ -88,6 +88,15 @@ class Job(models.Model):
     lane = models.CharField(
         max_length=500, null=True, help_text="See jobs/lanes.py. Null: its service has no limits and users no turns."
     )
+    target = models.CharField(
+        max_length=400,
+        default="",
+        db_default="",
+        help_text="Where its call goes, see jobs/targets.py. Empty: its service.",
+    )
+    path = models.IntegerField(
+        default=0, db_default=0, help_text="What it calls there, as a hash. 0: there is nothing to tell apart."
+    )
     coalesce_key = models.CharField(
         max_length=500, null=True, help_text="Waiting jobs of one key leave as one call. Null: it leaves alone."
     )
@@ -164,6 +173,11 @@ class Job(models.Model):
                 fields=["service", "call_type", "project", "user_id", "priority", "eligible_since", "id"],
                 name="jobs_job_parked_idx",
                 condition=models.Q(status="rate_limited", held=False),
+            ),
+            models.Index(
+                fields=["service", "project", "target"],
+                name="jobs_job_outage_idx",
+                condition=models.Q(status="rate_limited", scheduled_at=None, held=False),
             ),
             models.Index(
                 fields=["scheduled_at"],

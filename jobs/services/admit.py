@@ -140,7 +140,10 @@ def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
     arriving = [one for one in arriving if one[0].crash_count < SUSPECT]
     without = [(job, subject) for job, subject, _ in arriving if job.lane is None]
     if without:
-        names = [lane_name(subject, project=job.project, user=str(job.user_id or "")) for job, subject in without]
+        names = [
+            lane_name(subject, project=job.project, user=str(job.user_id or ""), target=job.target)
+            for job, subject in without
+        ]
         run_sql("jobs", "set_lanes", {"ids": [job.id for job, _ in without], "lanes": names})
     defer_jobs("park", [_deferral(job, decision) for job, _, decision in arriving], message=message)
 

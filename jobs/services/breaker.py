@@ -1,128 +1,156 @@
 """
-The outage breaker: a service that does not answer is asked by one probe at a time, and its work waits unharmed.
+The outage breaker: a target that does not answer is asked by one probe at a time, and its work waits unharmed.
 
-Closed: failures are counted. Open, from THRESHOLD consecutive connect errors or 5xx answers on: its ready jobs are
-parked (rate_limited without a time), failures spend no attempts, and one parked job at a time is let through as a
-probe. The first success closes it, and the parked jobs are released.
+Closed: failures are counted, by target and project. Open, from THRESHOLD failures of several calls in a row on: the
+project's ready jobs for that target are parked (rate_limited without a time), and one of them at a time is let through
+as a probe; what was under way spends no attempt, a probe does. Whatever answers there, to whichever project, closes it
+for all. docs/adr/0030 says why a breaker is one project's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
-from django.db import connection, transaction
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db import transaction
 
-from jobs.models import Job, PauseSwitch, ServiceBreaker
-from jobs.querysets import JobQuerySet
-from jobs.states import RUNNING, JobState
+from jobs.models import ServiceBreaker
+from jobs.targets import name_of
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
 
 THRESHOLD = 10
+SECONDING = 3  # failures that are enough where the target is out for another project
+LEAST_CALLS = 3  # or one bad job, tried again and again, would do
+OUTWEIGHED = 9  # failures that one answer makes up for: more than nine in ten must fail
 AT_ONCE = 2000  # jobs parked or released in one statement
 FIRST_PROBE_SECONDS = 2.0
 LONGEST_PROBE_SECONDS = 60.0
 LAST_DOUBLING = 5  # 2 s doubled five times is past the longest; an outage of days would overflow
+MOST_PATHS = 500  # remembered of a breaker
+MOST_PROBED = 100  # jobs that are not sent again before others were
+MOST_COUNTED = 10_000  # jobs that wait for a breaker
+KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
 
 
-def record_answers(succeeded: Collection[str], failed: Mapping[str, tuple[int, str]]) -> set[str]:
+class Answered(NamedTuple):
+    """A call that was answered properly: by which service and target, and on which path."""
+
+    service: str
+    target: str
+    path: int
+
+
+class Unanswered(NamedTuple):
+    """A job that failed by its target's fault. `call`: what jobs that left together share."""
+
+    service: str
+    target: str
+    project: str
+    job: UUID
+    call: UUID
+    path: int
+    error: str
+
+
+def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered]) -> set[UUID]:
     """
-    Count what services answered, in the caller's transaction.
-
-    Args:
-        succeeded: Services that answered properly.
-        failed: By service: how many calls failed by its fault, and the last error.
+    Count what targets answered, in the caller's transaction.
 
     Returns:
-        The services of `failed` whose breaker is open now.
+        The jobs of `unanswered` whose failure spends no attempt.
     """
-    if succeeded:
-        run_sql("jobs", "close_breakers", {"services": sorted(succeeded)})
-    is_open = set()
-    for service in sorted(failed.keys() - set(succeeded)):
-        count, error = failed[service]
-        parameters = {
-            "service": service,
-            "count": count,
-            "error": error,
+    if not answered and not unanswered:
+        return set()
+    if answered:
+        different = set(answered)
+        run_sql(
+            "jobs",
+            "close_breakers",
+            {
+                "services": [one.service for one in different],
+                "targets": [one.target for one in different],
+                "paths": [one.path for one in different],
+                "most_paths": MOST_PATHS,
+            },
+        )
+    if unanswered and answered:
+        answers = Counter((one.service, one.target) for one in answered)
+        failures = Counter((one.service, one.target, one.project) for one in unanswered)
+        unanswered = [one for one in unanswered if failures[one[:3]] > OUTWEIGHED * answers[one[:2]]]
+    if not unanswered:
+        return set()
+    rows = run_sql(
+        "jobs",
+        "count_outages",
+        {
+            "services": [one.service for one in unanswered],
+            "targets": [one.target for one in unanswered],
+            "projects": [one.project for one in unanswered],
+            "jobs": [one.job for one in unanswered],
+            "calls": [one.call for one in unanswered],
+            "paths": [one.path for one in unanswered],
+            "errors": [one.error for one in unanswered],
             "threshold": THRESHOLD,
+            "seconding": SECONDING,
+            "least_calls": LEAST_CALLS,
+            "most_calls": THRESHOLD,
+            "most_paths": MOST_PATHS,
             "first_probe": FIRST_PROBE_SECONDS,
-        }
-        if run_sql("jobs", "count_outages", parameters)[0][0]:
-            is_open.add(service)
-    return is_open
+        },
+    )
+    return {row[0] for row in rows}
 
 
 def tend_breakers() -> None:
-    """Park the ready jobs of silent services, send due probes, release what waits for services that work again."""
-    for breaker in ServiceBreaker.objects.all():
-        if breaker.opened_at is not None:
-            _park(breaker.service)
-            _probe(breaker.service)
-        elif breaker.failures == 0 and not _release(breaker.service):
-            ServiceBreaker.objects.filter(service=breaker.service, failures=0, opened_at=None).delete()
+    """Park the ready jobs of silent targets, send due probes, and release what waits for none any more."""
+    _forget()
+    if ServiceBreaker.objects.exclude(opened_at=None).exists():
+        _move_all("choose_stranded", "park", "{name} does not answer")
+        _probe()
+        _count()
+    _move_all("choose_released", "release", "{name} is not held as out any more")
 
 
-def _park(service: str) -> None:
+@transaction.atomic
+def _forget() -> None:
+    """Delete the breakers that nothing waits for, and those that have long been closed."""
+    run_sql("jobs", "forget_breakers", {"kept": KEPT_SECONDS})
+
+
+def _move_all(statement: str, edge: str, message: str) -> None:
     moved = AT_ONCE
     while moved == AT_ONCE:
         with transaction.atomic():
-            ids = _ready_jobs(service)
-            moved = len(move_jobs("park", [Move(job_id) for job_id in ids], message=f"{service} does not answer"))
+            rows = run_sql("jobs", statement, {"most": AT_ONCE})
+            moves = [Move(job, message=message.format(name=name_of(service, target))) for job, service, target in rows]
+            moved = len(move_jobs(edge, moves))
+            if moved and edge == "release":
+                notify(Channel.READY)
 
 
-def _ready_jobs(service: str) -> list[UUID]:
-    ready = Job.objects.filter(service=service, status=JobState.QUEUED, scheduled_at=None, held=False)
-    is_probe = ServiceBreaker.objects.filter(service=service, probe_job_id__isnull=False).values("probe_job_id")
-    return ready.exclude(pk__in=is_probe).select_for_update(skip_locked=True)[:AT_ONCE].ids()
-
-
-@transaction.atomic()
-def _probe(service: str) -> None:
-    """Let one parked job through, if it is time; the longer the outage, the rarer."""
-    breaker = (
-        ServiceBreaker.objects.select_for_update(skip_locked=True)
-        .filter(service=service, opened_at__isnull=False, next_probe_at__lte=Now())
-        .first()
+@transaction.atomic
+def _probe() -> None:
+    """Let jobs through where it is time: the longer the outage, the rarer."""
+    rows = run_sql(
+        "jobs",
+        "choose_probes",
+        {
+            "first": FIRST_PROBE_SECONDS,
+            "longest": LONGEST_PROBE_SECONDS,
+            "last_doubling": LAST_DOUBLING,
+            "most_probed": MOST_PROBED,
+            "most": MOST_COUNTED,
+        },
     )
-    if breaker is None or Job.objects.filter(pk__in=[breaker.probe_job_id], status__in=RUNNING).exists():
-        return  # a service that takes longer to fail than the pause lasts would get a second probe beside the first
-    # Work that is paused would never be claimed, and the service never asked.
-    pauses = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT).values("key")
-    parked = _probe_candidates(service).exclude(project_id__in=pauses)[:1].ids()
-    if not parked:
-        return
-    pause = min(LONGEST_PROBE_SECONDS, FIRST_PROBE_SECONDS * 2 ** min(breaker.probes, LAST_DOUBLING))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE jobs_servicebreaker SET probe_job_id = %s, probes = probes + 1,"
-            " next_probe_at = now() + %s * interval '1 second' WHERE service = %s",
-            [parked[0], pause, service],
-        )
-    move_jobs("release", [Move(parked[0])], message="sent as a probe")
-    notify(Channel.READY)
-
-
-@transaction.atomic()
-def _release(service: str) -> int:
-    ids = _parked_jobs(service)[:AT_ONCE].ids()
-    moved = move_jobs("release", [Move(job_id) for job_id in ids], message=f"{service} answers again")
-    if moved:
+    if rows:
+        move_jobs("release", [Move(job) for (job,) in rows], message="sent as a probe")
         notify(Channel.READY)
-    return len(moved)
 
 
-def _probe_candidates(service: str) -> JobQuerySet:
-    """Also those parked for a limit, oldest first: the oldest is at the head of its lane, where claims look."""
-    waiting = Job.objects.filter(service=service, status=JobState.RATE_LIMITED, held=False)
-    in_turn = waiting.filter(Q(scheduled_at=None) | Q(lane__isnull=False))
-    return in_turn.order_by("eligible_since", "id").select_for_update(skip_locked=True)
-
-
-def _parked_jobs(service: str) -> JobQuerySet:
-    parked = Job.objects.filter(service=service, status=JobState.RATE_LIMITED, scheduled_at=None, held=False)
-    return parked.order_by("eligible_since", "id").select_for_update(skip_locked=True)
+def _count() -> None:
+    """Note how many jobs wait for each breaker, for whoever looks."""
+    run_sql("jobs", "count_held_by_outages", {"most": MOST_COUNTED})

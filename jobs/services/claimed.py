@@ -17,6 +17,7 @@ class ClaimedJob(NamedTuple):
         was: Its status before the claim.
         waited: Seconds since it wanted to run.
         claimed_at: Seconds since 1970, by the database's clock.
+        target, path: Where its call goes, see jobs/targets.py.
         group: The job with which it leaves as one call; its own id where it leaves alone.
         holds: It holds an estimate or a place in flight that its end settles.
     """
@@ -47,6 +48,8 @@ class ClaimedJob(NamedTuple):
     was: str
     waited: float
     claimed_at: float
+    target: str = ""
+    path: int = 0
     group: UUID | None = None
     holds: bool = False
 

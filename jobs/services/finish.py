@@ -20,7 +20,7 @@ from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from ratelimits.services.decide import Settlement
 
-from .breaker import record_answers
+from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Failed:
     """
 
     job: ClaimedJob
-    service: str  # empty: it is not known, because the handler or the payload is not
+    service: str  # empty: it speaks against none, because the handler or the payload is not known, or calls nobody
     retry: str
     repeatable: bool
     failure: Failure
@@ -144,9 +144,9 @@ def record_outcomes(
         ],
         flushed,
     )
-    silent = record_answers(*_answers(succeeded, failed))
+    unspent = record_answers(*_answers(succeeded, given_back, failed))
     if failed:
-        _write_failures(failed, silent, policies, flushed)
+        _write_failures(failed, unspent, policies, flushed)
     if flushed.lost:
         _log_refused([o for o in outcomes if o.job.id in flushed.lost])
     return flushed
@@ -213,7 +213,7 @@ def unstorable(outcome: Outcome, error: Exception) -> Failed:
 
 
 def _write_failures(
-    failed: Sequence[Failed], silent: set[str], policies: Mapping[str, backoff.Policy], flushed: Flushed
+    failed: Sequence[Failed], unspent: set[UUID], policies: Mapping[str, backoff.Policy], flushed: Flushed
 ) -> None:
     retries: list[Move] = []
     waits: list[Move] = []
@@ -226,7 +226,7 @@ def _write_failures(
         if failure.push_back is not None:
             # The quota was full although our counters had room: the limits' mistake, not the job's.
             waits.append(_failure_move(outcome, delay_seconds=outcome.wait_seconds))
-        elif retryable and outcome.service in silent and is_outage(failure):
+        elif retryable and job.id in unspent:
             waits.append(_failure_move(outcome, delay_seconds=GIVE_BACK_SECONDS))
         elif retryable and stop is None:
             retries.append(_failure_move(outcome, delay_seconds=delay))
@@ -309,19 +309,23 @@ def _as_json(calls: Calls) -> str:
     return json.dumps(calls[:MOST_CALLS])
 
 
-def _answers(succeeded: Sequence[Succeeded], failed: Sequence[Failed]) -> tuple[set[str], dict[str, tuple[int, str]]]:
-    """Services that answered properly; and, of the others, how often they did not and the last error."""
-    working = {outcome.service for outcome in succeeded}
-    silent: dict[str, tuple[int, str]] = {}
+def _answers(
+    succeeded: Sequence[Succeeded], given_back: Sequence[GivenBack], failed: Sequence[Failed]
+) -> tuple[list[Answered], list[Unanswered]]:
+    """What the outage breaker counts: calls that were answered properly, and jobs that failed by a target's fault."""
+    answered = [Answered(o.service, o.job.target, o.job.path) for o in succeeded if o.service]
+    answered += [Answered(o.job.service, o.job.target, o.job.path) for o in given_back if o.partial is not None]
+    unanswered = []
     for outcome in failed:
-        service = outcome.service
-        if not service:
+        job, failure = outcome.job, outcome.failure
+        if not outcome.service:
             continue
-        if is_outage(outcome.failure):
-            silent[service] = (silent.get(service, (0, ""))[0] + 1, outcome.failure.message)
-        elif outcome.failure.outcome == "answered":
-            working.add(service)
-    return working, silent
+        if is_outage(failure):
+            where = (outcome.service, job.target, job.project, job.id, job.group or job.id, job.path)
+            unanswered.append(Unanswered(*where, failure.message))
+        elif failure.outcome == "answered":
+            answered.append(Answered(outcome.service, job.target, job.path))
+    return answered, unanswered
 
 
 def _write_progress(progress: Collection[Progress], flushed: Flushed) -> None:

@@ -16,13 +16,17 @@ from jobs.states import RUNNING, WAITING, JobState
 from ratelimits.models import QuotaAlert
 from ratelimits.services.allowance_alerts import OF_THE_QUEUE
 
+from .failing import Failing
+from .outages import grouped
+
 Tone = Literal["good", "held", "warn", "bad"]
-Page = Literal["executors", "breakers", "pauses", "alert", "limit", "dead_letters", "jobs"]
+Page = Literal["executors", "breakers", "pauses", "alert", "limit", "dead_letters", "failing", "jobs"]
 Health = Literal["alive", "draining", "silent"]
 
 MOST_NAMED = 3  # in one sentence
 MOST_COUNTED = 10_000  # dead letters; beyond it "more than"
 MOST_CAUSES_READ = 200
+TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING}  # by findings of their own
 HELD_SECONDS = 10  # a queue behind a limit that clears sooner holds nothing back
 
 
@@ -77,7 +81,8 @@ class Situation:
         counts: Jobs by state, of everybody.
         executors: The health of each.
         pauses: Those of batches too, oldest first.
-        silent: Open breakers, oldest first.
+        silent: Open breakers, oldest first. `held_by_outages`: jobs that wait for them.
+        failing: Services most of whose attempts fail.
         alerts: Open ones that nobody acknowledged, the gravest first.
         people: Names of actors, where they are known: `{"user:7": "anna"}`.
     """
@@ -86,6 +91,8 @@ class Situation:
     executors: Sequence[Health]
     pauses: Sequence[PauseSwitch] = ()
     silent: Sequence[ServiceBreaker] = ()
+    held_by_outages: int = 0
+    failing: Sequence[Failing] = ()
     alerts: Sequence[QuotaAlert] = ()
     held_back: Sequence[HeldBack] = ()
     letters: OpenLetters = field(default_factory=lambda: OpenLetters(0))
@@ -106,6 +113,7 @@ def findings(situation: Situation) -> list[Finding]:
         *_nobody_works(situation),
         *_everything_paused(situation),
         *_outages(situation),
+        *_failing(situation),
         *_critical(situation),
         *_held_back(situation),
         *_pauses(situation),
@@ -157,17 +165,27 @@ def _everything_paused(situation: Situation) -> list[Finding]:
 def _outages(situation: Situation) -> list[Finding]:
     if not situation.silent:
         return []
-    named = _named([one.service for one in situation.silent])
-    verb = "does" if len(situation.silent) == 1 else "do"
+    names = list(grouped(situation.silent))
+    verb, its, it = ("does", "Its", "it is") if len(names) == 1 else ("do", "Their", "they are")
+    held = f"{situation.held_by_outages:,} jobs wait" if situation.held_by_outages else f"{its} work waits"
     return [
         Finding(
             "bad",
-            f"{named} {verb} not answer.",
-            "Its work waits unharmed; one job at a time asks whether it is back.",
+            f"{_named(names)} {verb} not answer.",
+            f"{held} unharmed; one job at a time asks whether {it} back.",
             "breakers",
-            until=situation.silent[0].next_probe_at,
+            until=min((one.next_probe_at for one in situation.silent if one.next_probe_at), default=None),
         )
     ]
+
+
+def _failing(situation: Situation) -> list[Finding]:
+    out = {one.service for one in situation.silent}
+    return [
+        Finding("bad", f"{one.words}.", "This is no limit at work: look at its errors.", "failing", one.service)
+        for one in situation.failing
+        if one.service not in out
+    ][:MOST_NAMED]
 
 
 def _critical(situation: Situation) -> list[Finding]:
@@ -175,7 +193,9 @@ def _critical(situation: Situation) -> list[Finding]:
     return [
         Finding("bad", alert.message, "A critical alert that nobody looks after.", "alert", str(alert.pk))
         for alert in situation.alerts
-        if alert.severity == QuotaAlert.Severity.CRITICAL and alert.kind in OF_THE_QUEUE
+        if alert.severity == QuotaAlert.Severity.CRITICAL
+        and alert.kind in OF_THE_QUEUE
+        and alert.kind not in TOLD_APART
     ][:MOST_NAMED]
 
 
@@ -183,12 +203,13 @@ def _held_back(situation: Situation) -> list[Finding]:
     now = timezone.now()
     late = now + timedelta(seconds=HELD_SECONDS)
     holding = [one for one in situation.held_back if one.clears_at is None or one.clears_at > late]
+    is_faulty = bool(situation.silent or situation.failing)
     holding.sort(key=lambda one: (one.clears_at is not None, -(one.clears_at or now).timestamp()))
     return [
         Finding(
             "held",
             f"Held by {_counter(one)}: {_clears(one.clears_at, now)}.",
-            f"{one.waiting} jobs wait behind it; that is the cap at work, not a fault.",
+            f"{one.waiting} jobs wait behind it" + ("." if is_faulty else "; that is the cap at work, not a fault."),
             "limit",
             str(one.limit_id),
             one.clears_at,
@@ -225,7 +246,7 @@ def _letters(situation: Situation) -> list[Finding]:
 def _flows(situation: Situation) -> Finding:
     if not situation.waiting and not situation.running:
         return Finding("good", "Nothing to do: the queue is empty.")
-    limited = situation.counts[JobState.RATE_LIMITED]
+    limited = max(0, situation.counts[JobState.RATE_LIMITED] - situation.held_by_outages)
     return Finding("good", "Flowing.", f"{limited:,} wait for quota, for seconds only." if limited else "")
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
 from jobs.lanes import Lane, read_lane
-from jobs.models import Job, PauseSwitch, ServiceBreaker
+from jobs.models import PauseSwitch, ServiceBreaker
 from jobs.states import Priority
+from jobs.targets import tag_of
 from jobs.turns import LaneTurns
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.services.catalogue import windows_of
@@ -256,21 +257,24 @@ def _crowded(names: list[str]) -> frozenset[str]:
 
 def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]]:
     """
-    Leave out lanes that a claim would look at in vain: of paused projects, and of services that are out.
+    Leave out lanes that a claim would look at in vain: of paused projects, and of targets that are out.
 
-    Of a service that is out only the lane with its probe is looked at.
+    A target's probe is found without its lane.
     """
     pauses = set(PauseSwitch.objects.filter(scope__in=["project", "global"]).values_list("scope", "key"))
     if any(scope == PauseSwitch.Scope.GLOBAL for scope, _ in pauses):
         return []
-    breakers = ServiceBreaker.objects.exclude(opened_at=None).values_list("service", "probe_job_id")
-    probes = dict(Job.objects.filter(pk__in=[probe for _, probe in breakers if probe]).values_list("pk", "lane"))
-    out = {service: probes.get(probe) if probe else None for service, probe in breakers}
+    out = {
+        (service, project, tag_of(target))
+        for service, project, target in ServiceBreaker.objects.exclude(opened_at=None).values_list(
+            "service", "project_id", "target"
+        )
+    }
     return [
         (name, lane, priority)
         for name, lane, priority in lanes
         if (PauseSwitch.Scope.PROJECT.value, lane.project) not in pauses
-        and (lane.subject.service not in out or out[lane.subject.service] == name)
+        and (lane.subject.service, lane.project, lane.tag) not in out
     ]
 
 

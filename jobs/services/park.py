@@ -182,7 +182,7 @@ def _adopt(service: str, most: int) -> int:
     rows = run_sql("jobs", "choose_laneless", {"service": service, "most": most})
     principals = find_principals({credential for *_, credential in rows if credential})
     names = []
-    for _, call_type, model, project, user_id, credential in rows:
+    for _, call_type, model, project, user_id, target, credential in rows:
         user = str(user_id or "")
         subject = subject_of(
             service=service,
@@ -192,7 +192,7 @@ def _adopt(service: str, most: int) -> int:
             user=user,
             principals=principals.get(credential or "", ("", "")),
         )
-        names.append(lane_name(subject, project=project, user=user))
+        names.append(lane_name(subject, project=project, user=user, target=target))
     if rows:
         run_sql("jobs", "set_lanes", {"ids": [row[0] for row in rows], "lanes": names})
     return len(rows)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from jobs.lanes import lane_name, subject_of
-from queueops.tenancy.credentials import find_principals
+from jobs.targets import path_of, target_of
+from queueops.tenancy.credentials import Account, find_accounts
 from ratelimits.services.catalogue import limited_services
 from ratelimits.services.estimates import learned_unknown
 
@@ -20,10 +22,13 @@ class Place(NamedTuple):
     """
     Attributes:
         lane: None: nothing counts it and its users take no turns.
+        target, path: See jobs/targets.py.
         coalesce_key: None: it leaves alone.
     """
 
     lane: str | None
+    target: str
+    path: int
     coalesce_key: str | None
     cost: int
 
@@ -31,15 +36,17 @@ class Place(NamedTuple):
 def place_jobs(jobs: Sequence[PreparedJob], project_id: str) -> list[Place]:
     """Return the place of each job; one query for the limits, one for the credentials named."""
     limited = limited_services()
-    principals = find_principals({job.details.credential for job in jobs if job.details.credential})
+    accounts = find_accounts({job.details.credential for job in jobs if job.details.credential})
     lanes: dict[tuple[object, ...], str] = {}
     places = []
     for job in jobs:
         handler, details = job.handler, job.details
         lane = None
         user = str(job.spec.user_id or "")
+        account = accounts.get(details.credential or "", Account())
+        target, path = _target(job, account)
         if job.service in limited or handler.coalesce or handler.user_turns:
-            made_of = (job.service, handler.call_type, details.model, user, details.credential)
+            made_of = (job.service, handler.call_type, details.model, user, details.credential, target)
             lane = lanes.get(made_of)
             if lane is None:
                 subject = subject_of(
@@ -48,11 +55,19 @@ def place_jobs(jobs: Sequence[PreparedJob], project_id: str) -> list[Place]:
                     model=details.model,
                     project=project_id,
                     user=user,
-                    principals=principals.get(details.credential or "", ("", "")),
+                    principals=account.principals,
                 )
-                lane = lanes[made_of] = lane_name(subject, project=project_id, user=user)
-        places.append(Place(lane, _coalesce_key(job, lane), _cost(job)))
+                lane = lanes[made_of] = lane_name(subject, project=project_id, user=user, target=target)
+        places.append(Place(lane, target, path, _coalesce_key(job, lane), _cost(job)))
     return places
+
+
+def _target(job: PreparedJob, account: Account) -> tuple[str, int]:
+    details = job.details
+    if details.url:
+        return target_of(details.url), path_of(urlsplit(details.url).path)
+    target = target_of(account.base_url, credential=details.credential or "") if account.base_url else ""
+    return target, path_of(details.model) if details.model else 0
 
 
 def _coalesce_key(job: PreparedJob, lane: str | None) -> str | None:

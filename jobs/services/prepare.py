@@ -91,12 +91,14 @@ class Details:
 
     Attributes:
         known_cost: The part of the cost that is no guess; None: all of it.
+        url: Where its call goes, as far as the handler says so; empty: the credential's address, or the service's own.
         coalesce: The handler's key; None: the job leaves alone.
     """
 
     model: str | None = None
     credential: str | None = None
     known_cost: int | None = None
+    url: str = ""
     coalesce: str | None = None
 
 
@@ -217,6 +219,7 @@ def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, in
         model=spec.model or (handler.model(payload) if handler.model else None),
         credential=handler.credential(payload) if handler.credential else None,
         known_cost=estimate.known if estimate.unknown else None,
+        url=handler.target(payload) if handler.target else "",
         coalesce=handler.coalesce.key(payload) if handler.coalesce else None,
     )
     return details, estimate.known + estimate.unknown

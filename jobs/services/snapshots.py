@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -14,6 +14,7 @@ from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
 from jobs.states import TERMINAL, WAITING, JobState
 
 from .forecast import seconds_of_batch
+from .outages import count_held_of
 from .position import effective_priority_of
 from .waiting import Waiting, explain_waiting
 
@@ -59,12 +60,14 @@ class BatchSnapshot:
     """
     Attributes:
         counts: Items by state; a requeued item counts once, as its latest job.
+        held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
         progress: Percent of the items that have ended; 100 of none, as where every job was a duplicate.
         eta: None while the rate is unknown, when nothing moves, and once the batch has ended.
     """
 
     batch: Batch
     counts: Counts
+    held_by_outage: int
     finished: int
     progress: float
     eta: datetime | None
@@ -83,11 +86,12 @@ def job_snapshot(job: Job) -> JobSnapshot:
     return JobSnapshot(job, score, waiting, waiting.recheck_after_seconds, last_event)
 
 
-def batch_snapshot(batch: Batch, counts: Counts | None = None) -> BatchSnapshot:
+def batch_snapshot(batch: Batch, counts: Counts | None = None, held: Mapping[UUID, int] | None = None) -> BatchSnapshot:
     """
     Args:
         counts: From `batch_counts`, where a caller shows many batches. Their ETA follows from past speed alone: a
             page of them would read the limits of every one.
+        held: From `count_held_of`, likewise.
     """
     sees_limits = counts is None
     counts = counts or batch_counts([batch.pk])[batch.pk]
@@ -99,6 +103,7 @@ def batch_snapshot(batch: Batch, counts: Counts | None = None) -> BatchSnapshot:
     return BatchSnapshot(
         batch=batch,
         counts=counts,
+        held_by_outage=(count_held_of([batch]) if held is None else held).get(batch.pk, 0),
         finished=finished,
         progress=round(100 * finished / everything, 1) if everything else 100.0,
         eta=eta,

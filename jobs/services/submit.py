@@ -164,6 +164,8 @@ def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, bat
             "known_costs": plain_array([job.details.known_cost for job in jobs]),
             "credentials": nullable([job.details.credential for job in jobs]),
             "lanes": nullable([place.lane for place in places]),
+            "targets": _one_for_all([place.target for place in places]),
+            "paths": _one_for_all([place.path for place in places]),
             "coalesce_keys": nullable([place.coalesce_key for place in places]),
             "priorities": _one_for_all([job.spec.priority.value for job in jobs]),
             "payloads": f"[{','.join([job.payload for job in jobs])}]",

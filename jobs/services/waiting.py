@@ -152,11 +152,14 @@ def _pauses(job: Job) -> list[Reason]:
 
 
 def _outage(job: Job) -> list[Reason]:
-    breaker = ServiceBreaker.objects.filter(service=job.service, opened_at__isnull=False).first()
+    out = ServiceBreaker.objects.filter(
+        service=job.service, target=job.target, project_id=job.project_id, opened_at__isnull=False
+    )
+    breaker = out.first()
     if breaker is None or breaker.probe_job_id == job.pk:
         return []
-    # Not the error: it is that of whoever asked last, in any project.
-    return [Reason("outage", f"{job.service} does not answer", breaker.next_probe_at)]
+    # Not the error: it is that of whoever asked last, for any user.
+    return [Reason("outage", f"{breaker.name} does not answer", breaker.next_probe_at)]
 
 
 def _schedule(job: Job, now: datetime) -> list[Reason]:

@@ -12,14 +12,17 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Now, Substr
 from django.utils import timezone
 
-from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount
+from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount, ServiceBreaker
 from queueops.core.one_by_one import one_by_one
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts import Opening, reconcile
 from ratelimits.services.allowance_alerts import tend_allowance_alerts
 from ratelimits.services.quiet import resolve_quiet
+from ratelimits.subjects import LONGEST_ID
 
+from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, failing_services
 from .notify_alerts import send_unsent
+from .outages import grouped, open_breakers
 from .ready import oldest_ready
 from .watch_lanes import StaleLane, watch_lanes
 
@@ -32,6 +35,9 @@ MOST_CAUSES_TOLD = 100  # open at once, each an alert of its own
 EVERYWHERE = "*"
 MOST_PROJECTS = 200  # asked for their oldest ready job, those with the most queued first
 LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its process killed
+MOST_BREAKERS = 1000
+MOST_NAMED = 20  # projects of an outage
+CALM = timedelta(seconds=60)  # how long a target must have answered
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
 MOST_LEAKS = 1000
 SENT_AT_ONCE = 50
@@ -50,6 +56,8 @@ def tend_alerts() -> None:
         watch_dead_letters,
         lambda: watch_ready(watch_lanes()),
         watch_executors,
+        watch_outages,
+        watch_failing,
         watch_charges,
         tend_allowance_alerts,
         lambda: send_unsent(SENT_AT_ONCE),
@@ -147,6 +155,53 @@ def watch_executors() -> None:
     silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
     stuck = Executor.objects.filter(Q(heartbeat_at__lt=silent) | Q(loop_lag_ms__gt=LATE_LOOP_MS)).order_by("pk")
     reconcile(Kind.STUCK_EXECUTOR, [_stuck(executor) for executor in stuck[:MOST_PROJECTS]])
+
+
+def watch_outages() -> None:
+    """Tell of targets that do not answer, once for all projects; over when they have answered for a while."""
+    found = []
+    for name, out in grouped(open_breakers(MOST_BREAKERS)).items():
+        projects, held = {one.project_id for one in out}, sum(one.holds for one in out)
+        who = f"{len(projects)} projects" if len(projects) > 1 else next(iter(projects))
+        found.append(
+            Opening(
+                Kind.OUTAGE,
+                name[:LONGEST_ID],
+                Severity.CRITICAL if len(projects) > 1 else Severity.WARNING,
+                f"{name} does not answer {who}; {held:,} jobs wait unharmed",
+                {
+                    "projects": sorted(projects)[:MOST_NAMED],
+                    "held": held,
+                    "since": min(one.opened_at for one in out if one.opened_at).isoformat(),
+                    "probes": sum(one.probes for one in out),
+                },
+            )
+        )
+    # A target that fails on and off is one outage.
+    lately = ServiceBreaker.objects.filter(opened_at=None, closed_at__gt=Now() - CALM)[:MOST_BREAKERS]
+    reconcile(Kind.OUTAGE, found, keep={name[:LONGEST_ID] for name in grouped(lately)})
+
+
+def watch_failing() -> None:
+    """Tell of services most of whose attempts fail, where no outage says so already."""
+    out = set(
+        ServiceBreaker.objects.filter(Q(opened_at__isnull=False) | Q(closed_at__gt=Now() - CALM)).values_list(
+            "service", flat=True
+        )
+    )
+    failing = [one for one in failing_services(share=KEPT_SHARE) if one.service not in out]
+    found = [
+        Opening(
+            Kind.FAILING,
+            one.service,
+            Severity.CRITICAL if one.share >= SERIOUS_SHARE else Severity.WARNING,
+            one.words,
+            {"attempts": one.attempts, "share": round(one.share, 3), "error_code": one.code},
+        )
+        for one in failing
+        if one.share >= MOST_SHARE
+    ]
+    reconcile(Kind.FAILING, found, keep={one.service for one in failing})
 
 
 def watch_charges() -> None:

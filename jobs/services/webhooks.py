@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobs.models import Batch, Webhook, WebhookDelivery, new_id
+from jobs.targets import target_of
 
 from .prepare import JobSpec, prepare_job
 from .submit import insert_prepared
@@ -22,7 +23,8 @@ def send_batch_webhooks(batch: Batch) -> int:
         if WebhookDelivery.objects.filter(webhook=webhook, batch=batch).exists():
             continue
         delivery_id = new_id()
-        spec = JobSpec(kind=KIND, payload={"delivery_id": str(delivery_id)})
+        address = f"{target_of(webhook.url)}/{webhook.pk}"
+        spec = JobSpec(kind=KIND, payload={"delivery_id": str(delivery_id), "address": address})
         job = prepare_job(spec, effect_key=str(delivery_id))
         insert_prepared([job], project_id=batch.project_id, actor="system")
         WebhookDelivery.objects.create(id=delivery_id, webhook=webhook, batch=batch, job_id=job.id)

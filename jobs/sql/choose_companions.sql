@@ -11,7 +11,8 @@ SELECT job.id, 0::bigint AS token, job.project_id, job.user_id, job.batch_id, jo
        1.0::float8 AS weight, 0 AS class, job.service, job.call_type, job.model, job.credential, job.cost,
        job.known_cost, job.lane, job.coalesce_key, job.result::text AS partial, job.status,
        greatest(0, extract(epoch FROM now() - job.eligible_since)::float8) AS waited,
-       extract(epoch FROM now())::float8 AS claimed_at
+       extract(epoch FROM now())::float8 AS claimed_at,
+       job.target, job.path
   FROM unnest(%(keys)s::text[], %(most)s::int[]) AS wanted (key, most)
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job

@@ -62,7 +62,7 @@ WITH RECURSIVE first AS (
      GROUP BY project_id, weight, priority, heads
 ), foremost AS (
     SELECT near.id, near.eligible_since, near.project_id, near.weight, near.priority AS tier,
-           NULL::text AS lane, coalesce(flow.pass, 0) AS pass
+           NULL::text AS lane, coalesce(flow.pass, 0) AS pass, false AS is_probe
       FROM (SELECT id, eligible_since, project_id, weight, priority FROM near
              UNION ALL
             -- Where most projects have few jobs, those that have more fill the window before a lower tier does.
@@ -78,7 +78,7 @@ WITH RECURSIVE first AS (
       LEFT JOIN unnest(%(flow_projects)s::text[], %(flow_passes)s::float8[]) AS flow (project, pass)
              ON flow.project = near.project_id
     UNION ALL
-    SELECT job.id, job.eligible_since, job.project_id, project.weight, rule.tier, open.name, open.pass
+    SELECT job.id, job.eligible_since, job.project_id, project.weight, rule.tier, open.name, open.pass, false
       FROM open
      CROSS JOIN rule
      CROSS JOIN LATERAL (
@@ -94,8 +94,16 @@ WITH RECURSIVE first AS (
             LIMIT open.room) AS job
       JOIN tenancy_project AS project ON project.id = job.project_id
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'project' AND key = job.project_id)
+    UNION ALL
+    -- Probes may stand anywhere in their lanes, and their lanes are not looked at while their target is out.
+    SELECT job.id, job.eligible_since, job.project_id, project.weight, job.priority, job.lane, 0, true
+      FROM jobs_servicebreaker AS breaker
+      JOIN jobs_job AS job ON job.id = breaker.probe_job_id
+      JOIN tenancy_project AS project ON project.id = job.project_id
+     WHERE breaker.opened_at IS NOT NULL AND job.crash_count < 2
+       AND NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = job.project_id))
 ), head AS (
-    SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass,
+    SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass, job.is_probe,
            job.age >= rule.first_after_seconds AS waited_long,
            CASE WHEN job.age >= rule.promote_after_seconds + rule.next_first_after_seconds
                 THEN least(rule.next_cap, rule.next_first_score + coalesce(floor(
@@ -135,7 +143,7 @@ WITH RECURSIVE first AS (
     WINDOW in_order AS (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id ROWS UNBOUNDED PRECEDING)
 ), placed AS (
     -- Overdue jobs are set between the others, not before them: limits may let only the first few of these places go.
-    SELECT id, class, weight,
+    SELECT id, class, weight, is_probe,
            CASE WHEN overdue
                 THEN least(place, %(starved_after)s::float8 + (nth - 1) * %(starved_every)s::float8 + 0.5)
                 ELSE place END AS place
@@ -148,9 +156,10 @@ SELECT job.id, claim.token, job.project_id, job.user_id, job.batch_id, job.kind,
        placed.weight, placed.class, job.service, job.call_type, job.model, job.credential, job.cost, job.known_cost,
        job.lane, job.coalesce_key, job.result::text AS partial, job.status,
        greatest(0, extract(epoch FROM now() - job.eligible_since)::float8) AS waited,
-       extract(epoch FROM now())::float8 AS claimed_at
+       extract(epoch FROM now())::float8 AS claimed_at,
+       job.target, job.path
   FROM (SELECT nextval('jobs_fencing_token') AS token) AS claim
- CROSS JOIN (SELECT id, class, weight FROM placed ORDER BY place) AS placed
+ CROSS JOIN (SELECT id, class, weight, is_probe FROM placed ORDER BY place) AS placed
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job
         WHERE id = placed.id AND NOT held
@@ -159,8 +168,10 @@ SELECT job.id, claim.token, job.project_id, job.user_id, job.batch_id, job.kind,
           AND NOT EXISTS (SELECT FROM pause
                            WHERE (scope = 'service' AND key = service) OR (scope = 'kind' AND key = kind)
                               OR (scope = 'batch' AND key = batch_id::text))
-          AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker
-                           WHERE breaker.service = jobs_job.service AND breaker.opened_at IS NOT NULL
-                             AND breaker.probe_job_id IS DISTINCT FROM jobs_job.id)
+          -- Of a target that is out its probe alone, and that once, wherever else it was found.
+          AND placed.is_probe = EXISTS (SELECT FROM jobs_servicebreaker AS breaker
+                                         WHERE breaker.service = jobs_job.service AND breaker.target = jobs_job.target
+                                           AND breaker.project_id = jobs_job.project_id
+                                           AND breaker.opened_at IS NOT NULL)
           FOR UPDATE SKIP LOCKED) AS job
  LIMIT %(wanted)s::int

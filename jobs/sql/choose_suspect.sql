@@ -12,7 +12,8 @@ SELECT job.id, nextval('jobs_fencing_token') AS token, job.project_id, job.user_
        job.service, job.call_type, job.model, job.credential, job.cost, job.known_cost,
        job.lane, job.coalesce_key, job.result::text AS partial, job.status,
        greatest(0, extract(epoch FROM now() - job.eligible_since)::float8) AS waited,
-       extract(epoch FROM now())::float8 AS claimed_at
+       extract(epoch FROM now())::float8 AS claimed_at,
+       job.target, job.path
   FROM jobs_job AS job
  WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count >= 2
    AND (expires_at IS NULL OR expires_at > now())
@@ -21,7 +22,8 @@ SELECT job.id, nextval('jobs_fencing_token') AS token, job.project_id, job.user_
                        OR (scope = 'service' AND key = service) OR (scope = 'kind' AND key = kind)
                        OR (scope = 'batch' AND key = batch_id::text))
    AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker
-                    WHERE breaker.service = job.service AND breaker.opened_at IS NOT NULL
+                    WHERE breaker.service = job.service AND breaker.target = job.target
+                      AND breaker.project_id = job.project_id AND breaker.opened_at IS NOT NULL
                       AND breaker.probe_job_id IS DISTINCT FROM job.id)
  ORDER BY eligible_since, job.id
  LIMIT 1

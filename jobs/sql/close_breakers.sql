@@ -1,17 +1,28 @@
--- Close the breakers of services that have just answered, and forget their failures.
+-- Close the breakers of targets that have just answered, everybody's, and forget what had failed there.
 --
--- params  services
--- locks   the breakers' rows, in order of service; none where there has been no failure
+-- A path that had failed where another one answers is spared from then on: its failures are its own, until it answers.
+--
+-- params  services, targets, paths: parallel arrays, what answered; most_paths: bound of what is spared
+-- locks   the breakers' rows, in order of their keys; none where there has been no failure
 -- clock   now(): the transaction's start
--- returns the services whose failures were forgotten
-WITH candidate AS MATERIALIZED (
-    SELECT service FROM jobs_servicebreaker
-     WHERE service = ANY(%(services)s::text[]) AND failures > 0
-     ORDER BY service
-       FOR UPDATE
+-- returns the ids of the breakers changed
+WITH answered AS MATERIALIZED (
+    SELECT service, target, array_agg(path) AS paths
+      FROM unnest(%(services)s::text[], %(targets)s::text[], %(paths)s::int[]) AS given (service, target, path)
+     GROUP BY service, target
+), candidate AS MATERIALIZED (
+    SELECT breaker.id, answered.paths
+      FROM answered JOIN jobs_servicebreaker AS breaker USING (service, target)
+     WHERE breaker.failures > 0 OR breaker.spared && answered.paths
+     ORDER BY breaker.service, breaker.target, breaker.project_id
+       FOR UPDATE OF breaker
 )
 UPDATE jobs_servicebreaker AS breaker
-   SET failures = 0, opened_at = NULL, probe_job_id = NULL, next_probe_at = NULL, probes = 0, updated_at = now()
+   SET spared = (ARRAY(SELECT unnest(CASE WHEN opened_at IS NULL THEN spared ELSE spared || breaker.paths END)
+                       EXCEPT SELECT unnest(candidate.paths)))[:%(most_paths)s::int],
+       closed_at = CASE WHEN opened_at IS NULL THEN closed_at ELSE now() END,
+       failures = 0, calls = '{}', paths = '{}', opened_at = NULL, probe_job_id = NULL, probed_at = NULL,
+       next_probe_at = NULL, probes = 0, holds = 0, updated_at = now()
   FROM candidate
- WHERE breaker.service = candidate.service
-RETURNING breaker.service
+ WHERE breaker.id = candidate.id
+RETURNING breaker.id

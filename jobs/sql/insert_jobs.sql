@@ -3,7 +3,8 @@
 -- params  project, batch, submitted_by, held: the same for all;
 --         ids, user_ids, scheduled_ats, delays (seconds; instead of scheduled_ats), expires_ats, origins,
 --         idempotency_keys, effect_keys (null: the job's id), models, retry_policies, known_costs, credentials, lanes,
---         coalesce_keys: parallel arrays, one entry a job, or null where every entry is; kinds, services, call_types, costs, priorities: likewise, or one entry for all;
+--         coalesce_keys: parallel arrays, one entry a job, or null where every entry is; kinds, services, call_types, costs,
+--         priorities, targets, paths: likewise, or one entry for all;
 --         payloads: one JSON array, an element a job
 -- locks   none but those of the unique key: waits for another insert of the same key to end
 -- clock   now(): the transaction's start
@@ -14,6 +15,7 @@ WITH given AS MATERIALIZED (
            coalesce(kind, (%(kinds)s::text[])[1]) AS kind, coalesce(service, (%(services)s::text[])[1]) AS service,
            coalesce(call_type, (%(call_types)s::text[])[1]) AS call_type, coalesce(cost, (%(costs)s::int[])[1]) AS cost,
            coalesce(priority, (%(priorities)s::text[])[1]) AS priority,
+           coalesce(target, (%(targets)s::text[])[1]) AS target, coalesce(path, (%(paths)s::int[])[1]) AS path,
            CASE WHEN coalesce(at, now() + delay * interval '1 second') > now()
                 THEN coalesce(at, now() + delay * interval '1 second') END AS due
       FROM ROWS FROM (
@@ -21,21 +23,23 @@ WITH given AS MATERIALIZED (
                %(costs)s::int[], %(priorities)s::text[], %(user_ids)s::uuid[], %(idempotency_keys)s::text[],
                %(effect_keys)s::text[], %(retry_policies)s::text[], %(scheduled_ats)s::timestamptz[],
                %(delays)s::float8[], %(expires_ats)s::timestamptz[], %(origins)s::uuid[],
-               %(known_costs)s::int[], %(credentials)s::text[], %(lanes)s::text[], %(coalesce_keys)s::text[]),
+               %(known_costs)s::int[], %(credentials)s::text[], %(lanes)s::text[], %(coalesce_keys)s::text[],
+               %(targets)s::text[], %(paths)s::int[]),
         jsonb_array_elements(%(payloads)s::jsonb)
       ) AS t (id, kind, service, model, call_type, cost, priority, user_id, idempotency_key, effect_key, retry_policy,
-              at, delay, expires_at, origin, known_cost, credential, lane, coalesce_key, payload)
+              at, delay, expires_at, origin, known_cost, credential, lane, coalesce_key, target, path,
+              payload)
 ), added AS (
     INSERT INTO jobs_job (
            id, project_id, user_id, batch_id, kind, service, model, call_type, cost, priority, status, held, payload,
            idempotency_key, effect_key, retry_policy_id, scheduled_at, eligible_since, expires_at, origin_id, created_at,
-           known_cost, credential, lane, coalesce_key)
+           known_cost, credential, lane, coalesce_key, target, path)
     SELECT id, %(project)s::text, user_id, %(batch)s::uuid, kind, service, model, call_type, cost, priority, 'queued',
            %(held)s::boolean OR service = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope = 'service'))
                              OR kind = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope = 'kind')),
            payload, idempotency_key, coalesce(effect_key, id::text), retry_policy, due, coalesce(due, now()),
            expires_at, origin, now(),  -- the column's default is the statement's clock, the log has the transaction's
-           known_cost, credential, lane, coalesce_key
+           known_cost, credential, lane, coalesce_key, target, path
       FROM given
         ON CONFLICT (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, user_id, service, scheduled_at, origin_id

@@ -25,7 +25,6 @@ SHARED = {
     "django_q_ormq",
     "jobs_agingrule",
     "jobs_retrypolicy",
-    "jobs_servicebreaker",
     "ratelimits_costestimate",
     "ratelimits_counter",
     "ratelimits_limit",

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
@@ -194,12 +194,33 @@ def open_for(names: Collection[str]) -> dict[str, OpenCredential]:
     return opened
 
 
-def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Return whom the provider counts, name -> (quota_project, quota_user), of the credentials that exist."""
+class Account(NamedTuple):
+    """
+    What a credential stands for, besides its secret.
+
+    Attributes:
+        principals: Whom the provider counts: project and user; empty ones: the job's own.
+        base_url: Its own address; empty: the service's public one.
+    """
+
+    principals: tuple[str, str] = ("", "")
+    base_url: str = ""
+
+
+def find_accounts(names: Collection[str]) -> dict[str, Account]:
+    """Return what the credentials that exist stand for, by name."""
     if not names:
         return {}
     rows = Credential.objects.filter(name__in=set(names))
-    return {name: (project, user) for name, project, user in rows.values_list("name", "quota_project", "quota_user")}
+    return {
+        name: Account((project, user), base_url)
+        for name, project, user, base_url in rows.values_list("name", "quota_project", "quota_user", "base_url")
+    }
+
+
+def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Return whom the provider counts, name -> (quota_project, quota_user), of the credentials that exist."""
+    return {name: account.principals for name, account in find_accounts(names).items()}
 
 
 def rotate() -> Rotation:

@@ -28,6 +28,8 @@ class QuotaAlert(models.Model):
         DEAD_LETTERS = "dead_letters", "dead letters grow"
         OLDEST_READY = "oldest_ready", "ready work waits too long"
         STUCK_EXECUTOR = "stuck_executor", "an executor is stuck"
+        OUTAGE = "outage", "a service does not answer"
+        FAILING = "failing", "most attempts fail"
         CHARGE_LEAK = "charge_leak", "estimates were not settled"
         ALLOWANCE = "allowance", "a user comes near the month's quota"
         OVERAGE = "overage", "a user passed a strict quota"

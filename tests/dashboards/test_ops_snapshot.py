@@ -16,8 +16,11 @@ from django.utils import timezone
 from dashboards.services import kept
 from dashboards.services.ops import ops_snapshot
 from jobs.lanes import lane_name
-from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
+from jobs.models import Executor, FlowSample, Job, PauseSwitch, ServiceBreaker
+from jobs.services.breaker import tend_breakers
+from jobs.services.watch import watch_failing
 from jobs.states import JobState
+from jobs.transitions import Move, move_jobs
 from ratelimits.models import Counter, Limit, QuotaAlert
 from ratelimits.services import catalogue, limits
 from ratelimits.services.alerts import open_alert
@@ -126,10 +129,44 @@ def test_pauses_are_told_with_who_and_why(executor: Executor):
 
 
 def test_an_open_breaker_is_an_outage(executor: Executor):
-    ServiceBreaker.objects.create(service="http", failures=12, opened_at=Now(), next_probe_at=Now())
+    ServiceBreaker.objects.create(service="http", project_id="acme", failures=12, opened_at=Now(), next_probe_at=Now())
     health = ops_snapshot()["health"]
     assert (health["tone"], health["text"]) == ("bad", "http does not answer.")
     assert health["href"] == "/admin/jobs/servicebreaker/"
+
+
+def test_work_held_by_an_outage_does_not_wait_for_quota(executor: Executor):
+    batch = make_batch()
+    jobs = make_jobs(5, state=JobState.RATE_LIMITED, batch=batch)
+    ServiceBreaker.objects.create(service=jobs[0].service, project_id="acme", opened_at=Now(), next_probe_at=Now())
+    tend_breakers()
+    snapshot = ops_snapshot()
+    assert snapshot["health"]["cause"].startswith("5 jobs wait unharmed")
+    figures = {tile["id"]: (tile["value"], tile["tone"]) for tile in snapshot["tiles"]}
+    assert (figures["rate_limited"], figures["outage"]) == ((0, ""), (5, "bad"))
+    assert snapshot["batches"][0]["held_by_outage"] == 5
+
+
+def test_where_most_attempts_fail_the_headline_says_so_and_blames_no_cap(executor: Executor):
+    held_by_a_limit()
+    assert "not a fault" in ops_snapshot()["health"]["cause"]
+    bins: dict[str, Any] = {name: [] for name in ("answers", "sizes", "latencies", "delays")}
+    FlowSample.objects.create(
+        span_seconds=10, at=timezone.now(), service="google-sheets", completed=2, failed=38, retried=57, **bins
+    )
+    make_jobs(1, state=JobState.IN_PROGRESS, service="google-sheets")
+    [job] = Job.objects.filter(status=JobState.IN_PROGRESS)
+    move_jobs("reset", [Move(job.pk, delay_seconds=9, error_code="connection_broken", message="it broke")])
+    snapshot = ops_snapshot()
+    assert snapshot["health"]["tone"] == "bad"
+    assert snapshot["health"]["text"] == "98 % of attempts to google-sheets fail: connection_broken."
+    assert "not a fault" not in str(snapshot["health"])
+    watch_failing()
+    watch_failing()
+    assert [(one.kind, one.severity) for one in QuotaAlert.objects.filter(kind="failing")] == [("failing", "critical")]
+    FlowSample.objects.update(completed=1000)
+    watch_failing()
+    assert QuotaAlert.objects.get(kind="failing").resolved_at is not None
 
 
 def test_dead_letters_need_a_person(executor: Executor):

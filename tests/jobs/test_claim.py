@@ -226,7 +226,7 @@ def expired(job: Job) -> None:
 
 
 def of_a_silent_service(job: Job) -> None:
-    ServiceBreaker.objects.create(service=SERVICE, failures=10, opened_at=Now())
+    ServiceBreaker.objects.create(service=SERVICE, project_id="acme", failures=10, opened_at=Now())
 
 
 @pytest.mark.parametrize("crashes", [0, 2])
@@ -248,7 +248,9 @@ def test_a_job_that_expires_later_is_claimed():
 
 def test_the_probe_of_a_silent_service_is_claimed_and_nothing_else_of_it():
     probe, _ = make_jobs(2)
-    ServiceBreaker.objects.create(service=SERVICE, failures=10, opened_at=Now(), probe_job_id=probe.pk)
+    ServiceBreaker.objects.create(
+        service=SERVICE, project_id="acme", failures=10, opened_at=Now(), probe_job_id=probe.pk
+    )
     assert claimed_ids() == [probe.pk]
 
 

@@ -78,7 +78,9 @@ def test_of_all_answers_only_a_429_lets_work_that_may_not_be_repeated_run_again(
         (failure(404), False),
         (failure(outcome="not_sent", code="connect_failed"), True),
         (failure(outcome="not_sent", code="unknown_kind"), False),
-        (failure(outcome="unknown", code="timeout"), False),
+        (failure(outcome="unknown", code="timeout"), True),
+        (failure(outcome="unknown", code="connection_broken"), True),
+        (failure(outcome="unknown", code="handler_error"), False),
         (failure(outcome="refused"), False),
     ],
 )

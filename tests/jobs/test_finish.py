@@ -329,10 +329,16 @@ def test_a_service_that_answers_now_and_then_keeps_its_breaker_closed():
 @pytest.mark.parametrize("probes", [0, 5000])
 def test_a_probe_passes_over_paused_projects_and_survives_an_outage_of_days(probes):
     paused, other = make_job(project="paused"), make_job(project="other")
-    ServiceBreaker.objects.create(
-        service=SERVICE, failures=THRESHOLD, opened_at=Now(), next_probe_at=Now(), probes=probes
-    )
+    for project in ("paused", "other"):
+        ServiceBreaker.objects.create(
+            service=SERVICE,
+            project_id=project,
+            failures=THRESHOLD,
+            opened_at=Now(),
+            next_probe_at=Now(),
+            probes=probes,
+        )
     PauseSwitch.objects.create(scope="project", key="paused", paused_by="user:1")
     tend_breakers()
     assert dict(Job.objects.values_list("pk", "status")) == {paused.pk: "rate_limited", other.pk: "queued"}
-    assert ServiceBreaker.objects.get().probe_job_id == other.pk
+    assert dict(ServiceBreaker.objects.values_list("project_id", "probe_job_id")) == {"paused": None, "other": other.pk}

@@ -278,7 +278,7 @@ def retried(jobs: list[Job]) -> None:
 
 
 def of_a_silent_service(jobs: list[Job]) -> None:
-    ServiceBreaker.objects.create(service=SHEETS, failures=10, opened_at=DbNow())
+    ServiceBreaker.objects.create(service=SHEETS, project_id="acme", failures=10, opened_at=DbNow())
 
 
 @pytest.mark.parametrize("crashes", [0, 2])
@@ -318,7 +318,9 @@ def test_expired_jobs_at_the_head_of_a_lane_do_not_hold_up_the_other_lanes():
 
 def test_the_probe_of_a_silent_service_leaves_its_lane_and_nothing_else_of_it_does():
     probe, _ = in_lane(2)
-    ServiceBreaker.objects.create(service=SHEETS, failures=10, opened_at=DbNow(), probe_job_id=probe.pk)
+    ServiceBreaker.objects.create(
+        service=SHEETS, project_id="acme", failures=10, opened_at=DbNow(), probe_job_id=probe.pk
+    )
     assert claim_somehow() == [probe.pk]
 
 
@@ -360,7 +362,7 @@ def test_lanes_of_a_silent_service_do_not_crowd_out_the_others(monkeypatch):
     catalogue.forget()
     for user in USERS:
         make_jobs(1, service="silent", user_id=user, priority="urgent")
-    ServiceBreaker.objects.create(service="silent", failures=10, opened_at=DbNow())
+    ServiceBreaker.objects.create(service="silent", project_id="acme", failures=10, opened_at=DbNow())
     [other] = in_lane()
     assert [job.id for job in Claimer().claim()] == [other.pk]
 
@@ -379,7 +381,9 @@ def test_a_project_of_one_lane_is_not_crowded_out_by_one_of_many_lanes(monkeypat
 def test_a_silent_service_whose_jobs_are_all_parked_by_a_limit_still_gets_its_probe():
     jobs = in_lane(3, state=JobState.RATE_LIMITED)
     assert all(job.scheduled_at is not None for job in jobs)
-    ServiceBreaker.objects.create(service=SHEETS, failures=10, opened_at=DbNow(), next_probe_at=DbNow())
+    ServiceBreaker.objects.create(
+        service=SHEETS, project_id="acme", failures=10, opened_at=DbNow(), next_probe_at=DbNow()
+    )
     tend_breakers()
     assert [job.id for job in Claimer().claim()] == [jobs[0].pk]
 

@@ -68,7 +68,7 @@ def test_a_job_of_a_limited_service_has_a_lane_that_says_whom_the_provider_count
     lane = submit(kind="test.shared", sheet="large/β", spec={"user_id": ADA}).lane
     assert lane is not None
     subject = Subject("svc", "write", "acme", str(ADA), "large/β")
-    assert read_lane(lane) == (subject, "acme", str(ADA))
+    assert read_lane(lane) == (subject, "acme", str(ADA), "")
 
 
 def test_projects_that_share_a_credential_are_counted_together_and_wait_apart():

@@ -233,6 +233,8 @@ def test_a_submission_reads_no_jobs(backlog):
             "credentials",
             "lanes",
             "coalesce_keys",
+            "targets",
+            "paths",
         )
     )
     given |= {

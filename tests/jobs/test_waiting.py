@@ -127,12 +127,17 @@ def test_an_outage_is_named_and_its_probe_is_not_held_by_it(worker):
     waits, probe = make_jobs(2, state=JobState.RATE_LIMITED)
     at = timezone.now() + timedelta(seconds=40)
     ServiceBreaker.objects.create(
-        service=waits.service, opened_at=Now(), next_probe_at=at, last_error="of another project", probe_job_id=probe.pk
+        service=waits.service,
+        project_id="acme",
+        opened_at=Now(),
+        next_probe_at=at,
+        last_error="of another user",
+        probe_job_id=probe.pk,
     )
     waiting = explained(waits)
     assert waiting.reasons[0].code == "outage"
     assert waiting.reasons[0].free_at == at
-    assert "another project" not in (waiting.text or "")
+    assert "another user" not in (waiting.text or "")
     assert "outage" not in codes(probe)
 
 

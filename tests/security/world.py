@@ -103,7 +103,7 @@ class World:
             host=text, pid=1, process_started_at=0, cluster_pid=1, slots=5, in_flight=1, loop_lag_ms=1
         )
         made["jobs_servicebreaker"] = ServiceBreaker.objects.create(
-            service="a-service", failures=9, opened_at=Now(), last_error=text
+            service="a-service", project_id=project, failures=9, opened_at=Now(), last_error=text
         )
         webhook = make_webhook(made_project, url="https://example.org/", secret=f"whsec_{text}")
         made["jobs_webhook"] = webhook

@@ -24,6 +24,7 @@ from jobs.api.serializers import (
 from jobs.models import Batch, Job
 from jobs.services.event_log import log_cursor
 from jobs.services.intake import refuse_too_many
+from jobs.services.outages import count_held_of
 from jobs.services.snapshots import batch_counts, batch_snapshot
 from jobs.services.submit import submit_batch
 from queueops.rest.filtering import refuse_unknown
@@ -65,8 +66,8 @@ class BatchList(ApiListView[Batch]):
         return self.listed(self.own_rows(Batch.objects.all()))
 
     def shown(self, page: list[Batch]) -> list[dict[str, Any]]:
-        counts = batch_counts([batch.pk for batch in page])
-        return [batch_answer(batch_snapshot(batch, counts[batch.pk])) for batch in page]
+        counts, held = batch_counts([batch.pk for batch in page]), count_held_of(page)
+        return [batch_answer(batch_snapshot(batch, counts[batch.pk], held)) for batch in page]
 
     @operation(
         "Submit a batch",

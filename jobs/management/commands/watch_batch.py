@@ -27,6 +27,7 @@ COLOURS = {
     "retrying": "yellow",
     "running": "cyan",
     "waiting for quota": "yellow",
+    "held by an outage": "red",
 }
 
 

@@ -114,6 +114,7 @@ class Batch(Record):
 
     Attributes:
         counts: Items by state; a requeued item counts once, as its latest job.
+        held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
         progress: Percent of the items that have ended.
         eta: A forecast; None while nothing is known.
     """
@@ -123,6 +124,7 @@ class Batch(Record):
     total: int = 0
     paused: bool = False
     counts: Mapping[str, int]
+    held_by_outage: int = 0
     finished: int = 0
     progress: float = 0.0
     rate_per_second: float | None = None

@@ -13,11 +13,17 @@ const TYPES = { state_change: "arrow_forward", progress: "percent", error: "erro
 
 export const STATE_SIGNS = {
     queued: "inbox", rate_limited: "hourglass_top", dispatched: "send", in_progress: "autorenew", retried: "replay",
-    completed: "check", failed: "close", cancelled: "block",
+    completed: "check", failed: "close", cancelled: "block", outage: "cloud_off",
 };
 
+// Counts by state, with those that an outage holds apart from those that wait for quota.
+export function apart(counts, held) {
+    const outage = Math.min(held ?? 0, counts?.rate_limited ?? 0);
+    return counts && { ...counts, rate_limited: counts.rate_limited - outage, outage };
+}
+
 export function state(name) {
-    return h("span", { class: `state state-${name}` }, icon(STATE_SIGNS[name] ?? "circle"), name.replace("_", " "));
+    return h("span", { class: `state state-${name}` }, icon(STATE_SIGNS[name] ?? "circle"), name === "outage" ? "held by an outage" : name.replace("_", " "));
 }
 
 export function verdict(health) {
@@ -120,8 +126,9 @@ function batch(row, page) {
         const count = part === "in_progress" ? row.counts.in_progress + row.counts.dispatched : row.counts[part];
         return count ? h("span", { class: `part part-${part}`, "data-key": part, vars: { "--share": `${(100 * count) / row.total}%` } }) : null;
     });
-    const shown = [["completed", "done"], ["in_progress", "running"], ["rate_limited", "wait for quota"], ["retried", "retrying"], ["queued", "queued"], ["failed", "failed"], ["cancelled", "cancelled"]]
-        .filter(([part]) => row.counts[part]).map(([part, label]) => h("span", { class: `count count-${part}`, "data-key": part }, icon(STATE_SIGNS[part]), `${number(row.counts[part])} ${label}`));
+    const counts = apart(row.counts, row.held_by_outage);
+    const shown = [["completed", "done"], ["in_progress", "running"], ["rate_limited", "wait for quota"], ["outage", "held by an outage"], ["retried", "retrying"], ["queued", "queued"], ["failed", "failed"], ["cancelled", "cancelled"]]
+        .filter(([part]) => counts[part]).map(([part, label]) => h("span", { class: `count count-${part}`, "data-key": part }, icon(STATE_SIGNS[part]), `${number(counts[part])} ${label}`));
     const end = ended ? [row.finished_at ? ["ended ", moment(row.finished_at)] : null]
         : [row.rate && row.state === "open" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null];
     const about = { "data-batch": row.id, "data-name": name, "data-left": left };

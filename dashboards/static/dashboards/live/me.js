@@ -7,7 +7,7 @@ import { empty, showState } from "./frame.js";
 import { Link } from "./link.js";
 
 const DRAW_MILLISECONDS = 250;
-const TILES = [["queued", "Queued"], ["rate_limited", "Waiting for quota"], ["in_progress", "Running"], ["retried", "Retrying"], ["completed", "Completed"], ["failed", "Failed"], ["cancelled", "Cancelled"]];
+const TILES = [["queued", "Queued"], ["rate_limited", "Waiting for quota"], ["outage", "Held by an outage"], ["in_progress", "Running"], ["retried", "Retrying"], ["completed", "Completed"], ["failed", "Failed"], ["cancelled", "Cancelled"]];
 
 const byId = (id) => document.getElementById(id);
 const root = byId("page")?.dataset;
@@ -16,8 +16,8 @@ let drawing = null;
 
 function draw() {
     drawing = null;
-    const counts = data.counts;
-    const open = counts ? counts.queued + counts.rate_limited + counts.dispatched + counts.in_progress + counts.retried : null;
+    const counts = blocks.apart(data.counts, data.held_by_outage);
+    const open = counts ? counts.queued + counts.rate_limited + counts.outage + counts.dispatched + counts.in_progress + counts.retried : null;
     fill(byId("summary"), open === null ? "The newest jobs of this user." : open ? `${number(open)} jobs have not ended.` : "Everything has ended.");
     fill(byId("tiles"), counts ? TILES.map(([state, label]) => h("div", { class: `card tile ${state === "failed" && counts.failed ? "tile-bad" : ""}`, "data-key": state },
         h("span", { class: "tile-label" }, h("span", { class: "icon", "aria-hidden": "true" }, blocks.STATE_SIGNS[state]), label),
@@ -32,7 +32,7 @@ function jobs(rows) {
     return table(["Job", "Kind", "State", "Progress", "Submitted", "Last change"], rows.map((row) => h("tr", { "data-key": row.id },
         h("th", { scope: "row" }, h("code", { title: row.id }, `…${row.id.slice(-8)}`)),
         h("td", {}, row.kind),
-        h("td", {}, blocks.state(row.state), row.error ? h("div", { class: "muted small" }, row.error) : null),
+        h("td", {}, blocks.state(row.held_by_outage ? "outage" : row.state), row.error ? h("div", { class: "muted small" }, row.error) : null),
         h("td", { class: "number" }, row.state === "completed" ? "100 %" : row.progress ? `${row.progress} %` : "–", row.progress_message ? h("div", { class: "muted small" }, row.progress_message) : null),
         h("td", {}, moment(row.created_at)),
         h("td", {}, moment(row.updated_at)))), "Newest jobs");

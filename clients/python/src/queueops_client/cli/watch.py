@@ -131,7 +131,8 @@ class _Bars:
 def drawing(update: Update) -> RenderableType:
     subject = update.subject
     if isinstance(subject, Batch):
-        state, name, percent = counted(subject.counts), subject.name or f"batch {subject.id}", subject.progress
+        state = counted(subject.counts, held_by_outage=subject.held_by_outage)
+        name, percent = subject.name or f"batch {subject.id}", subject.progress
         of = f"{subject.finished:,} of {sum(subject.counts.values()):,}"
         facts = [of, rate(subject.rate_per_second), forecast(subject.eta), "paused" * subject.paused]
     elif isinstance(subject, Job):

@@ -33,8 +33,11 @@ def forecast(eta: datetime | None) -> str:
     return "" if eta is None else f"done in {duration((eta - datetime.now(UTC)).total_seconds())}"
 
 
-def counted(counts: Mapping[str, int]) -> str:
-    """`440 completed, 10 failed, 550 queued`: what there is, ended ones first."""
+def counted(counts: Mapping[str, int], *, held_by_outage: int = 0) -> str:
+    """`440 completed, 10 failed, 550 queued`: what there is, ended ones first; what an outage holds apart."""
+    if held_by_outage:
+        limited = max(0, counts.get("rate_limited", 0) - held_by_outage)
+        counts = {**counts, "rate_limited": limited, "held_by_an_outage": held_by_outage}
     known = [state for state in STATES if counts.get(state)]
     others = [state for state in counts if state not in STATES and counts[state]]
     return ", ".join(f"{counts[state]:,} {state.replace('_', ' ')}" for state in (*known, *others)) or "no jobs"
@@ -52,7 +55,11 @@ def plural(count: int, noun: str) -> str:
 
 def batch_line(batch: Batch) -> str:
     """How a batch is, in one line."""
-    parts = [f"{batch.progress:.1f} %", f"{batch.finished:,} of {sum(batch.counts.values()):,}", counted(batch.counts)]
+    parts = [
+        f"{batch.progress:.1f} %",
+        f"{batch.finished:,} of {sum(batch.counts.values()):,}",
+        counted(batch.counts, held_by_outage=batch.held_by_outage),
+    ]
     if batch.has_ended:
         parts[0] = "ended"
     else:

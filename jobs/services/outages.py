@@ -1,0 +1,112 @@
+"""Outages as people see and steer them: who waits for which, closing a breaker, and asking at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from django.contrib.postgres.functions import TransactionNow as Now
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Sum
+
+from jobs.models import Batch, Job, ServiceBreaker
+from jobs.states import JobState
+
+from . import audit
+from .breaker import MOST_COUNTED
+
+Key = tuple[str, str, str]
+
+
+def open_breakers(most: int) -> list[ServiceBreaker]:
+    """The open ones, the oldest first."""
+    return list(ServiceBreaker.objects.exclude(opened_at=None).order_by("opened_at", "pk")[:most])
+
+
+def grouped(breakers: Iterable[ServiceBreaker]) -> dict[str, list[ServiceBreaker]]:
+    """By what does not answer, as people know it."""
+    by_name: dict[str, list[ServiceBreaker]] = {}
+    for one in breakers:
+        by_name.setdefault(one.name, []).append(one)
+    return by_name
+
+
+def count_held(project_id: str | None = None) -> int:
+    """How many jobs, of a project or of all, wait for an outage to end; counted each second, at most MOST_COUNTED."""
+    out = ServiceBreaker.objects.exclude(opened_at=None)
+    held: int = (out.filter(project_id=project_id) if project_id else out).aggregate(held=Sum("holds", default=0))[
+        "held"
+    ]
+    return held
+
+
+def count_held_of(batches: Iterable[Batch]) -> dict[UUID, int]:
+    """How many jobs of each batch wait for an outage to end, at most MOST_COUNTED; batches without any are left out."""
+    out = ServiceBreaker.objects.exclude(opened_at=None)
+    projects = set(out.values_list("project_id", flat=True))
+    same = out.filter(service=OuterRef("service"), target=OuterRef("target"), project_id=OuterRef("project_id"))
+    waiting = Job.objects.filter(Exists(same), status=JobState.RATE_LIMITED).order_by().values("pk")
+    return {
+        batch.pk: waiting.filter(batch_id=batch.pk)[:MOST_COUNTED].count()
+        for batch in batches
+        if batch.project_id in projects
+    }
+
+
+def out_keys() -> set[Key]:
+    """Service, target and project of every open breaker."""
+    return set(ServiceBreaker.objects.exclude(opened_at=None).values_list("service", "target", "project_id"))
+
+
+def is_held(job: Job, out: set[Key]) -> bool:
+    """
+    Whether a job waits for an outage to end, and not for quota.
+
+    Args:
+        out: See `out_keys`.
+    """
+    return job.status == JobState.RATE_LIMITED and (job.service, job.target, job.project_id) in out
+
+
+@transaction.atomic
+def close_breakers(breaker_ids: Sequence[int], *, actor: str, reason: str = "") -> int:
+    """
+    Close breakers on a person's word, and forget what was counted; their jobs go on within seconds.
+
+    Where the target still does not answer, the breaker opens again after as many failures as the first time.
+
+    Returns:
+        How many were open.
+    """
+    breakers = _lock_open(breaker_ids)
+    ServiceBreaker.objects.filter(pk__in=[one.pk for one in breakers]).delete()
+    _record("close_breaker", breakers, actor=actor, reason=reason)
+    return len(breakers)
+
+
+@transaction.atomic
+def probe_now(breaker_ids: Sequence[int], *, actor: str, reason: str = "") -> int:
+    """Send the next probe of open breakers at once, unless one is under way. Returns how many were open."""
+    breakers = _lock_open(breaker_ids)
+    ServiceBreaker.objects.filter(pk__in=[one.pk for one in breakers]).update(
+        next_probe_at=Now(), probed_at=None, updated_at=Now()
+    )
+    _record("probe_breaker", breakers, actor=actor, reason=reason)
+    return len(breakers)
+
+
+def _lock_open(breaker_ids: Sequence[int]) -> list[ServiceBreaker]:
+    rows = ServiceBreaker.objects.filter(pk__in=breaker_ids, opened_at__isnull=False)
+    return list(rows.order_by("service", "target", "project_id").select_for_update())
+
+
+def _record(action: str, breakers: Sequence[ServiceBreaker], *, actor: str, reason: str) -> None:
+    for one in breakers:
+        audit.record(
+            actor=actor,
+            action=action,
+            target=f"breaker {one}",
+            before={"opened_at": one.opened_at, "failures": one.failures, "probes": one.probes},
+            reason=reason,
+            project_id=one.project_id,
+        )

@@ -1,0 +1,47 @@
+-- Choose a job of each target that is out and due for a probe, and write the probe down.
+--
+-- Probes go round: over the projects, those first that have sent none; in a project first over paths that have not
+-- failed, then over jobs that have not been probes lately, those first that have not failed. A target gets one at a time
+-- of a project, and not two within `first`.
+--
+-- params  first, longest: seconds to the second probe, and between two at most; last_doubling: of the pause between;
+--         most_probed: jobs remembered; most: jobs of a project looked at
+-- locks   the breakers' rows, SKIP LOCKED
+-- clock   now(): the transaction's start
+-- returns the ids of the jobs
+WITH due AS MATERIALIZED (
+    SELECT DISTINCT ON (service, target) id FROM jobs_servicebreaker AS breaker
+     WHERE opened_at IS NOT NULL AND next_probe_at <= now()
+       AND NOT EXISTS (SELECT FROM jobs_job AS job
+                        WHERE job.id = probe_job_id AND status IN ('dispatched', 'in_progress'))
+       AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS other
+                        WHERE other.service = breaker.service AND other.target = breaker.target
+                          AND other.probed_at > now() - %(first)s::float8 * interval '1 second')
+       -- Work that is paused would never be claimed, and the target never asked.
+       AND NOT EXISTS (SELECT FROM jobs_pauseswitch
+                        WHERE scope = 'global' OR (scope = 'project' AND key = breaker.project_id))
+     ORDER BY service, target, probed_at NULLS FIRST, next_probe_at
+), breaker AS MATERIALIZED (
+    SELECT * FROM jobs_servicebreaker WHERE id IN (SELECT id FROM due) ORDER BY id FOR UPDATE SKIP LOCKED
+), chosen AS MATERIALIZED (
+    SELECT DISTINCT ON (breaker.id) breaker.id AS breaker_id, waiting.id
+      FROM breaker
+     CROSS JOIN LATERAL (
+           -- Also those parked for a limit.
+           SELECT id, path, retry_count, eligible_since FROM jobs_job
+            WHERE service = breaker.service AND call_type = ANY('{read,write}') AND project_id = breaker.project_id
+              AND target = breaker.target AND status = 'rate_limited' AND NOT held
+              AND (scheduled_at IS NULL OR lane IS NOT NULL)
+            LIMIT %(most)s::int) AS waiting
+     ORDER BY breaker.id, path = ANY(breaker.paths), array_position(breaker.probed, waiting.id) DESC NULLS FIRST,
+              retry_count > 0, eligible_since, waiting.id
+), written AS (
+    UPDATE jobs_servicebreaker AS breaker
+       SET probe_job_id = chosen.id, probed = (chosen.id || breaker.probed)[:%(most_probed)s::int], probed_at = now(),
+           probes = probes + 1,
+           next_probe_at = now() + least(%(longest)s::float8,
+                                         %(first)s::float8 * 2 ^ least(probes, %(last_doubling)s::int))
+                                   * interval '1 second'
+      FROM chosen WHERE breaker.id = chosen.breaker_id
+)
+SELECT id FROM chosen

@@ -1,0 +1,17 @@
+-- Choose and lock ready jobs of targets that are out, to park them: probes apart, which are on their way.
+--
+-- params  most: bound of the statement
+-- locks   the chosen rows, SKIP LOCKED
+-- clock   none
+-- returns id, service and target of each
+SELECT job.id, breaker.service, breaker.target
+  FROM jobs_servicebreaker AS breaker
+ CROSS JOIN LATERAL (
+       SELECT id FROM jobs_job
+        WHERE service = breaker.service AND call_type = ANY('{read,write}') AND project_id = breaker.project_id
+          AND target = breaker.target AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+          AND id IS DISTINCT FROM breaker.probe_job_id
+        LIMIT %(most)s::int
+          FOR UPDATE SKIP LOCKED) AS job
+ WHERE breaker.opened_at IS NOT NULL
+ LIMIT %(most)s::int

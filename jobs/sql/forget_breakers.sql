@@ -1,0 +1,30 @@
+-- Delete breakers that no job waits or runs for, and closed ones that nothing has happened to for long.
+--
+-- params  kept: seconds
+-- locks   the deleted rows, SKIP LOCKED
+-- clock   now(): the transaction's start
+-- returns the ids
+DELETE FROM jobs_servicebreaker
+ WHERE id IN (
+    SELECT id FROM jobs_servicebreaker AS breaker
+     WHERE (opened_at IS NULL AND updated_at < now() - %(kept)s::float8 * interval '1 second')
+        OR (NOT EXISTS (SELECT FROM jobs_job AS job
+                         WHERE job.service = breaker.service AND job.call_type = ANY('{read,write}')
+                           AND job.project_id = breaker.project_id AND job.target = breaker.target
+                           AND job.status = 'rate_limited' AND NOT job.held)
+            AND NOT EXISTS (SELECT FROM jobs_job AS job
+                             WHERE job.service = breaker.service AND job.call_type = ANY('{read,write}')
+                               AND job.project_id = breaker.project_id AND job.target = breaker.target
+                               AND job.status = 'queued' AND job.scheduled_at IS NULL AND NOT job.held)
+            AND NOT EXISTS (SELECT FROM jobs_job AS job
+                             WHERE job.status IN ('dispatched', 'in_progress') AND job.lease_expires_at IS NOT NULL
+                               AND job.service = breaker.service AND job.project_id = breaker.project_id
+                               AND job.target = breaker.target)
+            -- What failed comes back within its retry's delay.
+            AND NOT EXISTS (SELECT FROM jobs_job AS job
+                             WHERE job.status = 'retried' AND job.scheduled_at < now() + interval '2 minutes'
+                               AND (NOT job.status = 'rate_limited' OR job.lane IS NULL)
+                               AND job.service = breaker.service AND job.project_id = breaker.project_id
+                               AND job.target = breaker.target))
+       FOR UPDATE SKIP LOCKED)
+RETURNING id
