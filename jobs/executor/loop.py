@@ -281,9 +281,10 @@ class HandlerLoop:
     def _answered(self, run: _Run, answer: Answer) -> Outcome:
         if isinstance(answer, Continue):
             partial = _as_json(answer.partial) or "null"
-            return GivenBack(run.job, clean(answer.message), partial, _cost(run, answer), calls=run.calls)
-        cost = _cost(run, answer) if answer else None
-        return Succeeded(run.job, run.service, _stored_result(answer), self._elapsed_ms(run), cost, run.calls)
+            return GivenBack(run.job, clean(answer.message), partial, _cost(run, answer.cost), calls=run.calls)
+        cost = _cost(run, answer.cost) if answer else None
+        known = _cost(run, answer.known_cost) if answer else None
+        return Succeeded(run.job, run.service, _stored_result(answer), self._elapsed_ms(run), cost, run.calls, known)
 
     def _broken(self, run: _Run, error: BaseException) -> Outcome | None:
         """What an exception makes of a job."""
@@ -404,9 +405,8 @@ def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
     ]
 
 
-def _cost(run: _Run, answer: Done | Continue) -> int | None:
+def _cost(run: _Run, cost: int | None) -> int | None:
     """What the call is said to have cost; what is no cost would keep all outcomes of this flush from being written."""
-    cost = answer.cost
     if cost is None or (type(cost) in (int, float) and 0 <= cost < math.inf):
         return cost
     logger.error("job %s (%s) says that it cost %r; its estimate stands", run.job.id, run.job.kind, cost)

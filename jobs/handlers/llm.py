@@ -50,7 +50,7 @@ async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
     answer, secrets = await _ask(job, dialect, parts[len(finished)], done=len(finished), total=len(parts))
     result, cost = storable(answer.result(), secrets), dialect.cost(answer)
     if len(parts) == 1:
-        return Done(result, cost=cost)
+        return Done(result, cost=cost, known_cost=answer.usage.get("input_tokens"))
     finished = [*finished, result]
     if len(finished) < len(parts):
         message = f"part {len(finished)} of {len(parts)} is done"

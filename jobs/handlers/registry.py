@@ -51,10 +51,13 @@ class Done:
     Attributes:
         result: JSON-able; kept with the job.
         cost: The units or tokens really used, where the estimate was only that.
+        known_cost: Of these, what had been taken for known, such as input tokens: by it the limits learn how wrong such
+            estimates are.
     """
 
     result: Any = None
     cost: int | None = None
+    known_cost: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,10 @@ MOST_CALLS = 100  # of one outcome, kept in the log
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """`result`: JSON text or None. `cost`: what it really cost; None: the handler does not know."""
+    """
+    `result`: JSON text or None. `cost`: what it really cost, and `known_cost` what its known part did; None: the
+    handler does not know.
+    """
 
     job: ClaimedJob
     service: str
@@ -44,13 +47,14 @@ class Succeeded:
     duration_ms: float
     cost: int | None = None
     calls: Calls = ()
+    known_cost: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """
     `retry`: the handler's retry policy. `repeatable`: doing it twice does no harm. `wait_seconds`: before it goes again
-    after a quota was refused.
+    after a quota was refused. `cost`: what the call cost; None: as estimated.
     """
 
     job: ClaimedJob
@@ -61,6 +65,7 @@ class Failed:
     duration_ms: float
     calls: Calls = ()
     wait_seconds: float = UNCOOLED_SECONDS
+    cost: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +159,7 @@ def record_outcomes(
 
 def settlements_of(outcomes: Sequence[Outcome]) -> list[Settlement]:
     """What the calls behind these outcomes have to settle with the limits: once a call, whoever wrote its outcome."""
-    return [
-        Settlement(outcome.job.holder, None if isinstance(outcome, Failed) else outcome.cost)
-        for outcome in outcomes
-        if outcome.job.holds
-    ]
+    return [Settlement(outcome.job.holder, outcome.cost) for outcome in outcomes if outcome.job.holds]
 
 
 def retry_policies() -> dict[str, backoff.Policy]:

@@ -11,21 +11,28 @@ from .finish import Outcome, Succeeded
 
 LEARN_SECONDS = 5.0
 
+Sample = tuple[str, str | None, float]
+
 
 class Learning:
-    """What the calls of one executor cost beyond what was known before, written every LEARN_SECONDS."""
+    """What the calls of one executor cost beside what was known before, written every LEARN_SECONDS."""
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[str, str | None, float]] = deque(maxlen=10 * MAX_SAMPLES)
+        self._samples: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
+        self._ratios: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
         self._next = 0.0
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the costs that a guess can be held against; of a job in parts, what was known is only its largest's."""
         for outcome in outcomes:
-            if isinstance(outcome, Succeeded) and outcome.cost is not None:
-                job = outcome.job
-                if job.known_cost is not None and job.partial is None:
-                    self._samples.append((job.kind, job.model, float(outcome.cost - job.known_cost)))
+            if not isinstance(outcome, Succeeded) or outcome.cost is None or outcome.job.partial is not None:
+                continue
+            job = outcome.job
+            known = job.cost if job.known_cost is None else job.known_cost
+            if job.known_cost is not None:
+                self._samples.append((job.kind, job.model, float(outcome.cost - job.known_cost)))
+            if outcome.known_cost is not None and known > 0:
+                self._ratios.append((job.kind, job.model, outcome.known_cost / known))
 
     def write(self, now: float) -> None:
         """
@@ -34,9 +41,10 @@ class Learning:
         Args:
             now: Of the monotonic clock; infinite: for the last time.
         """
-        if not self._samples or now < self._next:
+        if not (self._samples or self._ratios) or now < self._next:
             return
         self._next = now + LEARN_SECONDS
-        samples = list(self._samples)
+        samples, ratios = list(self._samples), list(self._ratios)
         self._samples.clear()
-        record_actuals(samples)
+        self._ratios.clear()
+        record_actuals(samples, ratios)

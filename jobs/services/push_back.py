@@ -7,14 +7,17 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
+from django.db.models import Count
 from django.db.models.functions import Now
 
-from jobs.models import Job
+from jobs.classify import Failure
+from jobs.models import Job, JobEvent
 from jobs.states import JobState
 from ratelimits.feedback import PushBack
+from ratelimits.services.estimates import measured_ratio
 from ratelimits.services.feedback import Cooling, Refusal, push_backs
 
-from .admit import subjects_of
+from .admit import REJECTED, subjects_of
 from .claimed import ClaimedJob
 from .finish import COOLED_SECONDS, Failed, Outcome
 
@@ -32,7 +35,8 @@ def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
     taken in one order.
 
     Returns:
-        The outcomes, in order. Of those refused, what no counter holds back waits by itself until the provider's time.
+        The outcomes, in order. Of those refused, what no counter holds back waits by itself until the provider's time,
+        and what can never fit fails with `limit_rejected`.
     """
     calls: dict[Call, Failed] = {}
     for one in outcomes:
@@ -42,8 +46,19 @@ def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
         return list(outcomes)
     subjects = subjects_of([one.job for one in calls.values()])
     jobs = {subject: one.job for subject, one in zip(subjects, calls.values(), strict=True)}
+    ratios = {name: measured_ratio(*name) for name in {(one.job.kind, one.job.model) for one in calls.values()}}
+    before = _times_refused([one.job.id for one in calls.values()])
     refusals = [
-        Refusal(subject, one.failure.push_back or PushBack(), one.job.claimed_at, one.job.cost)
+        Refusal(
+            subject,
+            one.failure.push_back or PushBack(),
+            one.job.claimed_at,
+            one.job.cost,
+            known_cost=one.job.known_cost,
+            ratio=ratios[one.job.kind, one.job.model],
+            times_before=before.get(one.job.id, 0),
+            label=f"job {one.job.id}",
+        )
         for subject, one in zip(subjects, calls.values(), strict=True)
     ]
     found = push_backs(refusals, actor=actor, accepted=lambda subject: _accepted(jobs[subject]))
@@ -55,12 +70,22 @@ def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
 
 
 def _waiting(outcome: Failed, cooling: Cooling) -> Failed:
-    return replace(outcome, wait_seconds=COOLED_SECONDS if cooling.counters else cooling.seconds)
+    if cooling.never:
+        failure = Failure(REJECTED, "LimitRejected", cooling.never, "refused", details=dict(cooling.figures))
+        return replace(outcome, failure=failure, cost=0)
+    if not cooling.counters:  # what it holds is the others' meanwhile: a provider counts no tokens that it refuses
+        return replace(outcome, wait_seconds=cooling.seconds, cost=0)
+    return replace(outcome, wait_seconds=COOLED_SECONDS)
 
 
 def _call(outcome: Failed) -> Call:
     """What jobs that left together have in common."""
     return outcome.job.group or outcome.job.id, outcome.job.token
+
+
+def _times_refused(job_ids: Sequence[UUID]) -> dict[UUID, int]:
+    told = JobEvent.objects.filter(job_id__in=job_ids, to_status=JobState.RETRIED, data__http_status=429).order_by()
+    return dict(told.values_list("job_id").annotate(times=Count("id")))
 
 
 def _accepted(job: ClaimedJob) -> int:

@@ -63,6 +63,11 @@ class CostEstimate(models.Model):
     id = models.CharField(primary_key=True, max_length=250, help_text="`<kind>|<model>`")
     samples = models.JSONField(default=list, help_text="The last actual costs of the unknown part, oldest first.")
     p90 = models.FloatField(default=0, db_default=0)
+    ratios = models.JSONField(
+        default=list,
+        db_default=models.Value([], models.JSONField()),
+        help_text="How many times as much the known part turned out to be, of the last calls.",
+    )
     updated_at = models.DateTimeField(db_default=Now())
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from django.db import transaction
@@ -45,7 +46,18 @@ def learned_unknown(kind: str, model: str | None) -> float | None:
     return cached.unknown
 
 
-def record_actuals(samples: Sequence[tuple[str, str | None, float]]) -> None:
+def measured_ratio(kind: str, model: str | None) -> float | None:
+    """
+    Return how many times what was taken for known the known part of a call really is: the median of recent calls, such
+    as of a tokenizer that takes other tokens than the estimate; None while there are fewer than MIN_SAMPLES.
+    """
+    ratios = CostEstimate.objects.filter(id=_id(kind, model)).values_list("ratios", flat=True).first()
+    return median(ratios) if ratios and len(ratios) >= MIN_SAMPLES else None
+
+
+def record_actuals(
+    samples: Sequence[tuple[str, str | None, float]], ratios: Sequence[tuple[str, str | None, float]] = ()
+) -> None:
     """
     Add what calls really cost beyond what was known; each kind and model keeps its last MAX_SAMPLES.
 
@@ -55,19 +67,24 @@ def record_actuals(samples: Sequence[tuple[str, str | None, float]]) -> None:
     Args:
         samples: (kind, model, cost of the unknown part) of each call, oldest first. Negative costs, of calls
             that turned out cheaper than what was known, count as none.
+        ratios: (kind, model, real part of what was known) of each call, oldest first; see `measured_ratio`.
     """
     fresh: dict[str, list[float]] = defaultdict(list)
     for kind, model, unknown in samples:
         fresh[_id(kind, model)].append(max(0.0, unknown))
-    ids = sorted(fresh)
+    measured: dict[str, list[float]] = defaultdict(list)
+    for kind, model, ratio in ratios:
+        measured[_id(kind, model)].append(ratio)
+    ids = sorted(fresh.keys() | measured.keys())
     with transaction.atomic():
         CostEstimate.objects.bulk_create([CostEstimate(id=key) for key in ids], ignore_conflicts=True)
         rows = list(CostEstimate.objects.filter(id__in=ids).select_for_update().order_by("id"))
         for row in rows:
             row.samples = [*row.samples, *fresh[row.id]][-MAX_SAMPLES:]
-            row.p90 = p90(row.samples)
+            row.p90 = p90(row.samples) if row.samples else 0.0
+            row.ratios = [*row.ratios, *measured[row.id]][-MAX_SAMPLES:]
             row.updated_at = Now()
-        CostEstimate.objects.bulk_update(rows, ["samples", "p90", "updated_at"])
+        CostEstimate.objects.bulk_update(rows, ["samples", "p90", "ratios", "updated_at"])
 
 
 def forget() -> None:

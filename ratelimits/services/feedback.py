@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from queueops.core.clock import database_now
 from queueops.core.retry_after import spread
 from ratelimits import trail
+from ratelimits.algorithms.estimates import clamped
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import MICRO, microseconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
@@ -31,6 +32,7 @@ from .standing import pressure_of
 from .stated_caps import note_stated_cap
 
 MOST_WINDOWS = 2  # no refusal of a minute's quota cools longer than so many windows, whatever delay it states
+MOST_DOUBLINGS = 5  # of the wait of a call that was refused again and again by itself: half an hour after a minute
 MUCH_ROOM = 0.1  # of a limit: where more of it was free, the provider counts otherwise or somebody else uses it too
 # A longer block by less than this, of a burst's later refusals, is no news for the audit trail.
 NEWS_SECONDS = 1.0
@@ -43,13 +45,20 @@ class Refusal(NamedTuple):
 
     Attributes:
         sent_at: When it was dispatched, seconds since 1970 by the database's clock.
-        cost: Of the call, in tokens.
+        cost: Of the call, in tokens, and `known_cost` the part that was no guess; as in `decide.Call`.
+        ratio: How many times as many tokens the known part is by what other calls have shown; None: nobody knows.
+        times_before: It was refused: it may be the call that is too large, and not the pace.
+        label: What to call it in alerts, such as `job <id>`.
     """
 
     subject: Subject
     push_back: PushBack
     sent_at: float
     cost: float = 1.0
+    known_cost: float | None = None
+    ratio: float | None = None
+    times_before: int = 0
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +69,17 @@ class Cooling:
     Attributes:
         until: Seconds since 1970 by the database's clock; before it the call would be refused again.
         seconds: Until then, from now on.
-        counters: The ids that cool down; empty where no limit counts such calls, and none can be prepared.
+        counters: The ids that cool down; empty where no limit counts such calls, and none can be prepared, or where the
+            call alone has to wait.
+        never: Why no wait will help; empty: one may.
+        figures: Of that, by name.
     """
 
     until: float
     seconds: float
     counters: tuple[str, ...]
+    never: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -85,6 +99,7 @@ class _Cooled:
     is_news: bool = False
     violation: Violation = field(default_factory=Violation)
     subject: Subject | None = None
+    label: str = ""
     chance: float = 0.0
 
 
@@ -122,14 +137,20 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
     answers, stated = [], {}
     for one, found in matched:
         ids = []
+        oversized = next(filter(None, (_oversized(cooled, one, meant) for meant in found)), None)
+        if oversized is not None:
+            answers.append(oversized)
+            continue
         for meant in found:
             counter_id = meant.rule.counter_id(one.subject)
+            if one.times_before and meant.rule.unit == Unit.TOKENS:
+                continue  # it may be this call that is too large: the others are not to pay for it once more
             _cool(cooled[counter_id], one, meant.violation)
-            cooled[counter_id].subject = one.subject
+            cooled[counter_id].subject, cooled[counter_id].label = one.subject, one.label
             ids.append(counter_id)
             if meant.exact and meant.violation.stated_cap is not None:
                 stated[counter_id] = (meant.rule, meant.rule.key(one.subject), meant.violation.stated_cap)
-        until = max((cooled[counter_id].blocked_until or now for counter_id in ids), default=now + _uncounted(one))
+        until = max((cooled[counter_id].blocked_until or now for counter_id in ids), default=now + _by_itself(one))
         answers.append(Cooling(until, max(0.0, until - now), tuple(ids)))
     for counter_id in sorted(cooled):
         _store(counter_id, cooled[counter_id], actor=actor, accepted=accepted)
@@ -175,6 +196,46 @@ def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
         named = violation.name or "a quota it does not name"
         cooled.reason = f"{counter.rule.service} refused: {named}"[:MAX_REASON]
     cooled.violation = violation
+
+
+def _oversized(cooled: Mapping[str, _Cooled], refusal: Refusal, meant: Violated) -> Cooling | None:
+    """
+    Say why a call can never fit its tokens, and tell operators; None: it may.
+
+    The provider says so itself, or it was refused when it was nearly alone in its window, and its known part, scaled
+    by what other calls of its model turned out to be, is above the cap.
+    """
+    counter = cooled[meant.rule.counter_id(refusal.subject)].counter
+    if meant.rule.unit != Unit.TOKENS:
+        return None
+    cap, needed = meant.rule.algorithm(counter.key).capacity, 0.0
+    if meant.violation.requested is not None:
+        cap, needed = meant.violation.stated_cap or cap, meant.violation.requested
+    elif refusal.ratio is not None and _was_alone(counter, refusal):
+        known = refusal.cost if refusal.known_cost is None else refusal.known_cost
+        needed = known * refusal.ratio
+    if needed <= cap:
+        return None
+    how = f"{refusal.cost:,.0f} were estimated" + (f"; measured: {refusal.ratio:.2f} times" if refusal.ratio else "")
+    why = f"{meant.rule.name}: it needs about {needed:,.0f} tokens ({how}), more than the cap of {cap:,.0f}"
+    figures = {
+        "limit": meant.rule.name,
+        "needed": round(needed),
+        "estimated": refusal.cost,
+        "ratio": refusal.ratio,
+        "cap": cap,
+        "call": refusal.label,
+    }
+    message = f"{alerts.named(meant.rule, counter.key)}: {refusal.label or 'a call'} can never fit. {why}"
+    alerts.tell_exceeded(meant.rule, counter.key, message=message, figures=figures)
+    return Cooling(counter.now, 0.0, (), why, figures)
+
+
+def _was_alone(counter: OpenCounter, refusal: Refusal) -> bool:
+    capacity = counter.algorithm.capacity
+    used, _ = usage(counter.rule, counter.key, counter.stored, counter.now)
+    own = clamped(refusal.cost, refusal.known_cost, counter.rule.algorithm(counter.key).capacity)
+    return used - own <= MUCH_ROOM * capacity
 
 
 def _share(counter: OpenCounter, refusal: Refusal) -> float:
@@ -240,7 +301,8 @@ def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) 
 
 def _message(counter: OpenCounter, cooled: _Cooled) -> str:
     until = alerts.clock(cooled.blocked_until or counter.now, counter.now)
-    text = f"{alerts.named(counter.rule, counter.key)}: {cooled.reason}; no calls until {until}"
+    called = f" ({cooled.label})" if cooled.label else ""
+    text = f"{alerts.named(counter.rule, counter.key)}: {cooled.reason}{called}; no calls until {until}"
     if cooled.violation.per_day and not counter.rule.hard_reset:
         text += "; no limit here counts the day's quota: add one"
     return text
@@ -248,12 +310,19 @@ def _message(counter: OpenCounter, cooled: _Cooled) -> str:
 
 def _figures(cooled: _Cooled, after: dict[str, Any]) -> dict[str, Any]:
     violation = cooled.violation
-    return {**after, "violated": violation.name, "per_day": violation.per_day, "stated_cap": violation.stated_cap}
+    return {
+        **after,
+        "violated": violation.name,
+        "per_day": violation.per_day,
+        "stated_cap": violation.stated_cap,
+        "call": cooled.label,
+    }
 
 
-def _uncounted(refusal: Refusal) -> float:
-    """How long a call waits by itself that no limit counts."""
-    return spread(refusal.push_back.retry_after or MINUTE, random.random())  # noqa: S311 - protects nothing
+def _by_itself(refusal: Refusal) -> float:
+    """How long a call waits that no counter holds: longer each time, for it may be too large for ever."""
+    seconds = (refusal.push_back.retry_after or MINUTE) * 2 ** min(refusal.times_before, MOST_DOUBLINGS)
+    return spread(seconds, random.random())  # noqa: S311 - protects nothing
 
 
 def _moment(at: float | None) -> datetime | None:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from jobs.models import Job
-from jobs.services.submit import submit_batch
+from jobs.models import DeadLetter, Job
+from jobs.services.prepare import JobSpec
+from jobs.services.submit import submit_batch, submit_job
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.tenancy.models import Project
@@ -18,6 +19,7 @@ from ratelimits.services import catalogue
 from ratelimits.services.limits import create_limit
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
+from tests.support.documents import PROJECT, Model, document
 from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox
 from tests.support.saturation import Account, flood, lift_limits, open_accounts
@@ -45,7 +47,7 @@ class Trial(NamedTuple):
 @pytest.fixture(autouse=True)
 def project(transactional_db: None) -> Iterator[Project]:
     catalogue.forget()
-    yield Project.objects.create(pk="acme", name="Acme")
+    yield Project.objects.create(pk=PROJECT, name="Acme")
     catalogue.forget()
 
 
@@ -110,3 +112,25 @@ def test_a_cap_that_is_learned_for_a_project_is_its_own(sandbox: Sandbox, ledger
     figures(f"accepted of 12 each: {dict(accepted)}; {len(sandbox.calls(status=429))} refused")
     assert accepted == caps
     assert set(Job.objects.values_list("retry_count", flat=True)) == {0}
+
+
+def test_a_call_that_can_never_fit_ends_with_its_figures_and_holds_up_nobody(sandbox: Sandbox, figures):
+    model = Model("gemini", 3, late_seconds=0.5)
+    model.set_up(sandbox)
+    sandbox.turn(gemini={"token_factor": 1.3})
+    submit_batch([model.line(document(1_000, seed=n)) for n in range(12)], project_id=PROJECT, actor="key:test")
+    drain(seconds=60)
+    too_large = model.line(document(24_000, seed=99))  # 31,200 of 30,000, as the provider counts
+    large = submit_job(JobSpec.model_validate(too_large), project_id=PROJECT, actor="key:test").id
+    healthy = [model.line(document(2_000, seed=100 + n)) for n in range(30)]
+    submit_batch(healthy, project_id=PROJECT, actor="key:test")
+    drain(seconds=90)
+    letter = DeadLetter.objects.get()
+    assert (letter.job_id, letter.error_code) == (large, "limit_rejected")
+    assert "31,2" in letter.error_message
+    assert Job.objects.filter(status=JobState.COMPLETED, retry_count=0).count() == 42
+    refused = sandbox.calls(status=429)
+    figures(f"{len(refused)} refused; {letter.error_message}")
+    assert len(refused) <= 3
+    alert = QuotaAlert.objects.filter(kind="exceeded", message__contains="can never fit").get()
+    assert str(large) in alert.message

@@ -146,3 +146,13 @@ def test_writers_at_the_same_moment_lose_no_sample_and_never_deadlock(nothing_ca
     for row in CostEstimate.objects.all():
         assert Counter(row.samples) == {0.0: 2, 1.0: 2, 2.0: 2, 3.0: 2}
     assert CostEstimate.objects.count() == 1_000
+
+
+@pytest.mark.django_db
+def test_the_ratio_of_a_model_is_the_median_of_its_recent_calls():
+    few = [("llm", "m", ratio) for ratio in (1.2, 1.3, 1.4) * 3]
+    estimates.record_actuals([], few)
+    assert estimates.measured_ratio("llm", "m") is None
+    estimates.record_actuals([("llm", "m", 5.0)], [("llm", "m", 1.3), ("llm", "other", 9.0)])
+    assert estimates.measured_ratio("llm", "m") == pytest.approx(1.3)
+    assert estimates.measured_ratio("llm", "other") is None

@@ -359,6 +359,60 @@ def test_pressure_leaves_less_of_the_cap_and_recovers(sheets):
     assert [one.kind for one in decide([Call(WRITER)] * 60)].count("proceed") == 60
 
 
+TOKENS = PushBack((Violation("InputTokensPerModelPerMinute", "project", "tokens", model="gemini-2.5-flash"),), 30)
+
+
+def refuse_tokens(**fields):
+    fields = {"cost": 800.0, "ratio": 1.3, "label": "job 7", **fields}
+    return push_backs([Refusal(ASKER, TOKENS, now(), **fields)], actor=ACTOR)[0]
+
+
+def test_a_call_that_was_refused_alone_and_is_too_large_by_the_measure_of_others_can_never_fit(gemini, lines):
+    decide([Call(ASKER, cost=800)])
+    cooling = refuse_tokens()
+    assert (cooling.counters, cooling.seconds) == ((), 0)
+    assert "1,040 tokens" in cooling.never
+    assert "cap of 1,000" in cooling.never
+    assert {key: cooling.figures[key] for key in ("needed", "estimated", "ratio", "cap")} == {
+        "needed": 1040,
+        "estimated": 800,
+        "ratio": 1.3,
+        "cap": 1000,
+    }
+    assert not Counter.objects.exclude(pressure=1, blocked_until=None).exists()
+    assert "job 7 can never fit" in QuotaAlert.objects.get(kind="exceeded").message
+
+
+@pytest.mark.parametrize("fields", [{"ratio": 1.2}, {"ratio": None}, {"cost": 500.0}, {"known_cost": 700.0}])
+def test_a_call_that_may_fit_is_not_given_up(gemini, fields):
+    decide([Call(ASKER, cost=800)])
+    cooling = refuse_tokens(**fields)
+    assert (cooling.never, names(cooling)) == ("", ["tpm"])
+
+
+def test_a_call_that_others_left_no_room_for_is_not_given_up(gemini):
+    decide([Call(ASKER, cost=800), Call(ASKER, cost=150)])
+    assert refuse_tokens().never == ""
+
+
+def test_what_the_provider_says_is_too_large_can_never_fit(gemini):
+    violation = Violation("tokens per min", "project", "tokens", stated_cap=900, requested=950)
+    [cooling] = push_backs([Refusal(ASKER, PushBack((violation,)), now(), 100.0)], actor=ACTOR)
+    assert "950 tokens" in cooling.never
+    assert "cap of 900" in cooling.never
+
+
+def test_the_second_refusal_of_one_call_presses_nobody_else_and_it_waits_longer_each_time(gemini):
+    first = refuse_tokens(ratio=None)
+    pressure = Counter.objects.get(limit__name="tpm").pressure
+    Counter.objects.update(blocked_until=None)
+    waits = [refuse_tokens(ratio=None, times_before=times) for times in (1, 2, 9)]
+    assert names(first) == ["tpm"]
+    assert [(one.counters, round(one.seconds)) for one in waits] == [((), 60), ((), 120), ((), 960)]
+    counter = Counter.objects.get(limit__name="tpm")
+    assert (counter.pressure, counter.blocked_until) == (pressure, None)
+
+
 def stated(cap, violation=OF_USER):
     return Violation(violation.name, violation.scope, violation.unit, violation.call_type, stated_cap=cap)
 
