@@ -39,7 +39,7 @@ PARTITIONS_AHEAD = 7
 RESCUE_AT_ONCE = 500
 MAX_CRASHES = 3
 FREE_LOSSES = 2
-LOST_WITH_HOST = "lost_with_host"  # in the event's data
+LOST_WITH_HOST = "lost_with_host"  # in the event's data, with the fencing token of the claim
 LOST = "all executors of its host's cluster went away"
 CLOSE_AT_ONCE = 20
 RATE_MEMORY_SECONDS = 10.0
@@ -183,7 +183,7 @@ def rescue_lapsed() -> int:
     for job in lapsed:
         failure = _fate(job, crashed=job.pk not in innocent)
         given_back, ended = ("hand_back", "fail") if job.pk in innocent else ("rescue", "bury")
-        data = json.dumps({LOST_WITH_HOST: True}) if job.pk in away else None
+        data = json.dumps({LOST_WITH_HOST: job.fencing_token}) if job.pk in away else None
         if failure is None:
             message = LOST if job.pk in innocent else "its executor stopped renewing the lease"
             move = Move(job.pk, token=job.fencing_token, delay_seconds=0, message=message, data=data)

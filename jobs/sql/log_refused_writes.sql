@@ -11,8 +11,12 @@ WITH given AS (
                   AS t (id, token, what, crashes)
 ), refused AS MATERIALIZED (
     SELECT job.id, job.project_id, job.user_id, job.batch_id, job.service, job.status, job.fencing_token, given.token,
-           -- Who judges an executor gone counts a crash; who cancels or resets a job does not.
-           given.what, job.crash_count > given.crashes AS is_lost
+           -- Who judges an executor gone counts a crash, or names the claim that went with its host; who cancels or
+           -- resets a job does neither.
+           given.what, job.crash_count > given.crashes OR EXISTS (
+               SELECT FROM jobs_jobevent AS event
+                WHERE event.job_id = job.id AND event.data @> jsonb_build_object('lost_with_host', given.token)
+           ) AS is_lost
       FROM given JOIN jobs_job AS job USING (id)
      WHERE NOT (job.fencing_token = given.token
                 AND (given.what, job.status) IN (('succeeded', 'completed'), ('failed', 'failed')))

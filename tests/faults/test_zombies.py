@@ -66,7 +66,7 @@ def test_a_zombies_writes_change_nothing_and_each_is_logged(writes: int, ledger:
     assert len(refused) == writes
     assert {event.job_id: (event.data or {})["fencing_token"] for event in refused} == stale_tokens
     assert statuses() == {JobState.COMPLETED: writes // 3, JobState.FAILED: 2 * writes // 3}
-    assert {crash.executor for crash in crashes()} == {zombie.pk}
+    assert crashes() == [], "its whole machine stood still, which is no job's crash"
     figures(f"{writes} stale writes tried, {len(refused)} refused and logged, 0 accepted")
 
 
