@@ -233,14 +233,12 @@ def test_a_submission_reads_no_jobs(backlog):
             "credentials",
             "lanes",
             "coalesce_keys",
-            "targets",
-            "paths",
         )
     )
     given |= {
         "ids": [new_id()], "kinds": ["http.request"], "services": ["http"], "call_types": ["write"], "costs": [1],
         "priorities": ["normal"], "payloads": "[{}]", "idempotency_keys": ["k"], "effect_keys": ["e"], "project": "p1",
-        "held": False, "submitted_by": "key:test",
+        "held": False, "submitted_by": "key:test", "targets": [""], "paths": [0],
     }  # fmt: skip
     assert_bounded(explain_file("insert_jobs", **given), rows=10, blocks=500)
     assert_bounded(explain_file("read_room", project="p1"), rows=100, blocks=100)
