@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('ratelimits', '0015_caps_are_of_keys'),
+        ('ratelimits', '0016_outage_alerts'),
     ]
 
     operations = [
