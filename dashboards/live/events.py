@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from jobs.admin.masking import masked_text
+from jobs.admin.masking import masked, masked_text
 from jobs.states import JobState
 
 from . import messages
@@ -57,7 +58,12 @@ class Event:
 
     @cached_property
     def masked_body(self) -> str:
-        """For operators, who look at other people's work: no secrets, and nothing of its content."""
+        data = None if self.data is None else json.dumps(masked(json.loads(self.data)))
+        return self._body(message=masked_text(self.message), data=data)
+
+    @cached_property
+    def outline(self) -> str:
+        """For overviews of much work: no secrets, and nothing of its content."""
         return self._body(message=masked_text(self.message), data=None)
 
     def _body(self, *, message: str, data: str | None) -> str:

@@ -185,7 +185,9 @@ class LiveSocket:
             yield self._queue.popleft()
 
     def _body(self, event: Event) -> str:
-        return event.masked_body if self.subject.is_masked else event.body
+        if self.subject.is_masked:
+            return event.outline
+        return event.masked_body if self.subject.hides_secrets else event.body
 
     def _offer_all(self, held: list[tuple[Event, int]]) -> None:
         for event, cursor in held:

@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 
 from dashboards.services.me import me_snapshot
 from dashboards.services.ops import ops_snapshot
+from jobs.admin.masking import masked
 from jobs.api.serializers import batch_detail_answer, job_answer
 from jobs.models import Batch, Job, JobEvent
 from jobs.services.snapshots import batch_snapshot, job_snapshot
@@ -51,6 +52,7 @@ class Subject:
         reading: What `load` and the log are read in.
         events_per_second: More are left out and counted; None: all are sent.
         is_masked: Events come without content and with secrets masked.
+        hides_secrets: Events come with their content, and with secrets masked.
         is_indexed: Whether the log finds them however old they are.
         every_seconds: How often the data is read again although no event came.
     """
@@ -62,6 +64,7 @@ class Subject:
     reading: Callable[[], AbstractContextManager[None]]
     events_per_second: int | None = None
     is_masked: bool = False
+    hides_secrets: bool = False
     is_indexed: bool = False
     every_seconds: float = UNCHANGED_SECONDS
 
@@ -93,10 +96,12 @@ def open_job(viewer: Viewer, pk: UUID) -> Subject:
     with viewer.reading():
         if not Job.objects.filter(pk=pk, **_of(viewer)).exists():
             raise Refused(Refusal.NOT_FOUND, "There is no such job.")
+    hides = not viewer.sees_secrets
     return Subject(
-        key=("job", str(pk)),
+        key=("job", str(pk), "masked" if hides else ""),
         group=("job", str(pk)),
-        load=partial(_job, pk),
+        load=partial(_job, pk, hides_secrets=hides),
+        hides_secrets=hides,
         log=JobEvent.objects.filter(job_id=pk),
         reading=viewer.reading,
         is_indexed=True,
@@ -111,10 +116,12 @@ def open_batch(viewer: Viewer, pk: UUID) -> Subject:
     with viewer.reading():
         if not Batch.objects.filter(pk=pk, **_of(viewer)).exists():
             raise Refused(Refusal.NOT_FOUND, "There is no such batch.")
+    hides = not viewer.sees_secrets
     return Subject(
-        key=("batch", str(pk)),
+        key=("batch", str(pk), "masked" if hides else ""),
         group=("batch", str(pk)),
         load=partial(_batch, pk),
+        hides_secrets=hides,
         log=JobEvent.objects.filter(batch_id=pk),
         reading=viewer.reading,
         events_per_second=EVENTS_PER_SECOND,
@@ -173,9 +180,12 @@ def _of(viewer: Viewer) -> dict[str, Any]:
     return scope
 
 
-def _job(pk: UUID, cursor: int) -> str | None:
+def _job(pk: UUID, cursor: int, *, hides_secrets: bool = True) -> str | None:
     job = Job.objects.filter(pk=pk).first()
-    return dumped(job_answer(job_snapshot(job), cursor=cursor)) if job else None
+    if job is None:
+        return None
+    answer = job_answer(job_snapshot(job), cursor=cursor)
+    return dumped(masked(answer) if hides_secrets else answer)
 
 
 def _batch(pk: UUID, cursor: int) -> str | None:

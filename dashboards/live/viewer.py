@@ -18,6 +18,7 @@ from django.http import HttpRequest
 
 from queueops.access.services import sessions
 from queueops.tenancy.models import Issuer, ProducerKey, Project, Scope, digest_of
+from queueops.tenancy.permissions import sees_secrets
 from queueops.tenancy.scope import reading_for
 from queueops.tenancy.tokens import InvalidToken, verify_token
 
@@ -51,6 +52,10 @@ class Viewer:
     @property
     def shows_key(self) -> bool:
         return not self.session_key and self.identity.startswith(KEY)
+
+    @property
+    def sees_secrets(self) -> bool:
+        return sees_secrets(self.identity)
 
     @property
     def issuer_id(self) -> int:

@@ -80,7 +80,7 @@ def _letter(letter: DeadLetter) -> dict[str, Any]:
         "kind": letter.kind,
         "error_code": letter.error_code,
         "error": masked_text(letter.error_message)[:LONGEST_MESSAGE],
-        "remediation": letter.remediation,
+        "remediation": masked_text(letter.remediation),
         "resolution": letter.resolution,
         "created_at": iso(letter.created_at),
     }

@@ -60,6 +60,7 @@ def _groups() -> list[dict[str, Any]]:
                 "count": f"{count:,}",
                 "sample": sample,
                 "message": masked_text(sample.error_message)[:300],
+                "remediation": masked_text(sample.remediation),
                 "first": showing.ago(time_of(oldest[fingerprint])) if fingerprint in oldest else "",
                 "last": showing.ago(sample.created_at),
                 "query": query,

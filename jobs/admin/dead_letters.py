@@ -184,7 +184,7 @@ def _page_of(letter: DeadLetter) -> dict[str, Any]:
         ("Cause", format_html('<a class="qo-link" href="{}">all of this cause</a>', alike)),
         ("Resolved", showing.ago(letter.resolved_at) if letter.resolved_at else None),
         ("By", letter.resolved_by or None),
-        ("Note", letter.note or None),
+        ("Note", masked_text(letter.note) or None),
         ("Requeued as", showing.link("jobs_job", letter.requeued_as_id) if letter.requeued_as_id else None),
         ("Id", letter.pk),
     ]
@@ -194,6 +194,7 @@ def _page_of(letter: DeadLetter) -> dict[str, Any]:
         "letter": letter,
         "badge": resolution_badge(letter),
         "message": masked_text(letter.error_message),
+        "remediation": masked_text(letter.remediation),
         "facts": [(label, value) for label, value in facts if value is not None],
         "attempts": [
             {

@@ -1,4 +1,4 @@
-"""What screens show of payloads, results and messages: secrets masked, sizes bounded."""
+"""What those are shown of payloads, results and messages who may not see secrets; on screens, of bounded size."""
 
 from __future__ import annotations
 

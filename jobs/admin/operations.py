@@ -21,7 +21,7 @@ from jobs.services.bulk_outcome import requeue_outcome
 
 from . import showing
 from .forms import OptionalReasonForm
-from .masking import masked
+from .masking import masked, masked_text
 from .matching import words_of as words_of_count
 from .paging import BoundedListMixin, as_uuid
 from .people import name_of
@@ -95,6 +95,8 @@ class BulkOperationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin
                 "title": words_of(operation),
                 "subtitle": operation.status,
                 "operation": operation,
+                "error": masked_text(operation.error),
+                "reason": masked_text(operation.reason),
                 "is_running": operation.status == BulkOperation.Status.RUNNING,
                 "progress_bar": progress_of(operation),
                 "total": words_of_count(operation.total, operation.total_is_least),

@@ -61,6 +61,20 @@ class MeetsNeed(BasePermission):
         return True
 
 
+def sees_secrets(actor: str) -> bool:
+    """
+    Whether this caller is shown the secrets in what jobs hold and providers said: the one rule, for every surface.
+
+    A project's key is: its producers sent them. Nobody else is: people look over each other's shoulders, an end user is
+    shown jobs into which the app's backend put its own credentials, and anonymous readers are anybody. Of people, only
+    an export takes them along; it has a permission of its own and is audited.
+
+    Args:
+        actor: As in `Caller.actor`.
+    """
+    return actor.startswith("key:")
+
+
 def ensure(caller: Caller, need: Need) -> None:
     """
     Raises:

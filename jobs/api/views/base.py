@@ -9,12 +9,14 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs.admin.masking import masked
 from jobs.services.idempotency import answer_once
 from queueops.rest.views import CallerListView, CallerView, Row
 from queueops.tenancy.models import Scope
-from queueops.tenancy.permissions import Need
+from queueops.tenancy.permissions import Need, sees_secrets
 
 READ = Need(Scope.READ, "jobs.view_job")
 SUBMIT = Need(Scope.SUBMIT, "jobs.add_job")
@@ -32,6 +34,13 @@ Effect = Callable[[], tuple[int, dict[str, Any]]]
 
 
 class ApiView(CallerView):
+    """Answers with what jobs hold, secrets masked for those who may not see them."""
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        if not response.exception and not sees_secrets(self.caller.actor):
+            response.data = masked(response.data)
+        return super().finalize_response(request, response, *args, **kwargs)
+
     def own_rows(self, rows: QuerySet[Row]) -> QuerySet[Row]:
         """Of the caller's project; where an end user calls, of that user alone."""
         mine = {} if self.caller.user_id is None else {"user_id": self.caller.user_id}

@@ -12,13 +12,14 @@ from rest_framework.response import Response
 from jobs.api import answers, examples
 from jobs.handlers.registry import Handler, all_handlers
 from queueops.rest.schema import operation
+from queueops.rest.views import CallerView
 
-from .base import READ, ApiView
+from .base import READ
 
 logger = logging.getLogger(__name__)
 
 
-class HandlerList(ApiView):
+class HandlerList(CallerView):
     needs: ClassVar = {"GET": READ}
     for_users = True
 
