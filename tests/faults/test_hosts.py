@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 import pytest
@@ -93,10 +94,14 @@ def _count(copy: psycopg.Connection, statement: str, parameters: list[object] | 
     return int(count)
 
 
+def _has_changed(copy: psycopg.Connection, seen: str, first: object) -> bool:
+    return copy.execute(seen).fetchone() != first
+
+
 def _swept_twice(copy: psycopg.Connection) -> bool:
     """The duty is renewed with each sweep, before which every executor looks for stuck ones."""
     seen = "SELECT expires_at FROM jobs_dutylease WHERE duty = 'sweep'"
     for _ in range(2):
         first = copy.execute(seen).fetchone()
-        wait_for(lambda first=first: copy.execute(seen).fetchone() != first, what="a sweep")
+        wait_for(partial(_has_changed, copy, seen, first), what="a sweep")
     return True
