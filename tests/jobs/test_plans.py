@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,7 +26,6 @@ JOBS = 100_000
 PROJECTS = 40
 BATCH = UUID(int=7)
 BIG_TABLES = re.compile(r"jobs_job$|jobs_jobevent")
-EXECUTOR_SETTINGS = re.findall(r"SET [a-z_]+ = [a-z_]+", inspect.getsource(pump.Executor))
 SCOPES_OF_SETTINGS = ("SET LOCAL", "SAVEPOINT", "ROLLBACK TO", "RELEASE")
 
 # Of every 20 jobs 12 are ready, and one or two each of the others.
@@ -87,9 +85,8 @@ def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 def as_executor(backlog: None) -> Iterator[None]:
     """The session settings that the executor's pump makes."""
     with transaction.atomic(), connection.cursor() as cursor:
-        assert len(EXECUTOR_SETTINGS) == 3
-        for setting in EXECUTOR_SETTINGS:
-            cursor.execute(setting.replace("SET ", "SET LOCAL ", 1))
+        for name, value in pump.PLANNING:
+            cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
         yield
         transaction.set_rollback(True)
 
