@@ -410,7 +410,7 @@ def test_a_failed_attempt_is_carried_out_again_when_its_time_has_come(stage):
     def second_time(job: RunningJob[Number]) -> Done:
         attempts.append(job.attempt)
         if job.attempt == 1:
-            raise ProviderError(429, "slow down", code="http_429", outcome="answered", retry_after=0.01)
+            raise ProviderError(503, "not now", code="http_503", outcome="answered", retry_after=0.01)
         return Done()
 
     job = make_job(kind="test.second_time", payload="{}")
