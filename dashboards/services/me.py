@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.admin.masking import masked_text
 from jobs.models import Batch, DeadLetter, Job
+from jobs.services.foresee import foresee
 from jobs.services.outages import Key, count_held, is_held, out_keys
 from jobs.services.snapshots import project_counts
 from queueops.core.clock import database_now
@@ -50,7 +51,9 @@ def me_snapshot(viewer: Viewer) -> dict[str, Any]:
         letters = letters.filter(job__user_id=viewer.user_id)
     shown["batches"] = batch_rows(batches, links=False)
     out = out_keys()
-    shown["jobs"] = [_job(job, out) for job in jobs.defer("payload", "result").order_by("-pk")[:NEWEST_JOBS]]
+    newest = list(jobs.defer("payload", "result").order_by("-pk")[:NEWEST_JOBS])
+    foresee(newest)
+    shown["jobs"] = [_job(job, out) for job in newest]
     shown["dead_letters"] = [_letter(letter) for letter in letters.defer("payload")[:NEWEST_LETTERS]]
     return shown
 

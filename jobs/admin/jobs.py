@@ -16,6 +16,7 @@ from unfold.admin import ModelAdmin
 
 from jobs.aging import effective_priority
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch
+from jobs.services.foresee import foresee
 from jobs.services.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
 from jobs.services.outages import Key, is_held, out_keys
 from jobs.services.position import aging_rules
@@ -129,6 +130,7 @@ class JobAdmin(
         return showing.age(job.created_at)
 
     def prepare_rows(self, rows: list[Job]) -> None:
+        foresee(rows)
         rules, now = aging_rules(), timezone.now()
         paused = {(switch.scope, switch.key) for switch in PauseSwitch.objects.exclude(scope=PauseSwitch.Scope.BATCH)}
         out = out_keys()

@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent
+from jobs.services.foresee import foresee
 from jobs.services.snapshots import BatchSnapshot, JobSnapshot
 from jobs.services.waiting import Code, Reason, Waiting
 from jobs.states import JobState
@@ -53,6 +54,15 @@ class AnyJSON(serializers.JSONField):
     """Any JSON, null included: a nullable field of any type would be described as one of two that both fit null."""
 
 
+class _ListedJobs(serializers.ListSerializer[Job]):
+    """With today's forecast of those that wait for a limit."""
+
+    def to_representation(self, data: Any) -> Any:
+        jobs = list(data)
+        foresee(jobs)
+        return super().to_representation(jobs)
+
+
 class JobSerializer(serializers.ModelSerializer[Job]):
     state = serializers.ChoiceField(source="status", choices=JobState.choices)
 
@@ -60,6 +70,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = JOB_FIELDS
         read_only_fields = JOB_FIELDS
+        list_serializer_class = _ListedJobs
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):
@@ -281,6 +292,9 @@ def job_answer(snapshot: JobSnapshot, *, cursor: int) -> dict[str, Any]:
     """
     job = snapshot.job
     shown = JobSerializer(job).data
+    waiting = snapshot.waiting
+    if job.status == JobState.RATE_LIMITED and job.lane is not None and waiting is not None and waiting.forecast:
+        shown["scheduled_at"] = _time.to_representation(waiting.forecast.starts_at)
     return {
         **shown,
         "payload": job.payload,

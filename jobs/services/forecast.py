@@ -3,8 +3,10 @@ When limits should let waiting work go. A forecast from rates and queues as they
 
 For one job and one limit, with `n` lanes that share the limit's key and have work of the job's class or a higher one:
 
-    amount = (calls of its lane that go before it + its own) * n        in tokens for limits that count those
-    start  = when the last of `amount` has passed: what is free goes at once, the rest at the limit's rate
+    calls = (the calls of its lane that go before it + its own) * n      in tokens for limits that count those
+    start = when the last of them has passed: what is free goes at once, the rest as the limit lets calls of that size
+
+Jobs that leave together are one call, and a call that fills much of a window waits until all of it fits.
 
 The latest of all limits counts, and no start lies before the last of them has room for the job. So lanes are taken to
 have equal turns and enough work to use them; unequal weights, lanes that run dry and jobs still to come are not
@@ -13,10 +15,12 @@ foreseen. A batch's amount is its own work in the lanes that share a key.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import Any
 from uuid import UUID
 
 from jobs.aging import class_of
@@ -29,9 +33,13 @@ from queueops.tenancy.scope import for_everyone
 from ratelimits.services.catalogue import limited_services
 from ratelimits.services.outlook import Asked, Outlook, look_ahead
 
+from .line import STANDING, STANDING_COSTS, Standing, calls_of
 from .position import Position, Rules, effective_priority_of, reached_by
 
 MOST_LANES = 500  # that are looked at for sharers; some milliseconds
+FULL_SHARE = 0.5
+ORDER = ("priority", "eligible_since", "pk")
+TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 MOST_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
 
 
@@ -48,6 +56,20 @@ class Forecast:
     basis: str
     limit: str | None = None
     lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """
+    Attributes:
+        seconds: Until the last of its calls may go.
+        is_whole: All that is left of it is limited.
+        is_full: Little of the slowest limit is free: it sets the pace, and not what carries the calls out.
+    """
+
+    seconds: float
+    is_whole: bool
+    is_full: bool
 
 
 def read_limits(job: Job, *, now: datetime) -> tuple[Outlook, ...]:
@@ -98,8 +120,9 @@ def forecast_start(
     sharers = _sharers(job, limits, rules, now=now)
     for limit in limits:
         lanes, is_exact = sharers[limit.rule.id]
-        amount = _amount(job, position, limit) * lanes
-        at = limit.passed_at(amount)
+        amounts, times = _amounts(position, limit)
+        amount = sum(amounts) * times * lanes
+        at = limit.passed_at(amounts, times=times * lanes)
         if at is None:
             continue
         starts_at = max(floor, datetime.fromtimestamp(at, UTC))
@@ -111,45 +134,59 @@ def forecast_start(
 
 
 @for_everyone()
-def seconds_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime) -> tuple[float, bool] | None:
+def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime) -> BatchLimits | None:
     """
-    Return how long the limits need at least for what is left of a batch, and whether all of that is limited.
+    Return how long the limits need at least for what is left of a batch.
 
     Reads a bounded sample of the waiting jobs. Work of others is not counted. None: no limit with a rate applies.
     """
-    calls: dict[str, float] = defaultdict(float)
-    costs: dict[str, float] = defaultdict(float)
-    unlimited = 0.0
-    for state in sorted(WAITING):
-        for lane, number, cost in _sampled(batch_id, state, counts.get(state, 0)):
-            if lane is None:
-                unlimited += number
-            else:
-                calls[lane] += number
-                costs[lane] += cost
-    lanes = sorted(calls)
-    asked = [Asked(read_lane(lane).subject, costs[lane] / calls[lane]) for lane in lanes]
-    amounts: dict[tuple[int, str], float] = defaultdict(float)
+    waiting = [row for state in sorted(WAITING) for row in _sampled(batch_id, state)]
+    scale = max(1.0, sum(counts.get(state, 0) for state in WAITING) / max(1, len(waiting)))
+    lines: dict[str, list[Standing]] = defaultdict(list)
+    is_whole = True
+    for lane, *standing in sorted(waiting, key=_in_order):
+        if lane is None:
+            is_whole = False
+        else:
+            lines[lane].append(Standing(*standing[len(ORDER) :]))
+    calls = {lane: calls_of(line)[0] for lane, line in lines.items()}
+    asked = [Asked(read_lane(lane).subject, made[0].cost, made[0].known_cost) for lane, made in calls.items()]
+    amounts: dict[tuple[int, str], list[list[float]]] = defaultdict(list)
     limits: dict[tuple[int, str], Outlook] = {}
-    for lane, outlooks in zip(lanes, look_ahead(asked, now=now.timestamp()), strict=True):
-        if not outlooks:
-            unlimited += calls[lane]
+    for made, outlooks in zip(calls.values(), look_ahead(asked, now=now.timestamp()), strict=True):
+        is_whole &= bool(outlooks)
         for limit in outlooks:
             counter = (limit.rule.id, limit.key)
             limits[counter] = limit
-            amounts[counter] += calls[lane] if limit.per_call else costs[lane]
-    ends = [limits[counter].passed_at(amount) for counter, amount in amounts.items()]
-    known = [end for end in ends if end is not None]
-    if not known:
+            amounts[counter].append([limit.amount_of(call.cost, call.known_cost) for call in made])
+    ends = [
+        (end, limits[counter])
+        for counter, of_lanes in amounts.items()
+        if (end := limits[counter].passed_at(_in_turns(of_lanes), times=scale)) is not None
+    ]
+    if not ends:
         return None
-    return max(0.0, max(known) - now.timestamp()), not unlimited
+    end, slowest = max(ends, key=lambda one: one[0])
+    return BatchLimits(
+        max(0.0, end - now.timestamp()), is_whole, is_full=slowest.available < FULL_SHARE * slowest.capacity
+    )
 
 
-def _amount(job: Job, position: Position, limit: Outlook) -> float:
-    if not limit.per_call:
-        return (position.cost_ahead or 0) + job.cost
-    calls = position.ahead if position.calls_ahead is None else position.calls_ahead
-    return calls + 1
+def _in_turns(lanes: list[list[float]]) -> list[float]:
+    return [amount for turn in zip_longest(*lanes) for amount in turn if amount is not None]
+
+
+def _in_order(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    _, priority, *age = row[: 1 + len(ORDER)]
+    return (TIERS.index(priority), *age)
+
+
+def _amounts(position: Position, limit: Outlook) -> tuple[Sequence[float], float]:
+    """What each call up to the job's own takes of a limit, and how many calls stand for each that was looked at."""
+    if position.calls is None:
+        return [1.0] * (position.ahead + 1), 1.0
+    amounts = [limit.amount_of(call.cost, call.known_cost) for call in position.calls]
+    return amounts, max(1.0, (position.ahead + 1) / position.weighed)
 
 
 def _basis(limit: Outlook, amount: float, lanes: int, *, is_exact: bool) -> str:
@@ -182,11 +219,8 @@ def _sharers(job: Job, limits: tuple[Outlook, ...], rules: Rules, *, now: dateti
     }
 
 
-def _sampled(batch_id: UUID, state: JobState, count: int) -> list[tuple[str | None, float, float]]:
-    """Lane, calls and costs of each job of a sample, scaled up to the state's count."""
+def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
+    """Lane, place in it and standing of a state's first jobs."""
     # A range and an order, so that the index is walked: of an equal batch the planner would read all it has.
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
-    rows = list(jobs.values_list("lane", "cost", "coalesce_key")[:MOST_SAMPLED])
-    factor = max(1.0, count / len(rows)) if len(rows) == MOST_SAMPLED else 1.0
-    together = Counter((lane, key) for lane, _, key in rows if key is not None)
-    return [(lane, factor / (1 if key is None else together[lane, key]), factor * cost) for lane, cost, key in rows]
+    return list(jobs.values_list("lane", *ORDER, *STANDING, *STANDING_COSTS)[:MOST_SAMPLED])

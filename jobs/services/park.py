@@ -7,6 +7,7 @@ who look at the jobs, and keeps what waits for a limit apart from what waits for
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -15,16 +16,19 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.lanes import lane_name, subject_of
+from jobs.models import Job
 from jobs.states import Priority
 from queueops.core.sql import hot_cursor, nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.services.catalogue import limited_services
 from ratelimits.services.decide import Call, unfit
 from ratelimits.services.outlook import Asked, Outlook, look_ahead
+from ratelimits.services.rooms import Room
 
 from .admit import reject
 from .deferrals import Deferral, Met, defer_jobs
 from .lanes import WaitingLane
+from .waiting import explain_waiting
 
 AT_ONCE = 25
 ADOPTED_AT_ONCE = 100
@@ -33,6 +37,7 @@ SHARE = 0.05  # of an executor's time; see docs/adr/0023
 LONGEST_REST_SECONDS = 1.0  # parking has to stay ahead of what leaves
 LANES_AT_ONCE = 10
 MOST_TAILS = 10_000
+TAIL_SECONDS = 10.0  # after which the queue before a lane's next job is looked at anew
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 SOON_SECONDS = 1.0  # what is expected to go within it is not parked
 
@@ -63,7 +68,7 @@ class Parking:
     """One executor's share of parking: remembers how far each lane's queue reaches, and which services it knows."""
 
     def __init__(self) -> None:
-        self._tails: dict[str, float] = {}  # lane -> forecast of the last job parked, seconds since 1970
+        self._tails: dict[tuple[str, str], _Tail] = {}  # by lane and tier
         self._adopted: frozenset[str] = frozenset()
         self._round: list[str] = []  # lanes still to be looked at
 
@@ -71,8 +76,8 @@ class Parking:
         """
         Park queued jobs of lanes that cannot release them soon, a bounded number, in one transaction.
 
-        The forecast of the k-th: when the lane opens, and k of its share of the slowest limit's pace later. Where the
-        limit has no pace, as many as are in flight, all are expected when it opens.
+        Each is told the forecast of its page: of the first in a lane it is read, those behind it follow at the slowest
+        limit's pace. Where the limit has no pace, as many as are in flight, all are expected when it opens.
 
         Some lanes at a time, in turn, until `is_through`: a look at all of them would keep claims waiting.
 
@@ -134,17 +139,48 @@ class Parking:
         calls = [Asked(lanes[job.lane].lane.subject, job.cost, job.known_cost) for job in jobs]
         deferrals = []
         for job, limits in zip(jobs, look_ahead(calls, now=now), strict=True):
-            one = lanes[job.lane]
-            at = max(one.room.opens_at, one.room.now)
-            if job.priority != Priority.URGENT:  # which gets the next room, whoever waits already
-                at = max(at, self._tails.get(one.name, 0.0))
-            if one.rate_per_second:
-                at += 1 / one.rate_per_second
-            self._tails[one.name] = max(at, self._tails.get(one.name, 0.0))
-            deferrals.append(Deferral(job.id, at - one.room.now, "rate_limit_schedule", _met(limits)))
+            tail = self._tails.get((job.lane, job.priority))
+            if tail is None or tail.is_old or any(limit.is_large for limit in limits):
+                tail = _foreseen(job, lanes[job.lane].room)
+            else:
+                needed = max((_needed_seconds(limit) for limit in limits), default=0.0)
+                tail = tail._replace(at=tail.at + needed * tail.share)
+            self._tails[job.lane, job.priority] = tail
+            deferrals.append(Deferral(job.id, max(0.0, tail.at - now), "rate_limit_schedule", _met(limits)))
         if len(self._tails) > MOST_TAILS:
             self._tails.clear()
         return deferrals
+
+
+class _Tail(NamedTuple):
+    """
+    The forecast of the job of a lane and tier that was parked last.
+
+    Attributes:
+        at: Seconds since 1970.
+        share: How many calls go between two of the lane's jobs: more than one where lanes share a limit, less where
+            jobs leave together.
+        made_at: When it was foreseen from the whole queue, by the monotonic clock.
+    """
+
+    at: float
+    share: float
+    made_at: float
+
+    @property
+    def is_old(self) -> bool:
+        return time.monotonic() - self.made_at > TAIL_SECONDS
+
+
+def _foreseen(job: Unparked, room: Room) -> _Tail:
+    """What the job's page would tell."""
+    told = explain_waiting(Job.objects.get(pk=job.id))
+    opens_at = max(room.opens_at, room.now)
+    if told is None or told.forecast is None:
+        return _Tail(opens_at, 0.0, time.monotonic())
+    position, lanes = told.position, told.forecast.lanes
+    calls = 1.0 if position is None or position.calls is None else len(position.calls) / position.weighed
+    return _Tail(max(opens_at, told.forecast.starts_at.timestamp()), lanes * calls, time.monotonic())
 
 
 def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, WaitingLane]) -> list[Unparked]:

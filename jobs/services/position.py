@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
-from django.db.models import Aggregate, Count, Q, Sum
+from django.db.models import Aggregate, Count, Q, QuerySet
 
 from jobs.aging import Rule, age_of_score, class_of, effective_priority
 from jobs.models import AgingRule, Job
 from jobs.models.job import IN_LANE
 from jobs.states import JobState, Priority
 
+from .line import STANDING, STANDING_COSTS, LineCall, Standing, calls_of
+
 MOST_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
+MOST_WEIGHED = 4000  # of which calls and costs are looked at
 SUSPECT_CRASHES = 2  # from then on quarantine claims a job, not its lane
 
 Rules = Mapping[Priority, Rule]
@@ -30,15 +34,16 @@ class Position:
         ahead: Jobs; MOST_COUNTED where there are more.
         is_exact: False: there are more than `ahead`.
         by_class: The same by the class their scores have reached; its own class and those above.
-        calls_ahead: Calls they make; less than `ahead` where some leave together. None: not asked for.
-        cost_ahead: The sum of their costs. None: not asked for.
+        calls: In which they and the job leave, its own the last; fewer than jobs where some leave together, and of no
+            more than MOST_WEIGHED jobs. None: not asked for.
+        weighed: How many jobs were looked at for these, its own included.
     """
 
     ahead: int
     is_exact: bool
     by_class: Mapping[Priority, int]
-    calls_ahead: int | None = None
-    cost_ahead: int | None = None
+    calls: Sequence[LineCall] | None = None
+    weighed: int = 0
 
 
 def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = False) -> Position | None:
@@ -49,7 +54,7 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
     index up to some age; jobs ahead need no reading one by one.
 
     Args:
-        weighed: Also sum up calls and costs, which the index doesn't have.
+        weighed: Also read the calls, which the index doesn't have.
 
     Returns:
         None where the job stands in no lane: it is scheduled, held, retried, suspect, or has no limits.
@@ -60,11 +65,13 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
     own_class = class_of(score, rules)
     higher = [tier for tier in rules if rules[tier].base > rules[own_class].base]
     counted = dict.fromkeys([*higher, own_class], 0)
-    calls = cost = 0
+    line: list[Standing] = []
     with _without_sorts():
-        sums_by_tier = [
-            _sums_ahead(job, tier, score=score, higher=higher, rules=rules, now=now, weighed=weighed) for tier in rules
-        ]
+        ahead_by_tier = {tier: _ahead(job, tier, score=score, rules=rules, now=now) for tier in rules}
+        sums_by_tier = [_sums(rows, higher=higher, rules=rules, now=now) for rows in ahead_by_tier.items()]
+        for rows in ahead_by_tier.values() if weighed else ():
+            if rows is not None and (most := MOST_WEIGHED - len(line)):
+                line += [Standing(*row) for row in rows[:most].values_list(*STANDING, *STANDING_COSTS)]
     for sums in sums_by_tier:
         above = 0
         # A class is counted from its own base: those of the class above it are among them.
@@ -72,15 +79,13 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
             counted[of_class] += sums.get(of_class.value, 0) - above
             above = sums.get(of_class.value, 0)
         counted[own_class] += sums.get("everyone", 0) - above
-        calls += sums.get("keys", 0) + sums.get("alone", 0)
-        cost += sums.get("cost") or 0
     ahead = sum(counted.values())
     return Position(
         ahead=min(ahead, MOST_COUNTED),
         is_exact=ahead <= MOST_COUNTED,
         by_class=counted,
-        calls_ahead=calls if weighed else None,
-        cost_ahead=cost if weighed else None,
+        calls=_calls(job, line) if weighed else None,
+        weighed=len(line) + 1 if weighed else 0,
     )
 
 
@@ -132,27 +137,34 @@ def _without_sorts() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def _sums_ahead(
-    job: Job, tier: Priority, *, score: int, higher: list[Priority], rules: Rules, now: datetime, weighed: bool
-) -> dict[str, int]:
-    """Of one tier: how many go before the job, and how many of them have reached each higher class."""
-    cuts = {of_class: reached_by(tier, rules[of_class].base, rules, now=now) for of_class in higher}
-    sums: dict[str, Aggregate] = {"everyone": Count("pk")}
-    sums |= {name.value: Count("pk", filter=Q(eligible_since__lte=cut)) for name, cut in cuts.items() if cut}
-    if weighed:
-        sums |= {
-            "keys": Count("coalesce_key", distinct=True),
-            "alone": Count("pk", filter=Q(coalesce_key=None)),
-            "cost": Sum("cost"),
-        }
+def _ahead(job: Job, tier: Priority, *, score: int, rules: Rules, now: datetime) -> QuerySet[Job] | None:
+    """Those of one tier that go before the job, in order; None: none does."""
     outscore, equal = reached_by(tier, score + 1, rules, now=now), reached_by(tier, score, rules, now=now)
     if equal is None:
-        return {}
+        return None
     as_old = min(equal, job.eligible_since)
     first_come = Q(eligible_since__lt=job.eligible_since) | Q(eligible_since=job.eligible_since, pk__lt=job.pk)
     older = Q(eligible_since__lte=as_old) & first_come
     if outscore is not None and outscore >= as_old:
         older = Q(eligible_since__lte=outscore)
-    ahead = Job.objects.filter(IN_LANE, older, lane=job.lane, priority=tier).order_by("eligible_since", "pk")
-    found: dict[str, int] = ahead[: MOST_COUNTED + 1].aggregate(**sums)
+    return Job.objects.filter(IN_LANE, older, lane=job.lane, priority=tier).order_by("eligible_since", "pk")
+
+
+def _sums(
+    ahead: tuple[Priority, QuerySet[Job] | None], *, higher: list[Priority], rules: Rules, now: datetime
+) -> dict[str, int]:
+    """Of one tier: how many go before the job, and how many of them have reached each higher class."""
+    tier, rows = ahead
+    if rows is None:
+        return {}
+    cuts = {of_class: reached_by(tier, rules[of_class].base, rules, now=now) for of_class in higher}
+    sums: dict[str, Aggregate] = {"everyone": Count("pk")}
+    sums |= {name.value: Count("pk", filter=Q(eligible_since__lte=cut)) for name, cut in cuts.items() if cut}
+    found: dict[str, int] = rows[: MOST_COUNTED + 1].aggregate(**sums)
     return found
+
+
+def _calls(job: Job, line: Sequence[Standing]) -> Sequence[LineCall]:
+    size = len(json.dumps(job.payload)) if job.coalesce_key else 0
+    calls, place = calls_of([*line, Standing(job.kind, job.coalesce_key, size, job.cost, job.known_cost)])
+    return calls[: place + 1]

@@ -13,7 +13,7 @@ from django.utils import timezone
 from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
 from jobs.states import TERMINAL, WAITING, JobState
 
-from .forecast import seconds_of_batch
+from .forecast import limits_of_batch
 from .outages import count_held_of
 from .position import effective_priority_of
 from .waiting import Waiting, explain_waiting
@@ -134,15 +134,17 @@ def _eta(batch: Batch, counts: Counts, left: int, *, sees_limits: bool) -> datet
     """
     The later of what past speed and what the limits say; None while neither tells when all of it ends.
 
-    Past speed shows what the limits do not: other work on the same limits, slots, slow handlers. The limits show what
-    it does not yet: a burst that is over, a changed cap, a batch that has not begun.
+    Past speed shows what the limits do not: slots, slow handlers. The limits show what it does not yet: a burst that is
+    over, a changed cap, a batch that has not begun. Where a full limit sets the pace of all that is left, past speed
+    tells nothing: large calls and calls for many jobs end in bursts.
     """
     now = timezone.now()
     ends = [left / batch.rate_per_second] if batch.rate_per_second else []
-    limited = seconds_of_batch(batch.pk, counts, now=now) if sees_limits and _waits(counts) else None
-    if limited is not None:
-        seconds, is_whole = limited
-        ends += [seconds] if ends or is_whole else []
+    limited = limits_of_batch(batch.pk, counts, now=now) if sees_limits and _waits(counts) else None
+    if limited is not None and limited.is_whole and limited.is_full:
+        ends = [limited.seconds]
+    elif limited is not None and (ends or limited.is_whole):
+        ends.append(limited.seconds)
     return now + timedelta(seconds=max(ends)) if ends else None
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
 from typing import NamedTuple
 
-from ratelimits.algorithms.admission import Algorithm, never_fits
+from ratelimits.algorithms.admission import Algorithm, State, never_fits
 from ratelimits.algorithms.estimates import clamped
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
@@ -16,6 +17,9 @@ from ratelimits.subjects import Subject
 
 from .catalogue import WHOLE_DAY_SECONDS, Rule, rules_for
 from .standing import standing_of
+
+LARGE_SHARE = 0.05  # of a limit: smaller calls fill it whatever their order
+MOST_LINED = 2000
 
 
 class Asked(NamedTuple):
@@ -52,22 +56,48 @@ class Outlook:
     pressure: float
     now: float
     algorithm: Algorithm = field(repr=False)
+    state: State = field(repr=False, default_factory=dict)
 
     @property
     def per_call(self) -> bool:
         """Whether every call takes one, whatever it costs."""
         return self.rule.unit != Unit.TOKENS
 
-    def passed_at(self, amount: float) -> float | None:
-        """
-        Return when the last of `amount` has gone through, if nothing else comes; None: no rate is known.
+    @property
+    def is_large(self) -> bool:
+        """Whether such calls leave room unused that the next does not fit into."""
+        return not self.per_call and self.needed > LARGE_SHARE * self.capacity
 
-        What is free goes at once and the rest at the limit's rate; of a fixed window, in as many windows as it fills.
-        A cool-down comes before all of it.
+    def amount_of(self, cost: float, known_cost: float | None) -> float:
+        """What a call takes of this limit, in its unit."""
+        return 1.0 if self.per_call else clamped(cost, known_cost, self.rule.algorithm(self.key).capacity)
+
+    def passed_at(self, amounts: Sequence[float], *, times: float = 1) -> float | None:
+        """
+        Return when the last of the calls that take such amounts has gone through; None: no rate is known.
+
+        If nothing else comes, but `times` as many of each. Small calls go as what is free and the limit's rate let
+        them. Large ones leave room unused that the next does not fit into, so they are lined up one by one, MOST_LINED
+        of them, and those behind are taken to go at the pace of these. A cool-down comes before all.
         """
         if not self.rate_per_second:
             return None
         begins = max(self.now, self.cooled_until or 0.0)
+        whole = sum(amounts) * times
+        if max(amounts, default=0.0) <= LARGE_SHARE * self.capacity:
+            return self._flown_at(whole, begins)
+        meter = self.algorithm.open(self.state, begins)
+        lined, at = 0.0, begins
+        copies = chain.from_iterable(repeat(amount, max(1, int(times))) for amount in amounts)
+        for amount in islice(copies, MOST_LINED):
+            at = max(begins, seconds(meter.line_up(cost_units(min(amount, self.capacity)))))
+            lined += amount
+        return begins + (at - begins) * max(1.0, whole / lined)
+
+    def _flown_at(self, amount: float, begins: float) -> float | None:
+        """What is free goes at once and the rest at the rate; of a fixed window, in as many windows as it fills."""
+        if not self.rate_per_second:
+            return None
         missing = amount - self.available
         if missing <= 0:
             return begins
@@ -124,4 +154,5 @@ def outlook_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> 
         pressure=standing.pressure,
         now=now,
         algorithm=algorithm,
+        state=counter.state if counter else {},
     )

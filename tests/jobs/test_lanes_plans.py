@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from jobs.models import Job
-from jobs.services.forecast import MOST_LANES, MOST_SAMPLED, seconds_of_batch
+from jobs.services.forecast import MOST_LANES, MOST_SAMPLED, limits_of_batch
 from jobs.services.position import MOST_COUNTED
 from jobs.services.waiting import explain_waiting
 from queueops.core.sql import load_sql
@@ -129,5 +129,5 @@ def test_a_position_in_a_short_lane_reads_that_lane(lanes):
 def test_a_batchs_end_is_foreseen_from_a_sample_of_its_rows(lanes):
     counts = {"queued": JOBS // 4, "rate_limited": JOBS // 4}
     now = last_of(DEEP_LANE).eligible_since
-    for plan in explain_reads(lambda: seconds_of_batch(BATCH, counts, now=now)):
+    for plan in explain_reads(lambda: limits_of_batch(BATCH, counts, now=now)):
         assert_bounded(plan, rows=MOST_SAMPLED, blocks=MOST_SAMPLED * BLOCKS_A_ROW)
