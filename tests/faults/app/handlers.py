@@ -59,9 +59,9 @@ def write_in_thread(job: RunningJob[Work]) -> Done:
 
 @handler(kind="faults.write_at_second_try", service="faults", payload=Work, idempotent=True, retry="faults")
 async def write_at_second_try(job: RunningJob[Work]) -> Done:
-    """Is put off by the provider once."""
+    """Needs a second try: a 429 would spend no attempt."""
     if job.attempt == 1:
-        raise ProviderError(429, "too many requests", code="http_429", outcome="answered")
+        raise ProviderError(408, "no answer in time", code="http_408", outcome="answered")
     return _have_effect(job)
 
 
@@ -154,7 +154,7 @@ def _end(job: RunningJob[Work]) -> Done:
     ledger().write(job.id, "end")
     match job.payload.ending:
         case "retry":
-            raise ProviderError(429, "too many requests", code="http_429", outcome="answered")
+            raise ProviderError(408, "no answer in time", code="http_408", outcome="answered")
         case "fail":
             raise ProviderError(400, "malformed", code="http_400", outcome="answered")
     return Done({"pid": os.getpid()})
