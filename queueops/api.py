@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import Resolver404, URLPattern, URLResolver, include, path, re_path, resolve
 from django.views.decorators.cache import cache_page
@@ -72,6 +72,9 @@ def _answer_to(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
     if isinstance(error, OUT_OF_ORDER):
         logger.warning("The database is out of order: %s", error)
         return 503, _database_fault(error), {"Retry-After": str(DATABASE_RETRY_SECONDS)}
+    if isinstance(error, DataError):  # a number, a time or a text of the request that the database cannot read
+        logger.warning("The database could not read what came with the request", exc_info=error)
+        return 400, BAD_REQUEST, {}
     for expected, (status, body) in EXPECTED.items():
         if isinstance(error, expected):
             return status, body, {}

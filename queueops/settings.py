@@ -67,6 +67,7 @@ MIDDLEWARE = [
     "queueops.access.middleware.SessionLimits",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "queueops.core.unreadable.RefuseUnreadable",
 ]
 
 ROOT_URLCONF = "queueops.urls"

@@ -51,8 +51,7 @@ class MonthFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
         return [(month, month) for month in [*more, *offered]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        chosen = self.value() or ""
-        return queryset.filter(month_year=chosen) if is_month(chosen) else queryset
+        return queryset.filter(month_year=self.value()) if self.value() else queryset
 
 
 class ThisMonthFilter(MonthFilter):
@@ -76,7 +75,7 @@ class LevelFilter(DropdownFilter):  # type: ignore[misc]
         return [("near", f"near: {NEAR} % to all of the quota"), ("over", "over the quota")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(**LEVELS.get(self.value() or "", {}))
+        return _those(queryset, LEVELS, self.value())
 
 
 class MarkFilter(DropdownFilter):  # type: ignore[misc]
@@ -87,4 +86,11 @@ class MarkFilter(DropdownFilter):  # type: ignore[misc]
         return [("over", "over the limit"), ("correction", "corrections")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(**MARKS.get(self.value() or "", {}))
+        return _those(queryset, MARKS, self.value())
+
+
+def _those(queryset: QuerySet[Any], choices: dict[str, dict[str, Any]], chosen: str | None) -> QuerySet[Any]:
+    """What is no choice finds nothing."""
+    if not chosen:
+        return queryset
+    return queryset.filter(**choices[chosen]) if chosen in choices else queryset.none()

@@ -240,13 +240,13 @@ class MeConsumer(LiveConsumer):
     """A project's work: the key's own, or the one that staff name; `?user=` narrows it to one user's. A user's own."""
 
     def opener(self) -> Opener:
-        query = parse_qs(self.scope["query_string"].decode("latin1"))
+        query = parse_qs(self.scope["query_string"].decode("latin1"), keep_blank_values=True)
         project = query.get("project", [""])[0]
-        user = query.get("user", [""])[0]
+        user = query.get("user", [None])[0]
 
         def open_narrowed(viewer: Viewer) -> Subject:
             try:
-                user_id = UUID(user) if user else None
+                user_id = None if user is None else UUID(user)  # an empty one would stand for everybody
             except ValueError:
                 raise Refused(Refusal.BAD_MESSAGE, "The user is not a UUID.") from None
             if not project and viewer.project_id is None:

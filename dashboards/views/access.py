@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec
 from uuid import UUID
 
 from django.contrib.auth.views import redirect_to_login
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from dashboards.live.viewer import MAY_VIEW, Viewer, narrowed, viewer_of_session
@@ -65,14 +65,19 @@ def producer_of(request: HttpRequest) -> Viewer | None:
     project = request.GET.get("project", "").replace("\0", "")[:63]
     if viewer.project_id is None and not project:
         return viewer
-    return narrowed(viewer, project_id=project or None, user_id=_user_id(request.GET.get("user", "")))
+    user_id = _user_id(request.GET["user"]) if "user" in request.GET else None
+    return narrowed(viewer, project_id=project or None, user_id=user_id)
 
 
-def _user_id(text: str) -> UUID | None:
+def _user_id(text: str) -> UUID:
+    """
+    Raises:
+        SuspiciousOperation: It is no id; taken for none at all it would show everybody's work.
+    """
     try:
         return UUID(text)
     except ValueError:
-        return None
+        raise SuspiciousOperation("user") from None
 
 
 def may(request: HttpRequest, *permissions: str) -> dict[str, bool]:

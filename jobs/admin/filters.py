@@ -71,8 +71,8 @@ class ExactText(TextFilter):  # type: ignore[misc]
     """Typed in full: a part of a text would have to be looked for in every row."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = (self.value() or "").strip().replace("\0", "")
-        return queryset.filter(**{self.parameter_name: value}) if value else queryset
+        given = self.value()
+        return queryset.filter(**{self.parameter_name: given.strip()}) if given else queryset
 
 
 class ServiceFilter(ExactText):
@@ -94,7 +94,7 @@ class ExactId(TextFilter):  # type: ignore[misc]
     """An id in full; anything else finds nothing."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        given = (self.value() or "").strip()
+        given = self.value()
         if not given:
             return queryset
         identifier: UUID | None = as_uuid(given)

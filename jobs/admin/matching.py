@@ -146,10 +146,11 @@ class MatchingMixin:
 
 
 def filters_of(request: HttpRequest) -> str:
-    """The list's parameters without its place in the pages."""
+    """The list's parameters without its place in the pages, and without the filters that its form left empty."""
     query = request.GET.copy()
-    for name in NOT_FILTERS:
-        query.pop(name, None)
+    for name in request.GET:
+        if name in NOT_FILTERS or not request.GET[name]:
+            del query[name]
     return query.urlencode()
 
 
@@ -163,7 +164,15 @@ def parameters_of(request: HttpRequest, names: Mapping[str, str]) -> dict[str, A
 
     Args:
         names: The list's parameter, and the filter's.
+
+    Raises:
+        InvalidFilter: A parameter is empty or unknown: it would narrow nothing, and everything be acted on.
     """
+    known = {*names, *NOT_FILTERS, *(f"created_at_{end}_{part}" for end in ("from", "to") for part in (0, 1))}
+    faults = {name: ["empty; leave it out"] for name in request.GET if not request.GET[name].strip()}
+    faults |= {name: ["unknown"] for name in request.GET if name not in known}
+    if faults:
+        raise InvalidFilter(fields=faults)
     given: dict[str, Any] = {}
     for parameter, field in names.items():
         if value := request.GET.get(parameter, "").strip():

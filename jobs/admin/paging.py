@@ -129,6 +129,8 @@ class CreatedFilter(RangeDateTimeFilter):  # type: ignore[misc]  # unfold has no
     """Ids are UUIDv7: bounding them as well lets the primary key find the time."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if any(self._day(end) and self._moment(end) is None for end in ("from", "to")):
+            return queryset.none()  # no filter at all would find everything
         bounds: dict[str, Any] = self.id_bounds()
         for end, lookup in (("from", "created_at__gte"), ("to", "created_at__lte")):
             if moment := self._moment(end):
@@ -145,7 +147,7 @@ class CreatedFilter(RangeDateTimeFilter):  # type: ignore[misc]  # unfold has no
 
     def _moment(self, end: str) -> datetime | None:
         """A date alone means its first instant, or its last where the range ends."""
-        day, clock = (self._given(f"{self.parameter_name}_{end}_{part}") for part in (0, 1))
+        day, clock = self._day(end), self._given(f"{self.parameter_name}_{end}_1")
         if not day:
             return None
         try:
@@ -157,6 +159,9 @@ class CreatedFilter(RangeDateTimeFilter):  # type: ignore[misc]  # unfold has no
         if moment is None:
             return None
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+    def _day(self, end: str) -> str:
+        return self._given(f"{self.parameter_name}_{end}_0")
 
     def _given(self, name: str) -> str:
         value: Any = self.used_parameters.get(name) or ""
