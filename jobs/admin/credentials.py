@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
@@ -20,6 +20,7 @@ from jobs.services import audit
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.credentials import parse_secret, seal
 from queueops.tenancy.models import Credential
+from ratelimits.models import Limit
 
 from . import showing
 from .verbs import VerbsMixin, actor_of
@@ -85,7 +86,11 @@ class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
             "Whom the provider counts",
             {
                 "fields": ("quota_project", "quota_user"),
-                "description": "Limits count under these names. Credentials with the same names share their quotas.",
+                "description": (
+                    "Limits count under these names. Credentials with the same names share their quotas. A secret is"
+                    " one user to its provider, whichever user a job is for: without a quota user, limits for each user"
+                    " count the jobs' users apart, and all of them together may pass the one quota they share."
+                ),
             },
         ),
         ("Where it is used", {"fields": ("base_url",)}),
@@ -129,6 +134,14 @@ class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
             after={**_audited(form.instance), "secret_replaced": form.cleaned_data["new_secret"] is not None},
         )
 
+        if _counts_users_apart(form.instance):
+            self.message_user(
+                request,
+                f"{form.instance.name} has no quota user: limits count each user of its jobs apart, and"
+                f" {form.instance.service} counts them as one. Name the account that the secret belongs to.",
+                messages.WARNING,
+            )
+
     def delete_model(self, request: HttpRequest, obj: Credential) -> None:
         before = _audited(obj)
         super().delete_model(request, obj)
@@ -147,6 +160,12 @@ class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     @admin.display(description="encrypted")
     def encrypted(self, credential: Credential) -> SafeString | str:
         return showing.ago(credential.rotated_at or credential.created_at)
+
+
+def _counts_users_apart(credential: Credential) -> bool:
+    """Whether limits for each user take the users of its jobs for several, where the provider sees one."""
+    of_users = Limit.objects.filter(enabled=True, scope__in=[Limit.Scope.USER, Limit.Scope.PROJECT_USER])
+    return not credential.quota_user and of_users.filter(service=credential.service).exists()
 
 
 def _audited(credential: Credential) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """
 Handing alerts over to those who want to be told: a job each, so that delivery is retried and can be looked at.
 
+Use of a limit and work that waits for it are told when they last for a minute, and not again when they come back.
 A route is told once that an alert of at least its severity opened, again when its severity rises, and of critical
 alerts also when they are over. The job's idempotency key names alert, route, event and severity: nobody is told twice.
 
@@ -25,6 +26,7 @@ from queueops.core.notify import Channel, notify
 from queueops.core.one_by_one import one_by_one
 from queueops.tenancy.models import Project
 from ratelimits.models import AlertRoute, QuotaAlert
+from ratelimits.services.alerts import COMES_BACK, COMING_AND_GOING
 from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 from .prepare import JobSpec, prepare_job
@@ -35,6 +37,7 @@ PROJECT = "queueops-alerts"  # whose jobs deliveries are; made at the first
 SEVERITIES = [QuotaAlert.Severity.NOTICE, QuotaAlert.Severity.WARNING, QuotaAlert.Severity.CRITICAL]
 DIGEST_EVERY = timedelta(minutes=10)  # at least so long between two digests of a group; critical ones do not wait
 MOST_IN_DIGEST = 10_000
+PASSING = timedelta(seconds=60)  # for which what comes and goes has to last before it is told
 EXAMPLES = 5  # alerts that a digest shows
 
 Event = Literal["opened", "resolved", "test"]
@@ -49,8 +52,13 @@ def send_unsent(most: int) -> int:
         How many jobs were submitted. At most `most` alerts are looked at, and MOST_IN_DIGEST of each group of users;
         the rest is for the next call.
     """
+    # What comes and goes is told when it has lasted; what ends before that may come back, and is told then.
+    passing = Q(kind__in=COMING_AND_GOING) & ~Q(severity=QuotaAlert.Severity.CRITICAL)
+    over = QuotaAlert.objects.filter(passing, notified_at=None, resolved_at__lt=Now() - COMES_BACK)
+    over.update(notified_at=F("resolved_at"))
     unsent = list(
         QuotaAlert.objects.filter(notified_at=None, kind__in=OF_THE_QUEUE)
+        .exclude(passing & (Q(resolved_at__isnull=False) | Q(opened_at__gt=Now() - PASSING)))
         .order_by("pk")
         .select_for_update(skip_locked=True, of=("self",))[:most]
     )

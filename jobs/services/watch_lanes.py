@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from django.db import transaction
+
 from jobs.lanes import read_lane
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts import Opening, reconcile, saturation
+from ratelimits.services.alerts import Opening, reconcile, resolve, saturation
 from ratelimits.services.catalogue import Rule, rules
 from ratelimits.services.decide import Binding
 from ratelimits.services.rooms import Room, rooms
@@ -82,7 +84,16 @@ def watch_lanes() -> list[StaleLane]:
     complete = len(lanes) < MOST_LANES
     known = held_up if complete else {*held_up, *_open_subjects()}
     reconcile(QuotaAlert.Kind.SATURATED, found, keep=known)
+    _end_usage({one.subject for one in found})
     return stale
+
+
+@transaction.atomic
+def _end_usage(subjects: set[str]) -> None:
+    """That work waits behind a counter says how full it is. Locks in the order in which decisions open alerts."""
+    usage = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.USAGE, subject__in=subjects, resolved_at=None)
+    told = usage.order_by("subject", "threshold").select_for_update().values_list("pk", flat=True)
+    resolve(QuotaAlert.objects.filter(pk__in=list(told)))
 
 
 def _binding(room: Room, by_id: dict[int, Rule]) -> Binding | None:

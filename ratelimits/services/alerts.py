@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -23,8 +23,10 @@ from .forecast import forecast
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
 HYSTERESIS_POINTS = 10  # percent below its threshold at which an alert is resolved
+COMES_BACK = timedelta(minutes=5)  # within which what was over is the same alert, and not told again
 WHOLE_CAP = 100  # the threshold of an exceeded cap
 HOUR, DAY = 3600, 86_400
+COMING_AND_GOING = frozenset({Kind.USAGE, Kind.SATURATED})
 
 
 class Usage(NamedTuple):
@@ -92,8 +94,16 @@ def watch(usages: Sequence[Usage]) -> dict[str, int]:
         if usage.used_before <= usage.capacity < usage.used and not usage.rule.shadow:
             openings.append(_passed(usage))
     if openings:
-        open_all(openings)
+        open_all(_without_saturated(openings))
     return levels
+
+
+def _without_saturated(openings: Sequence[Opening]) -> list[Opening]:
+    """Leave out what use says of a counter of which it is known already that work waits for it."""
+    subjects = {one.subject for one in openings if one.kind == Kind.USAGE}
+    saturated = QuotaAlert.objects.filter(kind=Kind.SATURATED, subject__in=subjects, resolved_at=None)
+    known = set(saturated.values_list("subject", flat=True)) if subjects else set()
+    return [one for one in openings if one.kind != Kind.USAGE or one.subject not in known]
 
 
 def level_of(rule: Rule, percent: float, level: int) -> int:
@@ -128,7 +138,14 @@ def open_alert(
 
 
 def open_all(openings: Sequence[Opening]) -> list[int]:
-    """Open several alerts in one statement; returns the ids of those that were not open."""
+    """
+    Open several alerts; returns the ids of those that were not open.
+
+    Use of a limit and work that waits for it come and go: what was over for less than COMES_BACK goes on.
+    """
+    returning = [asdict(one) for one in openings if one.kind in COMING_AND_GOING]
+    if returning:
+        run_sql("ratelimits", "reopen_alerts", {"alerts": json.dumps(returning), "seconds": COMES_BACK.total_seconds()})
     rows = run_sql("ratelimits", "open_alerts", {"alerts": json.dumps([asdict(one) for one in openings])})
     return [alert_id for alert_id, opened in rows if opened]
 

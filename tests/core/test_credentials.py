@@ -36,6 +36,7 @@ from queueops.tenancy.credentials import (
     seal,
 )
 from queueops.tenancy.models import Credential
+from ratelimits.models import Limit
 from tests.factories import make_project
 from tests.support.people import signed_in
 
@@ -348,6 +349,21 @@ def test_a_credential_is_added_with_an_audit_entry_that_holds_no_secret(keys):
         "secret_replaced": True,
     }
     assert "hunter2" not in everything_written()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("quota_user", "warned"), [("", True), ("robot@example.org", False)])
+def test_the_form_warns_of_users_that_limits_count_apart_and_the_provider_as_one(keys, quota_user, warned):
+    Limit.objects.all().delete()
+    make_project("acme")
+    client = signed_in("administrator")
+    Limit.objects.create(name="users", service="google-sheets", scope="project_user", capacity=60)
+    page = client.post(
+        reverse(ADD),
+        {**GIVEN, "quota_user": quota_user, "projects": ["acme"], "new_secret": json.dumps(SECRET)},
+        follow=True,
+    )
+    assert ("sheets has no quota user" in page.content.decode()) is warned
 
 
 @pytest.mark.django_db

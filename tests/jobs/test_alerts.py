@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.lanes import lane_name
 from jobs.models import DeadLetter, Executor, Job
 from jobs.services import watch
+from jobs.services.notify_alerts import send_unsent
 from jobs.services.watch import tend_alerts, watch_charges, watch_dead_letters, watch_executors, watch_ready
 from jobs.services.watch_lanes import watch_lanes
 from jobs.states import JobState
@@ -22,7 +24,7 @@ from ratelimits.models import Charge, Counter, Limit, QuotaAlert
 from ratelimits.services import catalogue
 from ratelimits.services.decide import Call, decide
 from ratelimits.subjects import Subject, counter_id
-from tests.factories import make_dead_letters, make_job, make_jobs
+from tests.factories import make_dead_letters, make_job, make_jobs, make_route
 
 pytestmark = pytest.mark.django_db
 
@@ -200,6 +202,39 @@ def test_a_queue_behind_a_cap_is_told_of_with_its_end_until_it_has_gone():
     Job.objects.update(held=True)
     watch_lanes()
     assert opened("saturated") == []
+
+
+def test_plain_saturation_is_one_alert_told_once_however_often_it_comes_and_goes():
+    make_route(least_severity="notice")
+    limit = make_limit()
+    decide([Call(WRITES)] * 60)
+    wait_in_lane(50)
+    watch_lanes()
+    Job.objects.filter(service="google-sheets").delete()
+    watch_lanes()
+    send_unsent(50)
+    assert not Job.objects.filter(kind="queueops.alert").exists()  # over before it lasted
+    for _ in range(3):
+        decide([Call(WRITES)] * 60)  # over both thresholds
+        wait_in_lane(50)
+        watch_lanes()
+        send_unsent(50)
+        QuotaAlert.objects.update(opened_at=F("opened_at") - timedelta(minutes=2))
+        watch_lanes()
+        send_unsent(50)
+        Job.objects.filter(service="google-sheets").delete()
+        watch_lanes()
+        Counter.objects.filter(limit=limit).update(state={}, alert_level=0)
+    [alert] = QuotaAlert.objects.exclude(kind="usage")
+    assert (alert.kind, alert.severity) == ("saturated", "notice")
+    told = [job.payload["alert"] for job in Job.objects.filter(kind="queueops.alert")]
+    assert told == [alert.pk]
+    Job.objects.all().delete()
+    QuotaAlert.objects.update(resolved_at=F("resolved_at") - timedelta(minutes=10))
+    decide([Call(WRITES)] * 60)
+    wait_in_lane(50)
+    watch_lanes()
+    assert QuotaAlert.objects.filter(kind="saturated").count() == 2  # after a while it is news again
 
 
 def test_a_short_queue_is_no_news():
