@@ -68,7 +68,7 @@ def _probe(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
 CLOSE = Verb(
     name="close",
     permission="jobs.steer_servicebreaker",
-    label="Close",
+    label="Close breaker",
     done="closed",
     explains="All jobs that wait for it go out at once, as if it answered. If it does not, it opens again by as many "
     "failures as the first time.",

@@ -59,6 +59,12 @@ def events_of(job: Job) -> list[JobEvent]:
     return list(JobEvent.objects.filter(job_id=job.pk).order_by("id")[:MOST_EVENTS])
 
 
+def _shown(event: JobEvent) -> str:
+    """The state as people know it: what a limit holds has a forecast, what an outage holds has none."""
+    is_held = event.to_status == JobState.RATE_LIMITED and not (event.data or {}).get("scheduled_at")
+    return "outage" if is_held else str(event.to_status)
+
+
 def path_of(job: Job, events: Sequence[JobEvent]) -> list[Stay]:
     moves = [event for event in events if event.to_status]
     if not moves:
@@ -70,7 +76,7 @@ def path_of(job: Job, events: Sequence[JobEvent]) -> list[Stay]:
     return [
         Stay(
             state=str(move.to_status),
-            badge=state_badge(str(move.to_status)),
+            badge=state_badge(_shown(move)),
             since=move.created_at,
             lasted="" if move.to_status in TERMINAL else duration(span),
             # The root keeps a state of milliseconds visible beside one of hours.
@@ -88,7 +94,7 @@ def happenings_of(events: Sequence[JobEvent]) -> list[Happening]:
             Happening(
                 event=event,
                 after="" if last is None else f"+{duration(event.created_at - last)}",
-                badge=state_badge(str(event.to_status)) if event.to_status else None,
+                badge=state_badge(_shown(event)) if event.to_status else None,
                 message=masked_text(event.message),
                 data=pretty(event.data)[0] if event.data else "",
             )

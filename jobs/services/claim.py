@@ -66,6 +66,7 @@ def claim_jobs(
             "lanes": lanes.names,
             "rooms": lanes.rooms,
             "passes": lanes.passes,
+            "resting": text_array(gate.resting()),
             "flow_projects": flow_projects,
             "flow_passes": flow_passes,
         },
@@ -76,8 +77,11 @@ def claim_jobs(
     calls = [job for job in claimed if job.group == job.id]
     turns.served(Counter((job.tier_class, job.project) for job in calls), {job.project: job.weight for job in calls})
     gate.served((job.project, job.lane or "") for job in calls)
-    if len(claimed) < len(chosen) and {job.id for job in chosen} - {job.id for job in claimed}:
-        gate.refused(delays)
+    taken = {job.id for job in claimed}
+    left = [job for job in chosen if job.id not in taken]
+    if left:
+        # A probe's lane is not among the open ones, and no look at its room would close it.
+        gate.refused(delays, probes=[job.lane for job in left if job.lane and job.lane not in lanes.names])
     elif lanes.names and not claimed:
         gate.rest()
     return claimed

@@ -28,6 +28,7 @@ READING_SHARE = 0.05  # of an executor's time that lists, and looks at every lan
 LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
 LEAST_LOOK_SECONDS = 0.02
 REST_SECONDS = 0.05
+PROBE_REST_SECONDS = 1.0  # longer than a claim takes, or a refused probe would be all that is claimed
 NOW = float("-inf")  # due at once
 
 
@@ -64,6 +65,7 @@ class LaneGate:
         self._lanes: dict[str, WaitingLane] = {}
         self._opens_at: dict[str, float] = {}  # by this process's clock, as all times here
         self._refused: dict[str, float] = {}  # lanes that are left alone, and until when
+        self._resting: dict[str, float] = {}
         self.has_refused = False  # the last claim met a limit: there may be other work behind what it refused
         self.crowded: frozenset[str] = frozenset()  # lanes in which more waits than their windows admit
         self._turns: dict[str, LaneTurns] = {}
@@ -130,17 +132,25 @@ class LaneGate:
         for project, served in counts.items():
             self._turns[project].served(served)
 
-    def refused(self, delays: Mapping[str, float]) -> None:
+    def refused(self, delays: Mapping[str, float], *, probes: Iterable[str] = ()) -> None:
         """
         Say that the limiter refused what looked open, such as a call that needs more tokens than there are.
 
         Args:
             delays: Lane -> seconds until it may have room.
+            probes: Lanes of refused probes.
         """
         now = time.monotonic()
         self.has_refused = True
         self._refused.update((name, now + min(delay, LOOK_SECONDS)) for name, delay in delays.items())
+        self._resting.update((name, now + PROBE_REST_SECONDS) for name in probes)
         self._look_at = NOW
+
+    def resting(self) -> list[str]:
+        """Lanes whose probes the limiter has just refused: they need no open lane, and would be chosen every time."""
+        now = time.monotonic()
+        self._resting = {name: at for name, at in self._resting.items() if at > now}
+        return list(self._resting)
 
     def rest(self) -> None:
         """Say that what looked open had nothing to claim: its jobs are locked, paused or wait for an outage to end."""

@@ -11,6 +11,7 @@
 --         turn_classes, turn_projects, turn_passes: where projects stand in this executor's turns, class by class;
 --         turn_nows: where all others do, an entry a class;
 --         lanes, rooms (most jobs each may release), passes (where each stands in its project's turns): open lanes;
+--         resting: lanes whose probe a limit has just refused;
 --         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
@@ -101,6 +102,8 @@ WITH RECURSIVE first AS (
       JOIN jobs_job AS job ON job.id = breaker.probe_job_id
       JOIN tenancy_project AS project ON project.id = job.project_id
      WHERE breaker.opened_at IS NOT NULL AND job.crash_count < 2
+       -- Refused and first in its turn, it would take the one free slot of every claim.
+       AND job.lane = ANY(%(resting)s::text[]) IS NOT TRUE
        AND NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = job.project_id))
 ), head AS (
     SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass, job.is_probe,

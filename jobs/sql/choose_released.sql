@@ -3,7 +3,7 @@
 -- params  most: bound of the statement
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   none
--- returns id, service and target of each, the oldest of a project and target first
+-- returns id, service and target of each
 WITH RECURSIVE parked AS (
     (SELECT service, project_id, target FROM jobs_job
       WHERE status = 'rate_limited' AND scheduled_at IS NULL AND NOT held
@@ -23,7 +23,7 @@ SELECT job.id, job.service, job.target
        SELECT id, service, target FROM jobs_job
         WHERE service = parked.service AND project_id = parked.project_id AND target = parked.target
           AND status = 'rate_limited' AND scheduled_at IS NULL AND NOT held
-        ORDER BY eligible_since, id
+        -- In no order: each part would sort all that is left, and the claim puts them in theirs.
         LIMIT %(most)s::int
           FOR UPDATE SKIP LOCKED) AS job
  WHERE NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.postgres.functions import TransactionNow as Now
@@ -14,11 +14,12 @@ from django.db.models import F
 from jobs.backoff import Policy
 from jobs.classify import Failure
 from jobs.models import AuditEntry, DeadLetter, Job, JobEvent, ServiceBreaker
-from jobs.services import outages, watch
+from jobs.services import lanes, outages, watch
 from jobs.services.breaker import LEAST_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.services.claim import claim_jobs, promote_due
 from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, Succeeded, record_outcomes
+from jobs.services.lanes import LaneGate
 from jobs.services.prepare import JobSpec
 from jobs.services.submit import submit_job
 from jobs.states import JobState
@@ -164,26 +165,52 @@ def test_jobs_parked_under_another_key_are_released():
     assert set(Job.objects.filter(pk__in=[job.pk for job in made]).values_list("status", flat=True)) == {"queued"}
 
 
-def test_what_is_out_does_not_stand_before_another_credential_s_work_in_its_lane():
-    Limit.objects.create(name="all", service="openai", call_type="any", scope="project", capacity=1000)
-    catalogue.forget()
-    for name in ("dead", "alive"):
+def ask(credential: str) -> Job:
+    payload = {"provider": "openai", "credential": credential, "model": "m", "prompt": "p"}
+    spec = JobSpec(kind="llm.generate", payload=payload)
+    return Job.objects.get(pk=submit_job(spec, project_id="acme", actor="key:test").id)
+
+
+def make_credentials(*names: str) -> None:
+    for name in names:
         row = Credential.objects.create(
             name=name, service="openai", secret=seal({"api_key": "x"}), base_url=f"https://{name}.example/v1"
         )
         row.projects.set([make_project("acme")])
 
-    def ask(credential: str) -> Job:
-        payload = {"provider": "openai", "credential": credential, "model": "m", "prompt": "p"}
-        spec = JobSpec(kind="llm.generate", payload=payload)
-        return Job.objects.get(pk=submit_job(spec, project_id="acme", actor="key:test").id)
 
+def test_what_is_out_does_not_stand_before_another_credential_s_work_in_its_lane():
+    Limit.objects.create(name="all", service="openai", call_type="any", scope="project", capacity=1000)
+    catalogue.forget()
+    make_credentials("dead", "alive")
     dead = [ask("dead") for _ in range(30)]
     alive = ask("alive")
     assert (dead[0].target, alive.target) == ("https://dead.example:443 dead", "https://alive.example:443 alive")
     ServiceBreaker.objects.create(service="openai", target=dead[0].target, project_id="acme", opened_at=Now())
     tend_breakers()
     assert [job.id for job in claim(wanted=1)] == [alive.pk]
+
+
+def test_a_probe_that_a_limit_refuses_takes_no_free_slot_from_others_and_keeps_no_executor_busy(monkeypatch):
+    monkeypatch.setattr(lanes, "PROBE_REST_SECONDS", 600.0)
+    Limit.objects.create(name="all", service="openai", call_type="any", scope="project", capacity=1)
+    catalogue.forget()
+    make_credentials("dead")
+    first, second = ask("dead"), ask("dead")
+    gate, turns = LaneGate(), ClassTurns()
+
+    def claim_one() -> list[UUID]:
+        return [job.id for job in claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=turns, gate=gate)]
+
+    assert claim_one() == [first.pk]  # and the quota is used up
+    ServiceBreaker.objects.create(service="openai", target=first.target, project_id="acme", opened_at=Now())
+    tend_breakers()
+    ServiceBreaker.objects.update(next_probe_at=Now())
+    tend_breakers()
+    assert ServiceBreaker.objects.get().probe_job_id == second.pk
+    others = [make_job(project="other").pk for _ in range(3)]
+    assert [job for _ in range(5) for job in claim_one()] == others
+    assert not gate.has_refused  # or it would claim again at once, and for ever
 
 
 def test_an_operator_closes_a_breaker_or_sends_its_probe_and_it_is_written_down():

@@ -34,7 +34,7 @@ export function verdict(health) {
 }
 
 export function cause(health) {
-    const until = health.until ? [h("span", { class: "muted" }, "until "), moment(health.until, "ago")] : null;
+    const until = health.until ? [h("span", { class: "muted" }, "next change "), moment(health.until, "ago")] : null;
     return [health.cause ? h("span", {}, health.cause) : null, until];
 }
 
