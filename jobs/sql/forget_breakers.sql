@@ -5,7 +5,7 @@
 -- clock   now(): the transaction's start
 -- returns the ids
 DELETE FROM jobs_servicebreaker
- WHERE id IN (
+ WHERE id = ANY(ARRAY(
     SELECT id FROM jobs_servicebreaker AS breaker
      WHERE (opened_at IS NULL AND updated_at < now() - %(kept)s::float8 * interval '1 second')
         -- In the order of an index: where many jobs wait, the planner would read the whole table, a breaker at a time.
@@ -29,5 +29,5 @@ DELETE FROM jobs_servicebreaker
                                AND (NOT job.status = 'rate_limited' OR job.lane IS NULL)
                                AND job.service = breaker.service AND job.project_id = breaker.project_id
                                AND job.target = breaker.target))
-       FOR UPDATE SKIP LOCKED)
+       FOR UPDATE SKIP LOCKED))
 RETURNING id
