@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from queue import Empty
 from types import FrameType
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import django_q.cluster
 import django_q.scheduler
@@ -27,19 +27,20 @@ from django.db import DatabaseError, close_old_connections, connection, transact
 from django.db.models.functions import Now
 from django_q.brokers.orm import ORM
 from django_q.conf import Conf
-from django_q.models import OrmQ, Schedule
+from django_q.models import OrmQ, Schedule, Task
 from django_q.queues import Queue
 from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
 from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
-from jobs.services import bulk_run, executors, pauses, upkeep, uploads
+from jobs.services import bulk_run, executors, partitions, pauses, retention, upkeep, uploads
 from queueops.core.clock import database_now
 from queueops.core.errors import QueueOpsError
 from queueops.core.parent import end_with_parent
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services import release
+from ratelimits.services.upkeep import forget_old
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ ALLOWED_TASKS = frozenset(
 # minutes between runs, by the function's name; each is idempotent and short
 HOUSE_KEEPING = {
     "keep_partitions": 60,
-    "apply_retention": 10,
+    "apply_retention": 1,
     "settle_holds": 1,
     "restart_operations": 1,
     "sweep_leases": 1,
@@ -69,6 +70,7 @@ HOUSE_KEEPING = {
 }
 
 POLL_QUEUE_SECONDS = 0.05
+RETENTION_SECONDS = 10.0
 
 
 class TaskNotAllowed(Exception):
@@ -294,13 +296,27 @@ def run_operation(operation_id: str, turn: int | None = None) -> None:
 
 def keep_partitions() -> list[str]:
     """Make the event log's partitions for the days ahead."""
-    return upkeep.make_partitions()
+    return partitions.make_partitions()
 
 
-def apply_retention() -> dict[str, int]:
-    """Delete what is older than the retention, a bounded part at a time."""
-    deleted = upkeep.apply_retention(days=settings.QUEUEOPS.retention_days)
-    return {**deleted, "uploads": uploads.forget_uploads()}
+def apply_retention(holder: str = "") -> dict[str, int]:
+    """
+    Delete what is older than its retention; while there is more of it, the next task goes on. None is long, because a
+    stop waits for it.
+
+    Args:
+        holder: Of the duty, where an earlier task goes on; another's stops this one.
+    """
+    own = UUID(holder) if holder else uuid4()
+    if not executors.take_duty("retention", holder=own, term_seconds=3 * RETENTION_SECONDS):
+        return {}
+    deleted = retention.apply_retention(seconds=RETENTION_SECONDS)
+    before = datetime.fromtimestamp(database_now(), UTC) - timedelta(days=settings.QUEUEOPS.operation_retention_days)
+    old = list(Task.objects.filter(stopped__lt=before).values_list("pk", flat=True)[: retention.CHUNK])
+    tasks, _ = Task.objects.filter(pk__in=old).delete()
+    if not deleted.is_through:
+        async_task("jobs.cluster.apply_retention", str(own))
+    return {**deleted.rows, "tasks": tasks, "uploads": uploads.forget_uploads(), "limiter_rows": forget_old()}
 
 
 def settle_holds() -> None:

@@ -14,6 +14,7 @@ from django.core import checks
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from jobs.services.retention import find_overdue
 from queueops.access.services import guard
 from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase, connect_directly
 from queueops.core.errors import QueueOpsError
@@ -289,6 +290,21 @@ def examine_sums() -> Finding:
     )
 
 
+def examine_retention() -> Finding:
+    """What should have been deleted long since."""
+    if _scalar("SELECT to_regclass('jobs_executor')") is None:
+        return Finding("retention", Verdict.WARN, "no tables yet", "Run manage.py migrate.")
+    overdue = find_overdue()
+    if not overdue:
+        return Finding("retention", Verdict.OK, "nothing is kept for longer than it should be")
+    return Finding(
+        "retention",
+        Verdict.WARN,
+        "; ".join(f"{late.name}: kept {late.days} days, the oldest is of {late.since:%Y-%m-%d}" for late in overdue),
+        "Start workers, whose house-keeping deletes; if they run, look at the failed tasks in the admin.",
+    )
+
+
 def examine_metrics() -> Finding:
     if settings.QUEUEOPS.metrics_token:
         return Finding("metrics", Verdict.OK, "/metrics wants QUEUEOPS_METRICS_TOKEN")
@@ -324,6 +340,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], Finding], ...] = (
     examine_issuers,
     examine_sign_in,
     examine_executors,
+    examine_retention,
     examine_sums,
 )
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from bench.harness.seeding import indexes_built_after
 from jobs.lanes import lane_name, subject_of
 from jobs.models import Batch, Executor, new_id
-from jobs.services.upkeep import partition_of
+from jobs.services.partitions import EVENTS
 from queueops.tenancy.models import Project
 from ratelimits.services.defaults import load_limits, names_of_defaults
 
@@ -53,7 +53,7 @@ def busy_installation(*, jobs: int, to_cancel: int) -> None:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("SET LOCAL work_mem = '256MB'; SET LOCAL maintenance_work_mem = '1GB'")
         for day in range(DAYS + 1):
-            name, first, last = partition_of(timezone.now().date() - timedelta(days=day))
+            name, first, last = EVENTS.part_of(timezone.now().date() - timedelta(days=day))
             bounds = f"FROM ('{first}') TO ('{last}')"
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF jobs_jobevent FOR VALUES {bounds}")
         shared: dict[str, Any] = {

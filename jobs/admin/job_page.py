@@ -8,6 +8,7 @@ from uuid import UUID
 from django.utils.safestring import SafeString
 
 from jobs.models import DeadLetter, Job
+from jobs.services.history import read_history
 from jobs.services.outages import is_held, out_keys
 from jobs.services.snapshots import job_snapshot
 from jobs.services.waiting import Code, Waiting
@@ -16,13 +17,14 @@ from jobs.states import RUNNING, TERMINAL, JobState
 from . import showing
 from .masking import masked_text, pretty
 from .people import name_of
-from .timeline import MOST_EVENTS, attempts_of, events_of, happenings_of, path_of
+from .timeline import MOST_EVENTS, attempts_of, happenings_of, path_of
 
 MOST_RELATED = 50
 
 
 def page_of(job: Job) -> dict[str, Any]:
-    events = events_of(job)
+    history = read_history(job, most=MOST_EVENTS)
+    events = history.events
     snapshot = job_snapshot(job)
     payload, payload_cut = pretty(job.payload)
     result, result_cut = pretty(job.result)
@@ -40,6 +42,7 @@ def page_of(job: Job) -> dict[str, Any]:
         "last_error": masked_text(job.last_error_message),
         "path": path_of(job, events),
         "happenings": happenings_of(events),
+        "pruned": history.pruned,
         "more_events": len(events) == MOST_EVENTS,
         "attempts": attempts_of(events),
         "payload": payload,

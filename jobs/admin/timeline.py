@@ -54,11 +54,6 @@ class Attempt:
     facts: Sequence[tuple[str, Any]]
 
 
-def events_of(job: Job) -> list[JobEvent]:
-    """The oldest MOST_EVENTS of them."""
-    return list(JobEvent.objects.filter(job_id=job.pk).order_by("id")[:MOST_EVENTS])
-
-
 def _shown(event: JobEvent) -> str:
     """The state as people know it: what a limit holds has a forecast, what an outage holds has none."""
     is_held = event.to_status == JobState.RATE_LIMITED and not (event.data or {}).get("scheduled_at")

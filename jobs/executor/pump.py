@@ -30,6 +30,7 @@ from jobs.services import claim, executors, finish, push_back
 from jobs.services.claimed import ClaimedJob
 from jobs.services.lanes import LaneGate
 from jobs.services.learn import Learning
+from jobs.services.lost_claims import find_lost
 from jobs.services.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
 from jobs.turns import ClassTurns
 from queueops.core.database import UnsuitableDatabase
@@ -399,7 +400,7 @@ class Executor:
 
     def _count_lost(self, jobs: set[ClaimedJob]) -> None:
         if jobs:
-            self._leases_lost += claim.count_lost(jobs)
+            self._leases_lost += len(find_lost(jobs))
 
     def _owns(self, job: ClaimedJob) -> bool:
         """Whether this claim is the one held, and not an earlier one of the same job."""

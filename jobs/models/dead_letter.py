@@ -46,6 +46,7 @@ class DeadLetter(models.Model):
     )
     operation_id = models.UUIDField(null=True, blank=True, help_text="The bulk operation that resolved it.")
     note = models.TextField(default="", db_default="", blank=True)
+    timeline = models.JSONField(null=True, help_text="Its job's events, kept when the log's days go.")
 
     objects = DeadLetterQuerySet.as_manager()
 
@@ -71,6 +72,13 @@ class DeadLetter(models.Model):
                 name="jobs_deadletter_operation_idx",
                 condition=models.Q(operation_id__isnull=False),
             ),
+            # Without it each deleted job would have all dead letters read, whether one names it.
+            models.Index(
+                fields=["requeued_as"],
+                name="jobs_deadletter_requeued_idx",
+                condition=models.Q(requeued_as__isnull=False),
+            ),
+            models.Index(fields=["job"], name="jobs_deadletter_bare_idx", condition=models.Q(timeline__isnull=True)),
         ]
 
     def __str__(self) -> str:

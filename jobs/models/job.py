@@ -57,6 +57,11 @@ class Batch(models.Model):
             models.Index(fields=["project", "-created_at"], name="jobs_batch_project_idx"),
             models.Index(fields=["id"], name="jobs_batch_open_idx", condition=models.Q(finished_at=None)),
             models.Index(
+                fields=["finished_at"],
+                name="jobs_batch_finished_idx",
+                condition=models.Q(finished_at__isnull=False),
+            ),
+            models.Index(
                 fields=["user_id", "id"], name="jobs_batch_user_idx", condition=models.Q(user_id__isnull=False)
             ),
         ]

@@ -107,7 +107,7 @@ class WebhookDelivery(models.Model):
 
 
 class AuditEntry(models.Model):
-    """What a person or key changed. The database refuses to update or delete a row."""
+    """What a person or key changed. The database refuses to update or delete a row; old months are dropped whole."""
 
     id = models.BigAutoField(primary_key=True)
     project_id = models.CharField(max_length=63, blank=True)
@@ -118,6 +118,7 @@ class AuditEntry(models.Model):
     after = models.JSONField(null=True)
     moved = models.PositiveIntegerField(default=1, help_text="How many rows it changed.")
     reason = models.TextField(blank=True)
+    address = models.CharField(max_length=64, blank=True, default="", db_default="", help_text="Of who asked.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

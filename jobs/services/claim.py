@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
 from django.db import transaction
 
-from jobs.models import Job
 from jobs.transitions import Lease, Move, move_jobs
 from jobs.turns import ClassTurns
 from queueops.core.sql import plain_array, run_sql, text_array
@@ -123,15 +122,6 @@ def renew_leases(owned: dict[UUID, int], *, lease_seconds: float) -> set[UUID]:
         return set()
     parameters = {"ids": list(owned), "tokens": list(owned.values()), "lease": lease_seconds}
     return {row[0] for row in run_sql("jobs", "renew_leases", parameters)}
-
-
-def count_lost(jobs: Collection[ClaimedJob]) -> int:
-    """
-    Return how many of these claims lost their lease: an executor that does not renew is judged gone, and a crash
-    counted. One that a cancel or a reset ended is none of them.
-    """
-    crashes = dict(Job.objects.filter(pk__in=[job.id for job in jobs]).values_list("pk", "crash_count"))
-    return sum(crashes.get(job.id, 0) > job.crash_count for job in jobs)
 
 
 def _begin(jobs: list[ClaimedJob], lease: Lease, *, quarantine: bool = False) -> list[ClaimedJob]:

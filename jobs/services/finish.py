@@ -22,6 +22,7 @@ from ratelimits.services.decide import Settlement
 
 from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
+from .lost_claims import find_lost
 
 logger = logging.getLogger(__name__)
 
@@ -348,11 +349,12 @@ def _move(edge: str, moves: Sequence[Move], flushed: Flushed) -> None:
 
 def _log_refused(outcomes: Sequence[Outcome]) -> None:
     jobs = [outcome.job for outcome in outcomes]
+    lost = find_lost(jobs)
     parameters = {
         "ids": [job.id for job in jobs],
         "tokens": [job.token for job in jobs],
         "whats": [type(outcome).__name__.lower() for outcome in outcomes],
-        "crashes": [job.crash_count for job in jobs],
+        "lost": [(job.id, job.token) in lost for job in jobs],
     }
     for job_id, token, what, is_lost in run_sql("jobs", "log_refused_writes", parameters):
         if is_lost:

@@ -1,15 +1,14 @@
-"""House-keeping: partitions, retention, rescue of lapsed leases, ended batches. Each duty is idempotent and short."""
+"""House-keeping: first rows, rescue of lapsed leases, ended batches. Each duty is idempotent and short."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Collection
-from datetime import date, timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Count
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -19,23 +18,21 @@ from jobs.aging import DEFAULT_RULES
 from jobs.backoff import TEMPLATES
 from jobs.classify import Failure
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import AgingRule, Batch, IdempotencyRecord, Job, JobEvent, RetryPolicy
+from jobs.models import AgingRule, Batch, Job, JobEvent, RetryPolicy
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.one_by_one import one_by_one
-from queueops.core.sql import run_sql
 from ratelimits.services.decide import reclaim
-from ratelimits.services.upkeep import forget_old
 
 from . import executors
 from .claimed import holder_of
 from .finish import bury
+from .partitions import make_partitions
 from .snapshots import Counts, batch_counts
 from .webhooks import send_batch_webhooks
 
 logger = logging.getLogger(__name__)
 
-PARTITIONS_AHEAD = 7
 RESCUE_AT_ONCE = 500
 MAX_CRASHES = 3
 FREE_LOSSES = 2
@@ -45,9 +42,6 @@ CLOSE_AT_ONCE = 20
 RATE_MEMORY_SECONDS = 10.0
 # One sample never replaces more: after a window's silent part it has little but the silence, and the next burst none.
 MOST_OF_RATE = 0.5
-RETENTION_CHUNK = 2000
-RETENTION_AT_ONCE = 100_000
-KEEP_ANSWERS = timedelta(days=7)
 
 
 def prepare_database() -> None:
@@ -80,80 +74,6 @@ def prepare_database() -> None:
             for name, policy in TEMPLATES.items()
         )
     make_partitions()
-
-
-def make_partitions(*, ahead: int = PARTITIONS_AHEAD) -> list[str]:
-    """
-    Make the event log's partitions of today (UTC) and the days ahead.
-
-    Attaching a ready table takes a weaker lock on the log than creating a partition in place, and the lock
-    timeout gives up rather than queueing every writer behind a long query; the next round tries again.
-
-    Returns:
-        The names of those made.
-    """
-    today = timezone.now().date()
-    made = []
-    for offset in range(ahead + 1):
-        name, first, last = partition_of(today + timedelta(days=offset))
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SELECT to_regclass(%s)", [name])
-            if cursor.fetchone() != (None,):
-                continue
-            cursor.execute("SET LOCAL lock_timeout = '2s'")
-            cursor.execute(f"CREATE TABLE {name} (LIKE jobs_jobevent INCLUDING DEFAULTS)")
-            cursor.execute(
-                f"ALTER TABLE jobs_jobevent ATTACH PARTITION {name} FOR VALUES FROM ('{first}') TO ('{last}')"
-            )
-        made.append(name)
-    return made
-
-
-def apply_retention(*, days: int) -> dict[str, int]:
-    """
-    Delete finished jobs older than `days` with what belongs to them, and the log's partitions whose jobs are gone.
-
-    Works in chunks of their own transactions, at most RETENTION_AT_ONCE jobs a call: the next call goes on.
-    A job that an open dead letter or a later requeue still refers to stays.
-
-    Returns:
-        How many jobs, stored answers, partitions and rows of the limiter were deleted.
-    """
-    before = timezone.now() - timedelta(days=days)
-    deleted = 0
-    while deleted < RETENTION_AT_ONCE:
-        chunk = len(run_sql("jobs", "delete_finished_jobs", {"before": before, "most": RETENTION_CHUNK}))
-        deleted += chunk
-        if chunk < RETENTION_CHUNK:
-            break
-    run_sql("jobs", "fold_counts", {})
-    answers, _ = IdempotencyRecord.objects.filter(created_at__lt=timezone.now() - KEEP_ANSWERS).delete()
-    partitions = _drop_partitions(before.date()) if deleted < RETENTION_AT_ONCE else 0
-    return {"jobs": deleted, "answers": answers, "partitions": partitions, "limiter_rows": forget_old()}
-
-
-def _drop_partitions(before: date) -> int:
-    """Drop days of the log that are older than every remaining job: its events are the job's history."""
-    oldest = Job.objects.order_by("id").values_list("created_at", flat=True).first()
-    limit = min(before, oldest.date()) if oldest else before
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"
-            " WHERE inhparent = 'jobs_jobevent'::regclass AND relname ~ '^jobs_jobevent_[0-9]{8}$'"
-            " AND relname < %s ORDER BY relname",
-            [partition_of(limit)[0]],
-        )
-        names = [name for (name,) in cursor.fetchall()]
-    for name in names:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SET LOCAL lock_timeout = '2s'")
-            cursor.execute(f"DROP TABLE {name}")
-    return len(names)
-
-
-def partition_of(day: date) -> tuple[str, str, str]:
-    """The name and bounds of the log's partition of one day, in UTC."""
-    return f"jobs_jobevent_{day:%Y%m%d}", f"{day} 00:00+00", f"{day + timedelta(days=1)} 00:00+00"
 
 
 @transaction.atomic()

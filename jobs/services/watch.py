@@ -41,7 +41,6 @@ CALM = timedelta(seconds=60)  # how long a target must have answered
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
 MOST_LEAKS = 1000
 SENT_AT_ONCE = 50
-DELETED_AT_ONCE = 200
 
 
 def tend_alerts() -> None:
@@ -61,7 +60,6 @@ def tend_alerts() -> None:
         watch_charges,
         tend_allowance_alerts,
         lambda: send_unsent(SENT_AT_ONCE),
-        _delete_old,
     )
     one_by_one(watches, lambda watch: watch(), what="the watch")
 
@@ -256,10 +254,3 @@ def _stuck(executor: Executor) -> Opening:
 def _minutes(time: timedelta) -> str:
     seconds = time.total_seconds()
     return f"{seconds / 60:,.0f} min" if seconds >= 60 else f"{seconds:.0f} s"  # noqa: PLR2004 - a minute
-
-
-def _delete_old() -> None:
-    """Delete what was resolved before the retention; a bounded part."""
-    before = Now() - timedelta(days=settings.QUEUEOPS.retention_days)
-    old = QuotaAlert.objects.filter(opened_at__lt=before, resolved_at__lt=before).order_by("opened_at")
-    QuotaAlert.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:DELETED_AT_ONCE])).delete()

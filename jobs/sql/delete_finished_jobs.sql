@@ -14,10 +14,10 @@ WITH candidate AS MATERIALIZED (
      LIMIT %(most)s::int
        FOR UPDATE OF job SKIP LOCKED
 ), letters AS (
-    DELETE FROM jobs_deadletter WHERE job_id IN (SELECT id FROM candidate)
+    DELETE FROM jobs_deadletter WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
 ), forgotten AS (
-    UPDATE jobs_deadletter SET requeued_as_id = NULL WHERE requeued_as_id IN (SELECT id FROM candidate)
+    UPDATE jobs_deadletter SET requeued_as_id = NULL WHERE requeued_as_id = ANY(ARRAY(SELECT id FROM candidate))
 ), deliveries AS (
-    DELETE FROM jobs_webhookdelivery WHERE job_id IN (SELECT id FROM candidate)
+    DELETE FROM jobs_webhookdelivery WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
 )
 DELETE FROM jobs_job WHERE id = ANY(ARRAY(SELECT id FROM candidate)) RETURNING id

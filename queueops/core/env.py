@@ -283,26 +283,12 @@ class Environment:
 
     max_job_mb: int = setting("Limits", "Largest payload of one job, in MB.", parse.integer(1, 64), default=2)
     max_batch_jobs: int = setting("Limits", "Most jobs in one batch.", parse.integer(1, 1_000_000), default=100_000)
-    retention_days: int = setting(
-        "Limits",
-        "Finished jobs and their events are deleted after so many days.",
-        parse.integer(1, 3650),
-        default=30,
-    )
-
     usage_max_age_days: int = setting(
         "Limits",
         "Reports of usage that happened longer ago are refused; longer than any client keeps them unsent.",
         parse.integer(1, 365),
         default=35,
     )
-    usage_retention_days: int = setting(
-        "Limits",
-        "Usage, reservations and totals of allowances are deleted so many days after their month began.",
-        parse.integer(100, 36_500),
-        default=400,
-    )
-
     rate_limit_rpm: int = setting(
         "Limits",
         "Requests a minute of a plain LLM service, for each project: the cap that `manage.py load_limits llm` stores.",
@@ -316,6 +302,51 @@ class Environment:
         parse.integer(1, 1_000_000_000_000),
         default=30_000,
         variable="RATE_LIMIT_TPM",
+    )
+
+    retention_days: int = setting(
+        "Retention",
+        "Finished jobs, with their dead letters once those are resolved and their webhooks' messages, are deleted "
+        "after so many days, and so are days of the log. An open dead letter keeps its job and what the log had of it.",
+        parse.integer(1, 3650),
+        default=30,
+    )
+    batch_retention_days: int = setting(
+        "Retention",
+        "Batches are deleted so many days after they ended, when their jobs are gone.",
+        parse.integer(1, 3650),
+        default=90,
+    )
+    audit_retention_days: int = setting(
+        "Retention",
+        "The audit trail is kept for so many days, and until the month is over that they end in: old months are "
+        "dropped whole. Nothing else can remove an entry.",
+        parse.integer(31, 36_500),
+        default=400,
+    )
+    alert_retention_days: int = setting(
+        "Retention",
+        "Alerts are deleted after so many days, once they are resolved.",
+        parse.integer(1, 3650),
+        default=30,
+    )
+    operation_retention_days: int = setting(
+        "Retention",
+        "Bulk operations and house-keeping tasks that ended are deleted after so many days.",
+        parse.integer(1, 3650),
+        default=90,
+    )
+    answer_retention_days: int = setting(
+        "Retention",
+        "For so many days a request that is sent again with its `Idempotency-Key` gets its first answer.",
+        parse.integer(1, 365),
+        default=7,
+    )
+    usage_retention_days: int = setting(
+        "Retention",
+        "Usage, reservations and totals of allowances are deleted so many days after their month began.",
+        parse.integer(100, 36_500),
+        default=400,
     )
 
     email_url: str = setting(

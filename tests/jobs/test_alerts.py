@@ -17,6 +17,7 @@ from jobs.lanes import lane_name
 from jobs.models import DeadLetter, Executor, Job
 from jobs.services import watch
 from jobs.services.notify_alerts import send_unsent
+from jobs.services.retention import apply_retention
 from jobs.services.watch import tend_alerts, watch_charges, watch_dead_letters, watch_executors, watch_ready
 from jobs.services.watch_lanes import watch_lanes
 from jobs.states import JobState
@@ -315,7 +316,7 @@ def test_old_alerts_go_and_open_ones_stay():
             resolved_at=resolved_at,
             limit=Limit.objects.first() or make_limit(),
         )
-    watch._delete_old()
+    apply_retention(seconds=60)
     assert sorted(QuotaAlert.objects.values_list("subject", flat=True)) == ["b", "c"]
 
 

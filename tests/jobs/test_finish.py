@@ -18,9 +18,11 @@ from jobs.classify import REMEDIES, Failure
 from jobs.fold import fold
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, ServiceBreaker
 from jobs.services.breaker import THRESHOLD, tend_breakers
-from jobs.services.claim import claim_jobs, count_lost, promote_due
+from jobs.services.claim import claim_jobs, promote_due
 from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes, retry_policies
+from jobs.services.lost_claims import find_lost
+from jobs.services.upkeep import LOST_WITH_HOST
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns
@@ -250,12 +252,15 @@ OUTCOMES: dict[str, Callable[[ClaimedJob], Outcome]] = {
         ("reset", True, "late_answer"),
         ("rescue", False, "lease_lost"),
         ("rescue", True, "lease_lost"),
+        ("hand_back", True, "lease_lost"),
     ],
 )
 def test_a_write_without_the_lease_changes_nothing_and_is_logged_on_the_job(outcome, taken_by, again, operation):
     job = started()
-    move_jobs(taken_by, [Move(job.id, delay_seconds=None if taken_by == "cancel" else 0)])
-    assert count_lost([job]) == (operation == "lease_lost")
+    delay_seconds = None if taken_by == "cancel" else 0
+    data = json.dumps({LOST_WITH_HOST: job.token}) if taken_by == "hand_back" else None
+    move_jobs(taken_by, [Move(job.id, token=job.token, delay_seconds=delay_seconds, data=data)])
+    assert find_lost([job]) == ({(job.id, job.token)} if operation == "lease_lost" else set())
     current = job.token
     if again:
         promote_due()

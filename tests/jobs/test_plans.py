@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from jobs.executor import pump
-from jobs.models import Job, JobEvent, new_id
+from jobs.models import DeadLetter, Job, JobEvent, new_id
 from jobs.services import upkeep
 from jobs.services.snapshots import batch_counts, project_counts
 from jobs.states import TRANSITIONS
@@ -204,6 +206,36 @@ def test_expiry_reads_what_has_expired_alone(as_executor):
 
 def _positive(number: int) -> None:
     assert number > 0
+
+
+LETTERS = """
+INSERT INTO jobs_deadletter (id, job_id, project_id, kind, service, payload, error_code, error_class, error_message,
+                             remediation, attempts, retry_count, crash_count, fingerprint, resolution, requeued_as_id)
+SELECT id, id, project_id, kind, service, '{}', 'x', 'x', 'x', '', '[]', 0, 0, 'f',
+       CASE WHEN nth % 2 = 0 THEN 'requeued' END, CASE WHEN nth % 2 = 0 THEN id END
+  FROM (SELECT *, row_number() OVER () AS nth FROM jobs_job WHERE status IN ('failed', 'completed')) AS job;
+ANALYZE jobs_deadletter;
+"""
+
+
+def test_deletion_reads_one_chunk_of_old_jobs_and_of_many_dead_letters_those_that_name_them(backlog):
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(LETTERS)
+        before = timezone.now() - timedelta(minutes=30)
+        plan = explain_file("delete_finished_jobs", before=before, most=100)
+        assert not [node for node in nodes(plan) if "Seq Scan" in node["Node Type"] and rows_read(node) > 100]
+        assert rows_read(plan) == 100 or blocks_touched(plan) < 20_000
+        # What PostgreSQL asks for each row deleted, and no plan shows.
+        for look in ("job_id", "requeued_as_id"):
+            named = DeadLetter.objects.filter(**{look: UUID(int=1)})
+            for one in explain_reads(named.exists):
+                assert_bounded(one, rows=10, blocks=20)
+        assert_bounded(explain_file("keep_timelines", before=before, most=100), rows=3_000, blocks=12_000)
+        transaction.set_rollback(True)
+
+
+def test_deletion_of_batches_reads_those_that_ended(backlog):
+    assert_bounded(explain_file("delete_ended_batches", before=timezone.now(), most=100), rows=100, blocks=200)
 
 
 def test_taking_off_a_pause_reads_one_chunk_of_held_jobs(as_executor):

@@ -22,15 +22,15 @@ from jobs.handlers.webhook import Delivery
 from jobs.models import (
     Batch,
     DeadLetter,
-    IdempotencyRecord,
     Job,
     JobEvent,
     RetryPolicy,
     WebhookDelivery,
 )
 from jobs.services import upkeep
-from jobs.services.dead_letters import discard_dead_letters, requeue_dead_letters
-from jobs.states import RUNNING, TERMINAL, WAITING, JobState
+from jobs.services.dead_letters import requeue_dead_letters
+from jobs.services.partitions import EVENTS, make_partitions
+from jobs.states import WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from tests.factories import (
     SIGNING_SECRET,
@@ -45,8 +45,6 @@ from tests.factories import (
 from tests.support.http_server import serving
 
 pytestmark = pytest.mark.django_db
-
-LONG_AGO = timedelta(days=40)
 
 
 def partitions() -> set[str]:
@@ -63,12 +61,12 @@ def drop(*names: str) -> None:
 
 def test_the_log_has_a_partition_for_today_and_each_of_the_next_seven_days():
     today = datetime.now(UTC).date()
-    names = [upkeep.partition_of(today + timedelta(days=ahead))[0] for ahead in range(8)]
-    upkeep.make_partitions()
+    names = [EVENTS.part_of(today + timedelta(days=ahead))[0] for ahead in range(8)]
+    make_partitions()
     assert set(names) <= partitions()
-    assert upkeep.make_partitions() == []
+    assert make_partitions() == []
     drop(names[3], names[5])
-    assert upkeep.make_partitions() == [names[3], names[5]]
+    assert make_partitions() == [names[3], names[5]]
     job = make_job()
     with connection.cursor() as cursor:
         cursor.execute("SELECT tableoid::regclass::text FROM jobs_jobevent WHERE job_id = %s", [job.pk])
@@ -79,72 +77,6 @@ def test_a_day_without_a_partition_loses_no_event():
     drop(*(partitions() - {"jobs_jobevent_default"}))
     job = make_job()
     assert JobEvent.objects.filter(job_id=job.pk).count() == 1
-
-
-def old_partition(days: int) -> str:
-    day = datetime.now(UTC).date() - timedelta(days=days)
-    name, first, last = upkeep.partition_of(day)
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE TABLE {name} PARTITION OF jobs_jobevent FOR VALUES FROM ('{first}') TO ('{last}')")
-    return name
-
-
-def ended(job: Job) -> Job:
-    """As if it had come and ended long ago."""
-    Job.objects.filter(pk=job.pk).update(created_at=Now() - LONG_AGO, finished_at=Now() - LONG_AGO)
-    return job
-
-
-def test_a_day_of_the_log_goes_when_it_is_past_and_its_jobs_are_gone():
-    very_old, old, recent = old_partition(60), old_partition(35), old_partition(10)
-    waiting = make_job()
-    Job.objects.filter(pk=waiting.pk).update(created_at=Now() - timedelta(days=35))
-    assert upkeep.apply_retention(days=30)["partitions"] == 1
-    assert partitions() & {very_old, old, recent} == {old, recent}
-    move_jobs("cancel", [Move(waiting.pk)])
-    Job.objects.filter(pk=waiting.pk).update(finished_at=Now() - timedelta(days=31))
-    assert upkeep.apply_retention(days=30)["partitions"] == 1
-    assert partitions() & {very_old, old, recent} == {recent}
-
-
-def test_retention_deletes_what_ended_before_and_nothing_else(monkeypatch):
-    monkeypatch.setattr(upkeep, "RETENTION_CHUNK", 4)
-    old = [ended(job) for state in (JobState.COMPLETED, JobState.CANCELLED) for job in make_jobs(5, state=state)]
-    kept = [make_job(state=state) for state in sorted(WAITING | RUNNING | TERMINAL)]
-    assert upkeep.apply_retention(days=30)["jobs"] == len(old) == 10
-    assert set(Job.objects.values_list("pk", flat=True)) == {job.pk for job in kept}
-
-
-def test_retention_does_a_bounded_part_a_call_and_then_goes_on(monkeypatch):
-    monkeypatch.setattr(upkeep, "RETENTION_CHUNK", 2)
-    monkeypatch.setattr(upkeep, "RETENTION_AT_ONCE", 4)
-    for job in make_jobs(7, state=JobState.COMPLETED):
-        ended(job)
-    assert [upkeep.apply_retention(days=30)["jobs"] for _ in range(3)] == [4, 3, 0]
-
-
-def test_retention_keeps_what_an_open_dead_letter_or_a_requeue_still_needs():
-    still_open, discarded, requeued = (make_dead_letter() for _ in range(3))
-    discard_dead_letters([discarded.pk], actor="user:1", reason="x")
-    new = Job.objects.get(pk=requeue_dead_letters([requeued.pk], actor="user:1").moved[requeued.pk])
-    for letter in (still_open, discarded, requeued):
-        ended(letter.job)
-    assert upkeep.apply_retention(days=30)["jobs"] == 1
-    assert set(DeadLetter.objects.all()) == {still_open, requeued}
-    move_jobs("cancel", [Move(new.pk)])
-    ended(new)
-    assert upkeep.apply_retention(days=30)["jobs"] == 1
-    assert upkeep.apply_retention(days=30)["jobs"] == 1
-    assert set(DeadLetter.objects.all()) == {still_open}
-
-
-def test_stored_answers_are_kept_for_a_week():
-    project = make_project()
-    for key, days in (("old", 8), ("new", 6)):
-        record = IdempotencyRecord.objects.create(project=project, key=key, request_digest="x")
-        IdempotencyRecord.objects.filter(pk=record.pk).update(created_at=Now() - timedelta(days=days))
-    assert upkeep.apply_retention(days=30)["answers"] == 1
-    assert IdempotencyRecord.objects.get().key == "new"
 
 
 def lapse(job: Job) -> Job:

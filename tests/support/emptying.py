@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.core.management.sql import emit_post_migrate_signal
 from django.db import connection, transaction
+from psycopg import sql
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -40,7 +41,7 @@ def _read() -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     with connection.cursor() as cursor:
         for table in connection.introspection.django_table_names(only_existing=True, include_views=False):
-            with cursor.copy(f'COPY "{table}" TO STDOUT') as copied:
+            with cursor.copy(sql.SQL("COPY (SELECT * FROM {}) TO STDOUT").format(sql.Identifier(table))) as copied:
                 found[table] = b"".join(bytes(part) for part in copied)
     return {table: rows for table, rows in found.items() if rows}
 

@@ -1,0 +1,205 @@
+"""
+What is deleted when it is old: each table that grows has a rule here.
+
+A backlog is worked off in small transactions for SHARE of the time, so that claims and their disk are not held up, and
+deletion still keeps pace with what the queue finishes at its fastest (bench/retention.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.admin.models import LogEntry
+from django.contrib.sessions.models import Session
+from django.db.models import Exists, OuterRef, QuerySet
+
+from jobs.models import Batch, BulkOperation, DeadLetter, IdempotencyRecord, Job, WebhookDelivery
+from jobs.querysets import first_id_at
+from queueops.core.clock import database_now
+from queueops.core.one_by_one import one_by_one
+from queueops.core.sql import run_sql
+from ratelimits.models import QuotaAlert
+
+from .partitions import AUDIT, EVENTS, Partitioned, drop_part
+
+SHARE = 0.25
+CHUNK = 1000
+LATE = timedelta(days=1)
+CLOCKS_DIFFER = timedelta(days=1)  # at most, those of who makes ids of jobs and of the database
+
+Forget = Callable[[datetime, int], int]
+Oldest = Callable[[datetime], datetime | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """
+    Attributes:
+        name: What goes, for people.
+        setting: Of QUEUEOPS, in days; None: `forget` knows when.
+        forget: Delete what is older, at most so many rows; returns how many.
+        oldest: Since when the oldest of what may go is there; None: nothing.
+    """
+
+    name: str
+    setting: str | None
+    forget: Forget
+    oldest: Oldest
+
+    def __str__(self) -> str:
+        return self.name
+
+    def days(self) -> int:
+        return getattr(settings.QUEUEOPS, self.setting) if self.setting else 0
+
+    def before(self) -> datetime:
+        return datetime.fromtimestamp(database_now(), UTC) - timedelta(days=self.days())
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """What should have been deleted: `since` is how old the oldest of it is."""
+
+    name: str
+    days: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """
+    Attributes:
+        rows: Or parts of the logs, by the rules' names.
+        is_through: Nothing more is to be deleted now.
+    """
+
+    rows: Mapping[str, int]
+    is_through: bool
+
+
+def apply_retention(*, seconds: float, share: float = SHARE, chunk: int = CHUNK) -> Deleted:
+    """
+    Delete what is older than its retention, a chunk of each table in turn; one that fails stops no other. Idempotent.
+
+    Args:
+        seconds: At most so long, but for the chunk under way: the next call goes on.
+        share: Of the time, spent deleting while there is more to delete.
+    """
+    until = time.monotonic() + seconds
+    deleted = dict.fromkeys((rule.name for rule in RULES), 0)
+    unfinished = list(RULES)
+
+    def take_turn(rule: Rule) -> None:
+        begun = time.monotonic()
+        unfinished.remove(rule)
+        count = rule.forget(rule.before(), chunk)
+        deleted[rule.name] += count
+        if count >= chunk:
+            unfinished.append(rule)
+            rest = (time.monotonic() - begun) * (1 / share - 1)
+            time.sleep(min(max(0.0, until - time.monotonic()), rest))
+
+    while unfinished:
+        one_by_one(list(unfinished), take_turn, what="the retention of")
+        if time.monotonic() >= until:
+            break
+    run_sql("jobs", "fold_counts", {})
+    return Deleted(deleted, is_through=not unfinished)
+
+
+def find_overdue() -> list[Overdue]:
+    """Rules whose oldest row is LATE beyond its time: nobody deletes, or not fast enough."""
+    found = []
+    for rule in RULES:
+        before = rule.before()
+        oldest = rule.oldest(before - LATE)
+        if oldest is not None:
+            found.append(Overdue(rule.name, rule.days(), oldest))
+    return found
+
+
+def _by_statement(name: str) -> Callable[[datetime, int], int]:
+    return lambda before, most: len(run_sql("jobs", name, {"before": before, "most": most}))
+
+
+def _rows(rows: Callable[[datetime], QuerySet[Any]], column: str) -> tuple[Forget, Oldest]:
+    """Delete rows, and tell of the oldest, in the order of a column."""
+
+    def old(before: datetime) -> QuerySet[Any]:
+        return rows(before).filter(**{f"{column}__lt": before}).order_by(column)
+
+    def forget(before: datetime, most: int) -> int:
+        chosen = list(old(before).values_list("pk", flat=True)[:most])
+        rows(before).filter(pk__in=chosen).delete()
+        return len(chosen)
+
+    return forget, lambda before: old(before).values_list(column, flat=True).first()
+
+
+def _parts(kept: Partitioned, *, may_go: Callable[[datetime], bool] = lambda before: True) -> tuple[Forget, Oldest]:
+    """Drop whole parts of a log."""
+
+    def forget(before: datetime, most: int) -> int:
+        names = kept.before(before.date())[:most] if may_go(before) else []
+        return sum(map(drop_part, names))
+
+    def oldest(before: datetime) -> datetime | None:
+        names = kept.before(before.date())
+        return datetime.strptime(f"{names[0].rpartition('_')[2]} +0000", f"{kept.shape} %z") if names else None
+
+    return forget, oldest
+
+
+def _keep_timelines(before: datetime, most: int) -> int:
+    return len(run_sql("jobs", "keep_timelines", {"before": before + CLOCKS_DIFFER, "most": most}))
+
+
+def _timelines_are_kept(before: datetime) -> bool:
+    bare = DeadLetter.objects.filter(timeline__isnull=True, job_id__lt=first_id_at(before + CLOCKS_DIFFER))
+    return not bare.exists()
+
+
+def _oldest_job(before: datetime) -> datetime | None:
+    """Of jobs that nothing keeps; one that a dead letter or a requeue keeps is not late."""
+    ended = Job.objects.filter(finished_at__lt=before).exclude(dead_letter__resolution=None, dead_letter__isnull=False)
+    later = Job.objects.filter(origin=OuterRef("pk"))
+    return ended.filter(~Exists(later)).order_by("finished_at").values_list("finished_at", flat=True).first()
+
+
+def _oldest_batch(before: datetime) -> datetime | None:
+    ended = Batch.objects.filter(finished_at__lt=before).filter(~Exists(Job.objects.filter(batch=OuterRef("pk"))))
+    ended = ended.filter(~Exists(WebhookDelivery.objects.filter(batch=OuterRef("pk"))))
+    return ended.order_by("finished_at").values_list("finished_at", flat=True).first()
+
+
+def _nothing(before: datetime) -> None:
+    return None
+
+
+RULES: Sequence[Rule] = (
+    Rule("finished jobs", "retention_days", _by_statement("delete_finished_jobs"), _oldest_job),
+    Rule("timelines of dead letters", "retention_days", _keep_timelines, _nothing),
+    Rule("days of the log", "retention_days", *_parts(EVENTS, may_go=_timelines_are_kept)),
+    Rule("batches", "batch_retention_days", _by_statement("delete_ended_batches"), _oldest_batch),
+    Rule("months of the audit trail", "audit_retention_days", *_parts(AUDIT)),
+    Rule(
+        "lines of the admin's own log", "audit_retention_days", *_rows(lambda _: LogEntry.objects.all(), "action_time")
+    ),
+    Rule(
+        "resolved alerts",
+        "alert_retention_days",
+        *_rows(lambda before: QuotaAlert.objects.filter(resolved_at__lt=before), "opened_at"),
+    ),
+    Rule(
+        "bulk operations",
+        "operation_retention_days",
+        *_rows(lambda _: BulkOperation.objects.exclude(status=BulkOperation.Status.RUNNING), "finished_at"),
+    ),
+    Rule("stored answers", "answer_retention_days", *_rows(lambda _: IdempotencyRecord.objects.all(), "created_at")),
+    Rule("sessions that are over", None, *_rows(lambda _: Session.objects.all(), "expire_date")),
+)

@@ -1,0 +1,15 @@
+-- Which claims lost their lease to somebody who judged their executor gone.
+--
+-- params  ids, tokens, crashes (the job's count when it was claimed): parallel arrays, one entry a claim
+-- locks   none
+-- clock   none
+-- returns id, token
+SELECT given.id, given.token
+  FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(crashes)s::int[]) AS given (id, token, crashes)
+  JOIN jobs_job AS job ON job.id = given.id
+       -- Who judges an executor gone counts a crash, or names the claim that went with its host; who cancels or
+       -- resets a job does neither.
+ WHERE job.crash_count > given.crashes OR EXISTS (
+           SELECT FROM jobs_jobevent AS event
+            WHERE event.job_id = given.id AND event.data @> jsonb_build_object('lost_with_host', given.token)
+       )

@@ -1,0 +1,28 @@
+-- Write into dead letters what the log has of their jobs, before its days go.
+--
+-- params  before: of jobs made earlier; most: letters in one statement
+-- order   by the job's id, a UUIDv7: its first 48 bits are the milliseconds since 1970, by the clock of who made it
+-- locks   the letters, SKIP LOCKED
+-- clock   none
+-- returns the ids of the letters written: at most 300 events of each, the newest, and none of progress
+WITH candidate AS MATERIALIZED (
+    SELECT id, job_id FROM jobs_deadletter
+     WHERE timeline IS NULL
+       AND job_id < (lpad(to_hex((extract(epoch FROM %(before)s::timestamptz) * 1000)::bigint), 12, '0')
+                     || repeat('0', 20))::uuid
+     ORDER BY job_id
+     LIMIT %(most)s::int
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE jobs_deadletter AS letter
+   SET timeline = jsonb_build_object(
+           'events', (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+                             'id', id, 'created_at', created_at, 'event_type', event_type, 'from_status', from_status,
+                             'to_status', to_status, 'message', message, 'data', data)) ORDER BY id), '[]')
+                        FROM (SELECT * FROM jobs_jobevent
+                               WHERE job_id = candidate.job_id AND event_type <> 'progress'
+                               ORDER BY id DESC LIMIT 300) AS event),
+           'logged', (SELECT count(*) FROM jobs_jobevent WHERE job_id = candidate.job_id))
+  FROM candidate
+ WHERE letter.id = candidate.id
+RETURNING letter.id
