@@ -26,14 +26,25 @@ NEWEST = 10_000  # entries; older ones are found by their target
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = ("when", "who", "action", "target", "of_project", "moved", "reason_shown")
+    list_display = ("when", "who", "action", "target", "of_project", "moved", "reason_shown", "address")
     list_per_page = 50
     list_fullwidth = True
     show_full_result_count = False
     sortable_by = ()
     search_fields = ("pk",)
     search_help_text = "Target in full, such as “job <id>”, or an id"
-    fields = ("when", "who", "action", "target", "project_id", "moved", "reason", "before_shown", "after_shown")
+    fields = (
+        "when",
+        "who",
+        "action",
+        "target",
+        "project_id",
+        "moved",
+        "reason",
+        "address",
+        "before_shown",
+        "after_shown",
+    )
     readonly_fields = ("when", "who", "before_shown", "after_shown")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AuditEntry]:

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.core.serializers.json import DjangoJSONEncoder
 
 from jobs.models import AuditEntry
+from queueops.core.asking import asking_address
 
 
 def record(
@@ -24,7 +25,8 @@ def record(
     project_id: str = "",
 ) -> AuditEntry:
     """
-    Write one entry in the caller's transaction, so that it stays exactly when the change does.
+    Write one entry in the caller's transaction, so that it stays exactly when the change does; with the address of who
+    asks.
 
     Args:
         action: Verb first, `cancel_jobs`.
@@ -42,6 +44,7 @@ def record(
         moved=moved,
         reason=reason,
         project_id=project_id,
+        address=asking_address(),
     )
 
 

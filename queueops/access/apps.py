@@ -7,12 +7,16 @@ class AccessConfig(AppConfig):
     verbose_name = "Signing in"
 
     def ready(self) -> None:
-        from django.contrib.auth.signals import user_logged_in
+        from django.contrib.auth.models import User
+        from django.contrib.auth.signals import user_logged_in, user_logged_out
+        from django.db.models.signals import post_save
 
         from queueops.tenancy import credentials
 
         from .models import Authenticator
-        from .services import sessions
+        from .services import sessions, trail
 
         credentials.also_rotate(Authenticator)
         user_logged_in.connect(sessions.begin_session, dispatch_uid="session age")
+        user_logged_out.connect(trail.tell_sign_out, dispatch_uid="trail of signing out")
+        post_save.connect(trail.tell_password, sender=User, dispatch_uid="trail of passwords")

@@ -22,6 +22,7 @@ from .forms import CodeForm, SignInForm
 from .services import second_factor
 from .services.guard import Purpose, SignInLocked, guarded
 from .services.sessions import SECOND_FACTOR
+from .services.trail import tell_second_factor, tell_sign_in
 
 
 class SignIn(LoginView):
@@ -45,7 +46,9 @@ class SignIn(LoginView):
     def form_valid(self, form: Any) -> HttpResponse:
         user = form.get_user()
         if second_factor.authenticator_of(user) is None and not second_factor.is_required_of(user):
-            return super().form_valid(form)
+            response = super().form_valid(form)
+            tell_sign_in(user)
+            return response
         pending.begin(self.request, user, self.get_success_url())
         screen = "code" if second_factor.authenticator_of(user) else "second-factor"
         return HttpResponseRedirect(reverse(f"access:{screen}"))
@@ -93,6 +96,7 @@ def check_code(user: User, code: str) -> second_factor.Shown:
     shown = guarded(Purpose.CODE, lambda: second_factor.show(authenticator, code), account=owner)
     if shown is None:
         raise second_factor.WrongCode
+    tell_second_factor(user)
     return shown
 
 
@@ -101,6 +105,7 @@ def sign_in(request: HttpRequest, user: User, authenticator_id: int) -> HttpResp
     goes_on_to = pending.goes_on_to(request)
     del request.session[pending.KEY]
     login(request, user)
+    tell_sign_in(user)
     request.session[SECOND_FACTOR] = authenticator_id
     return HttpResponseRedirect(goes_on_to)
 

@@ -11,6 +11,7 @@ from logging import getLogger
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.http import http_date
 
+from queueops.core.asking import being_answered
 from queueops.core.logs import tell_of
 
 logger = getLogger(__name__)
@@ -33,7 +34,11 @@ class RequestLog:
         # Not only until the response is there: Django logs errors when every middleware is through.
         tell_of("request", lambda: {"request": name})
         begun = time.monotonic()
-        response = self._get_response(request)
+        token = being_answered.set(request)
+        try:
+            response = self._get_response(request)
+        finally:
+            being_answered.reset(token)
         seconds = time.monotonic() - begun
         if seconds >= SLOW_SECONDS:
             logger.warning("%s %s took %.1f s", request.method, request.path, seconds)

@@ -24,6 +24,8 @@ from queueops.access.models import SignInCount
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import run_sql
 
+from .trail import tell_failure
+
 Purpose = SignInCount.Purpose
 Found = TypeVar("Found")
 
@@ -51,7 +53,7 @@ def guarded(
 
     Passwords lock by account and address after QUEUEOPS_LOCKOUT_FAILURES and by account after
     QUEUEOPS_LOCKOUT_ACCOUNT_FAILURES; codes by account and keys by address, each after the smaller number.
-    Success forgets what was counted for it.
+    Success forgets what was counted for it; a failure is in the audit trail.
 
     Args:
         check: Not called while locked.
@@ -62,13 +64,15 @@ def guarded(
     """
     rows = _rows(purpose, known_name(account), address or "unknown")
     with transaction.atomic(durable=True):
-        for row_account, row_address, limit in rows:
-            _count(purpose, row_account, row_address, limit)
+        attempts = [_count(purpose, *row) for row in rows]
     run_sql("queueops.access", "forget_sign_ins", {"most": MOST_FORGOTTEN})
     found = check()
     if found:
         for row_account, row_address, _ in rows:
             SignInCount.objects.filter(purpose=purpose, account=row_account, address=row_address).delete()
+    else:
+        locks = any(attempt >= limit for attempt, (_, _, limit) in zip(attempts, rows, strict=True))
+        tell_failure(purpose.value, rows[0][0] or rows[0][1], attempt=attempts[0], locks=locks)
     return found
 
 
@@ -122,11 +126,14 @@ def _rows(purpose: SignInCount.Purpose, account: str, address: str) -> list[tupl
     return [("", address, config.lockout_failures)]
 
 
-def _count(purpose: SignInCount.Purpose, account: str, address: str, limit: int) -> None:
+def _count(purpose: SignInCount.Purpose, account: str, address: str, limit: int) -> int:
     identity = {"purpose": purpose.value, "account": account, "address": address}
     window_seconds = settings.QUEUEOPS.lockout_minutes * 60
-    if run_sql("queueops.access", "count_sign_in", {**identity, "limit": limit, "window_seconds": window_seconds}):
-        return
+    counted = run_sql(
+        "queueops.access", "count_sign_in", {**identity, "limit": limit, "window_seconds": window_seconds}
+    )
+    if counted:
+        return int(counted[0][0])
     until = SignInCount.objects.filter(**identity).annotate(now=Now()).values_list("forget_at", "now").first()
     seconds = max(1, math.ceil((until[0] - until[1]).total_seconds())) if until else 1
     raise SignInLocked(

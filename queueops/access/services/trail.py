@@ -1,0 +1,72 @@
+"""Signing in and out in the audit trail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from jobs.services import audit
+from queueops.core.asking import asking_person
+
+ANYBODY = "anonymous"
+MOST_FAILURES = 100  # told by one web process in FAILURE_SECONDS: a flood fills no table
+FAILURE_SECONDS = 3600.0
+
+
+class Allowance:
+    """So many of something in a window of time that begins with the first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left, self._until = 0, 0.0
+
+    def take(self) -> bool:
+        with self._lock:
+            if (now := time.monotonic()) >= self._until:
+                self._left, self._until = MOST_FAILURES, now + FAILURE_SECONDS
+            self._left -= 1
+            return self._left >= 0
+
+
+_failures = Allowance()
+
+
+def tell_failure(what: str, name: str, *, attempt: int, locks: bool) -> None:
+    """
+    Note that somebody failed, until MOST_FAILURES were told.
+
+    Args:
+        what: `password`, `code` or `key`.
+        name: As the counts have it: one that nobody has is a digest.
+        attempt: How many it was since the count began.
+    """
+    if _failures.take():
+        action = "lock_sign_in" if locks else "fail_sign_in"
+        audit.record(actor=ANYBODY, action=action, target=f"sign-in {name}", after={"wrong": what, "attempt": attempt})
+
+
+def tell_second_factor(user: Any) -> None:
+    _tell(user, "show_second_factor")
+
+
+def tell_sign_in(user: Any) -> None:
+    _tell(user, "sign_in")
+
+
+def tell_sign_out(user: Any, **told: Any) -> None:
+    """Receive Django's `user_logged_out`."""
+    if user is not None:
+        _tell(user, "sign_out")
+
+
+def tell_password(instance: Any, created: bool, **told: Any) -> None:  # noqa: FBT001 - Django's signal
+    """Receive `post_save` of users. The page that sets somebody else's password tells of it by itself."""
+    is_set = instance._password is not None  # noqa: SLF001 - not where a hash is renewed, and nothing else tells
+    actor = asking_person()
+    if is_set and not created and actor in ("system", f"user:{instance.pk}"):
+        audit.record(actor=actor, action="change_password", target=f"user {instance.get_username()}")
+
+
+def _tell(user: Any, action: str) -> None:
+    audit.record(actor=f"user:{user.pk}", action=action, target=f"sign-in {user.get_username()}")
