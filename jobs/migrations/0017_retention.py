@@ -4,13 +4,15 @@ from queueops.tenancy.row_security import PROJECT, columns, grant, protect
 
 ENTRY = f"project_id IN ('', {PROJECT})"  # as 0010 has it
 
-# Whole months are dropped: no statement that the application may make rewrites or deletes an entry.
+# Whole months are dropped: no statement that the application may make rewrites or deletes an entry. An older release
+# names no address; with a default of the model, each insert would read it back, which the API may not.
 PARTITION = """
 ALTER TABLE jobs_auditentry RENAME TO jobs_auditentry_whole;
 ALTER INDEX jobs_auditentry_target_idx RENAME TO jobs_auditentry_whole_target_idx;
 CREATE TABLE jobs_auditentry (LIKE jobs_auditentry_whole INCLUDING DEFAULTS) PARTITION BY RANGE (created_at);
 CREATE SEQUENCE jobs_auditentry_number OWNED BY jobs_auditentry.id;
 ALTER TABLE jobs_auditentry ALTER COLUMN id SET DEFAULT nextval('jobs_auditentry_number'),
+                            ALTER COLUMN address SET DEFAULT '',
                             ADD PRIMARY KEY (id, created_at);
 CREATE INDEX jobs_auditentry_target_idx ON jobs_auditentry (target, id DESC);
 CREATE TABLE jobs_auditentry_default PARTITION OF jobs_auditentry DEFAULT;
@@ -59,7 +61,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.AddField("auditentry", "address", models.CharField(max_length=64, blank=True, default="", db_default="", help_text="Of who asked.")),
+        migrations.AddField("auditentry", "address", models.CharField(max_length=64, blank=True, default="", help_text="Of who asked.")),
         # The table goes and comes again, and its protection with it, in both directions.
         migrations.RunSQL([PARTITION, *PROTECTION], [MAKE_WHOLE, *PROTECTION]),
         grant("SEQUENCE jobs_auditentry_number", "USAGE"),

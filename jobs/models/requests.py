@@ -118,7 +118,7 @@ class AuditEntry(models.Model):
     after = models.JSONField(null=True)
     moved = models.PositiveIntegerField(default=1, help_text="How many rows it changed.")
     reason = models.TextField(blank=True)
-    address = models.CharField(max_length=64, blank=True, default="", db_default="", help_text="Of who asked.")
+    address = models.CharField(max_length=64, blank=True, default="", help_text="Of who asked.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -2,7 +2,7 @@
 What is deleted when it is old: each table that grows has a rule here.
 
 A backlog is worked off in small transactions for SHARE of the time, so that claims and their disk are not held up, and
-deletion still keeps pace with what the queue finishes at its fastest (bench/retention.py).
+deletion still keeps pace with what the queue finishes at its fastest (bench/deletion.py).
 """
 
 from __future__ import annotations

@@ -51,6 +51,9 @@ def migrate(targets):
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # or the table has pending events and cannot be altered
     executor = MigrationExecutor(connection)
+    if ("jobs", "0017_retention") in executor.loader.applied_migrations:
+        executor.migrate([("jobs", "0016_index_of_outages")])
+        executor = MigrationExecutor(connection)
     if ("jobs", "0016_index_of_outages") in executor.loader.applied_migrations:
         # Its index cannot be dropped in a transaction, as it is in production; here it goes with its columns.
         executor.migrate([("jobs", "0015_breakers_of_targets")], fake=True)
