@@ -54,7 +54,7 @@ class Executor(models.Model):
 
 class ServiceBreaker(models.Model):
     """
-    The outage breaker of one project's calls to one target; see docs/adr/0030. No row: they have not failed lately.
+    The outage breaker of one project's calls to one target; see docs/adr/0032. No row: they have not failed lately.
 
     A closed one is kept while there are jobs, so that what opens it again is known.
     """

@@ -4,7 +4,7 @@ The outage breaker: a target that does not answer is asked by one probe at a tim
 Closed: failures are counted, by target and project. Open, from THRESHOLD failures of several calls in a row on: the
 project's ready jobs for that target are parked (rate_limited without a time), and one of them at a time is let through
 as a probe; what was under way spends no attempt, a probe does. Whatever answers there, to whichever project, closes it
-for all. docs/adr/0030 says why a breaker is one project's.
+for all. docs/adr/0032 says why a breaker is one project's.
 """
 
 from __future__ import annotations
