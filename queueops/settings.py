@@ -178,6 +178,10 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "queueops.rest.schema.describe_requests",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "JobState": "jobs.states.JobState",
         "Priority": "jobs.states.Priority",

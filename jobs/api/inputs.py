@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 from uuid import UUID
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from jobs.services.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
 from queueops.core.moments import Moment
-from queueops.core.narrowing import Narrowing, SearchedText
+from queueops.core.narrowing import Narrowing, SearchedText, not_null
 from queueops.rest.inputs import Input
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
-GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True)]
+GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]
 DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS)]
 Ids = Annotated[list[UUID], Field(min_length=1, description="At most 10,000.")]
 
@@ -83,11 +83,27 @@ class LetterFilter(Narrowing):
     created_until: Moment | None = None
 
 
+def _one_of_both(schema: dict[str, Any]) -> None:
+    """Neither may be null, which would say nothing of the other."""
+    for name in ("ids", "filter"):
+        described = schema["properties"][name]
+        del described["default"]
+        described.update(next(choice for choice in described.pop("anyOf") if choice != {"type": "null"}))
+    schema["oneOf"] = [{"required": ["ids"]}, {"required": ["filter"]}]
+
+
 class Selection(Input):
     """Either ids (answered at once) or a filter (an operation in the background)."""
 
+    model_config = ConfigDict(json_schema_extra=_one_of_both)
+
     ids: Ids | None = None
     filter: LetterFilter | None = None
+
+    @field_validator("ids", "filter", mode="before")
+    @classmethod
+    def chooses(cls, given: Any) -> Any:
+        return not_null(given)
 
     @model_validator(mode="after")
     def one_of_both(self) -> Self:

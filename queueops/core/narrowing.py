@@ -20,6 +20,16 @@ def _without_null(schema: dict[str, Any]) -> None:
         described.update(wanted)
 
 
+def not_null(given: Any) -> Any:
+    """
+    Raises:
+        ValueError: It is null.
+    """
+    if given is None:
+        raise PydanticCustomError("narrows_nothing", "Null narrows nothing: leave it out, or say what to look for")
+    return given
+
+
 class Narrowing(BaseModel):
     """Rows that fit everything given. None of a field means that it was left out; given as null, it is refused."""
 
@@ -28,6 +38,4 @@ class Narrowing(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def narrows(cls, given: Any) -> Any:
-        if given is None:
-            raise PydanticCustomError("narrows_nothing", "Null narrows nothing: leave it out, or say what to look for")
-        return given
+        return not_null(given)

@@ -38,6 +38,8 @@ OTHERS = {
     422: ("invalid_input", "The body is JSON but not what is expected; `fields` says what is wrong where."),
 }
 
+NOT_EMPTY = r"^[^\x00]*[^\s\x00][^\x00]*$"
+
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     str,
@@ -109,6 +111,27 @@ class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-
             "name": "sessionid",
             "description": "The admin's session; name the project in X-Project, and send the CSRF token.",
         }
+
+
+def describe_requests(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """What the types of the views do not say of every request: no parameter is empty, and which bodies may be."""
+    for methods in result["paths"].values():
+        for described in methods.values():
+            for parameter in described.get("parameters", ()):
+                schema = parameter["schema"]
+                if parameter["in"] == "query" and schema.get("type") == "string" and "format" not in schema:
+                    schema["pattern"] = NOT_EMPTY
+                if parameter["in"] == "query" and schema.get("type") == "array":
+                    schema["minItems"] = 1
+            if body := described.get("requestBody"):
+                body["required"] = any(_needs_a_body(media["schema"], result) for media in body["content"].values())
+    return result
+
+
+def _needs_a_body(schema: dict[str, Any], document: dict[str, Any]) -> bool:
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return schema.get("type") != "object" or bool({"required", "oneOf"} & set(schema))
 
 
 def operation(

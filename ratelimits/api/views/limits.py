@@ -285,7 +285,7 @@ class LimitOverrides(CallerView):
         operation_id="limits_delete_override",
         answer=answers.Removed,
         example={"removed": True},
-        errors=[400, 404],
+        errors=[400, 404, 422],
         parameters=[KEY, OPTIONAL_REASON],
         description="Safe to repeat: `removed` says whether it had others.",
     )
