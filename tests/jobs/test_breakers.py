@@ -43,9 +43,10 @@ def claim(wanted: int = 100) -> list[ClaimedJob]:
     return claim_jobs(uuid4(), wanted=wanted, lease_seconds=30, turns=ClassTurns())
 
 
-def fail(jobs: Sequence[ClaimedJob]) -> None:
+def fail(jobs: Sequence[ClaimedJob], *, policies: dict[str, Policy] = POLICY) -> None:
     record_outcomes(
-        [Failed(job, SERVICE, "moderate", repeatable=True, failure=OUT, duration_ms=1) for job in jobs], policies=POLICY
+        [Failed(job, SERVICE, "moderate", repeatable=True, failure=OUT, duration_ms=1) for job in jobs],
+        policies=policies,
     )
 
 
@@ -82,6 +83,15 @@ def test_one_bad_job_opens_nothing_however_often_it_fails_and_ends_with_its_atte
     assert not out()
     assert set(Job.objects.values_list("status", "retry_count")) == {("failed", 2)}
     assert DeadLetter.objects.count() == len(jobs)
+
+
+def test_few_calls_open_nothing_with_more_failures_than_it_takes():
+    make_jobs(LEAST_CALLS - 1, target=TARGET)
+    patient = {"moderate": Policy(0.0, 1.0, 0.0, THRESHOLD, "none", None)}
+    for _ in range(THRESHOLD):
+        fail(claim(), policies=patient)
+    assert ServiceBreaker.objects.get().failures > THRESHOLD
+    assert not out()
 
 
 def test_a_breaker_holds_the_work_of_its_project_for_its_address_and_no_other():
