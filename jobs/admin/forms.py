@@ -18,6 +18,7 @@ from unfold.widgets import (
 
 from jobs.models import PauseSwitch
 from jobs.services.bulk_run import MOST_ROWS_PER_MINUTE
+from jobs.services.pauses import OPERATORS
 from jobs.states import Priority
 
 from .masking import masked, unmasked
@@ -199,7 +200,7 @@ class BulkRequeueForm(RequeueForm, PaceForm):
 
 class PauseForm(ReasonForm):
     scope = forms.ChoiceField(
-        choices=PauseSwitch.Scope.choices,
+        choices=[choice for choice in PauseSwitch.Scope.choices if choice[0] in OPERATORS],
         widget=UnfoldAdminSelectWidget,
         help_text="Running jobs go on; nothing new of this scope starts.",
     )

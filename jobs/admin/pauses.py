@@ -42,7 +42,7 @@ RESUME = Verb(
     done="resumed",
     explains="Its jobs may start again, unless another pause covers them.",
     icon="play_arrow",
-    applies=lambda rows: rows,
+    applies=lambda rows: rows.filter(scope__in=pauses.OPERATORS),  # the platform ends its own
     carry_out=_resume,
     form=OptionalReasonForm,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from jobs.services import breaker, executors, flow, upkeep, watch
+from jobs.services import breaker, executors, flow, unserved, upkeep, watch
 from queueops.core.one_by_one import one_by_one
 from ratelimits.services import decide, release
 
@@ -61,7 +61,7 @@ class Duties:
         if now >= self._alert_at:
             self._alert_at = now + ALERT_SECONDS
             if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * ALERT_SECONDS):
-                _do_all(watch.tend_alerts, release.expire_reservations)
+                _do_all(unserved.tend_unserved, watch.tend_alerts, release.expire_reservations)
         if executors.take_duty("flow", holder=self.executor, term_seconds=3 * TICK_SECONDS):
             _do_all(flow.sum_up)
             if now >= self._sample_at:

@@ -39,6 +39,7 @@ from jobs.handlers.registry import (
 )
 from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
+from jobs.services.kinds import refusal_of, version_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of
 from queueops.core.outbound import OutboundResponse, answers_noted, refusal_noted
@@ -297,7 +298,8 @@ class HandlerLoop:
         if isinstance(error, TimeoutError):
             return self._failed(run, self._timeout(run))
         if isinstance(error, _InvalidPayload):
-            return self._failed(run, Failure("invalid_payload", "ValidationError", clean(str(error)), "refused"))
+            refusal = refusal_of(version_of(find_handler(run.job.kind)))
+            return GivenBack(run.job, clean(refusal + str(error)), misfit=True)  # a later version may have made it
         if isinstance(error, pydantic_core.PydanticSerializationError):
             return self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
         if isinstance(error, QueueOpsError) and error is run.credential:

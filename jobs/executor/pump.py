@@ -28,6 +28,7 @@ from jobs.backoff import TEMPLATES
 from jobs.models import Executor as ExecutorRow
 from jobs.services import claim, executors, finish, push_back
 from jobs.services.claimed import ClaimedJob
+from jobs.services.kinds import ServedKinds
 from jobs.services.lanes import LaneGate
 from jobs.services.learn import Learning
 from jobs.services.lost_claims import find_lost
@@ -106,6 +107,7 @@ class Executor:
         self._parking = Parking()
         self._learning = Learning()
         self._keyring = Keyring()
+        self._kinds = ServedKinds(self.id)
         self._duties = Duties(
             self.id,
             sweep_seconds=settings.sweep_seconds,
@@ -235,6 +237,7 @@ class Executor:
             promoted, next_due = claim.promote_due()
             self._hint |= promoted > 0
             self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
+        self._kinds.tend()
         self._flush_and_claim(now)
         if now >= self._next["park"]:
             self._next["park"] = now + PARK_SECONDS
@@ -286,11 +289,12 @@ class Executor:
         for outcome in outcomes:
             if self._owns(outcome.job):
                 self._disown(outcome.job.id)
+        self._kinds.refuse(_misfits(outcomes))
         self._learning.note(outcomes)
         self._drop({note.job.id for note in notes if note.job.id in lost and self._owns(note.job)})
         self._count_lost({work.job for work in (*outcomes, *notes) if work.job.id in lost})
         if claims:
-            self._hint = bool(claimed) or self._gate.has_refused
+            self._hint = bool(claimed) or self._gate.has_refused or self._kinds.must_look
             self._next["claim"] = now + self.settings.poll_seconds
         if claimed:
             self._drop({job.id for job in claimed if job.id in self._owned})
@@ -367,11 +371,17 @@ class Executor:
     def _claim(self, wanted: int, settlements: list[decide.Settlement]) -> list[ClaimedJob]:
         lease = self.settings.lease_seconds
         if self._role == ExecutorRow.Role.QUARANTINE:
-            return claim.claim_suspect(self.id, lease_seconds=lease, settlements=settlements)
+            return claim.claim_suspect(self.id, lease_seconds=lease, kinds=self._kinds, settlements=settlements)
         if settlements:
             self._gate.hint()  # a place in flight, or tokens, may have come back
         return claim.claim_jobs(
-            self.id, wanted=wanted, lease_seconds=lease, turns=self._turns, gate=self._gate, settlements=settlements
+            self.id,
+            wanted=wanted,
+            lease_seconds=lease,
+            turns=self._turns,
+            gate=self._gate,
+            kinds=self._kinds,
+            settlements=settlements,
         )
 
     def _renew(self) -> None:
@@ -460,6 +470,10 @@ def _drain(pipe: int) -> None:
     with suppress(BlockingIOError):
         while os.read(pipe, 4096):
             pass
+
+
+def _misfits(outcomes: list[finish.Outcome]) -> set[str]:
+    return {outcome.job.kind for outcome in outcomes if isinstance(outcome, finish.GivenBack) and outcome.misfit}
 
 
 def _is_call(job: ClaimedJob) -> bool:

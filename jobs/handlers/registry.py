@@ -303,6 +303,11 @@ def find_handler(kind: str) -> Handler:
     return found
 
 
+def served_names() -> dict[str, str]:
+    """Every kind and former name, with the kind that carries it out."""
+    return {**_aliases, **{kind: kind for kind in _handlers}}
+
+
 def all_handlers() -> list[Handler]:
     """Every handler, by kind."""
     return sorted(_handlers.values(), key=lambda registered: registered.kind)

@@ -34,6 +34,11 @@ class Executor(models.Model):
     in_flight = models.PositiveIntegerField(default=0, db_default=0)
     draining = models.BooleanField(default=False, db_default=False)
     loop_lag_ms = models.FloatField(default=0, db_default=0, help_text="How late the handlers' event loop answers.")
+    kinds = models.JSONField(
+        default=dict,
+        db_default=models.Value({}, models.JSONField()),
+        help_text="What it carries out, each with its payload's version.",
+    )
     leases_lost = models.PositiveIntegerField(default=0, db_default=0)
     started_at = models.DateTimeField(db_default=Now())
     heartbeat_at = models.DateTimeField(db_default=Now())
@@ -118,6 +123,8 @@ class PauseSwitch(models.Model):
         SERVICE = "service"
         KIND = "kind"
         BATCH = "batch"
+        UNKNOWN = "unknown", "no worker knows kind"  # the platform's own: see services/kinds.py
+        UNFIT = "unfit", "no worker takes some payloads of kind"
 
     scope = models.CharField(max_length=10, choices=Scope.choices)
     key = models.CharField(max_length=100, blank=True, help_text="Project, service, kind or batch; empty for global.")
@@ -130,4 +137,4 @@ class PauseSwitch(models.Model):
         constraints: ClassVar = [models.UniqueConstraint(fields=["scope", "key"], name="jobs_pauseswitch_once")]
 
     def __str__(self) -> str:
-        return f"{self.scope} {self.key}".strip()
+        return f"{self.get_scope_display().lower()} {self.key}".strip()

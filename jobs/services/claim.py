@@ -16,6 +16,7 @@ from ratelimits.services.decide import Settlement, settle
 from .admit import admit
 from .claimed import ClaimedJob
 from .companions import with_companions
+from .kinds import ServedKinds
 from .lanes import LaneGate
 
 PROMOTE_AT_ONCE = 1000
@@ -29,6 +30,7 @@ def claim_jobs(
     lease_seconds: float,
     turns: ClassTurns,
     gate: LaneGate | None = None,
+    kinds: ServedKinds | None = None,
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
     """
@@ -39,6 +41,7 @@ def claim_jobs(
 
     Args:
         gate: The executor's view of the lanes; without one, one is made for this claim.
+        kinds: What the executor carries out; None: all there is.
         settlements: Of calls that have ended; settled here, where the counters are locked anyway.
 
     Returns:
@@ -68,9 +71,10 @@ def claim_jobs(
             "resting": text_array(gate.resting()),
             "flow_projects": flow_projects,
             "flow_passes": flow_passes,
+            "strange": list(kinds.strange) if kinds else [],
         },
     )
-    chosen = [ClaimedJob(*row) for row in rows]
+    chosen = _known([ClaimedJob(*row) for row in rows], kinds)
     admitted, delays = admit(chosen, lease_seconds=lease_seconds, crowded=gate.crowded, settlements=settlements)
     claimed = _begin(with_companions(admitted, chosen), Lease(executor_id, lease_seconds))
     calls = [job for job in claimed if job.group == job.id]
@@ -88,13 +92,23 @@ def claim_jobs(
 
 @transaction.atomic(savepoint=False)
 def claim_suspect(
-    executor_id: UUID, *, lease_seconds: float, settlements: Sequence[Settlement] = ()
+    executor_id: UUID,
+    *,
+    lease_seconds: float,
+    kinds: ServedKinds | None = None,
+    settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
     """Claim and start the oldest job that has brought down its process twice, if there is one and limits admit it."""
-    chosen = [ClaimedJob(*row) for row in run_sql("jobs", "choose_suspect", {})]
+    rows = run_sql("jobs", "choose_suspect", {"strange": list(kinds.strange) if kinds else []})
+    chosen = _known([ClaimedJob(*row) for row in rows], kinds)
     admitted, _ = admit(chosen, lease_seconds=lease_seconds, settlements=settlements)
     claimed = [job._replace(group=job.id) for job in admitted]
     return _begin(claimed, Lease(executor_id, lease_seconds), quarantine=True)
+
+
+def _known(chosen: list[ClaimedJob], kinds: ServedKinds | None) -> list[ClaimedJob]:
+    """The rows of the others are free again when this claim commits: nothing was written about them."""
+    return chosen if kinds is None else kinds.known_of(chosen)
 
 
 def promote_due(*, most: int = PROMOTE_AT_ONCE) -> tuple[int, float | None]:

@@ -22,6 +22,7 @@ from queueops.core.sql import run_sql
 from ratelimits.services.decide import reclaim
 
 from .claimed import holder_of
+from .kinds import kinds_served
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ def register(
         "process_started_at": psutil.Process().create_time(),
         "cluster_id": cluster_id,
         "cluster_pid": cluster_pid,
+        "kinds": kinds_served(),
     }
     with transaction.atomic():
         _lock_cluster(cluster_id)

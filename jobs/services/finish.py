@@ -22,6 +22,7 @@ from ratelimits.services.decide import Settlement
 
 from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
+from .kinds import INVALID_PAYLOAD, set_aside
 from .lost_claims import find_lost
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class GivenBack:
         partial: JSON text for the next run; None: as it was.
         cost: What the call really cost, where one was made and the handler knows.
         coalesce_key: With whom it leaves next; None: as it was.
+        misfit: This process's handler does not take its payload: it waits for one that does.
     """
 
     job: ClaimedJob
@@ -86,6 +88,7 @@ class GivenBack:
     cost: int | None = None
     coalesce_key: str | None = None
     calls: Calls = ()
+    misfit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ def record_outcomes(
                 token=o.job.token,
                 delay_seconds=GIVE_BACK_SECONDS,
                 message=o.reason,
+                error_code=INVALID_PAYLOAD if o.misfit else None,
                 result=o.partial,
                 data=_facts_of_part(o),
                 coalesce_key=o.coalesce_key,
@@ -150,6 +154,7 @@ def record_outcomes(
         ],
         flushed,
     )
+    set_aside([o.job for o in given_back if o.misfit and o.job.id not in flushed.lost])
     unspent = record_answers(*_answers(succeeded, given_back, failed))
     if failed:
         _write_failures(failed, unspent, policies, flushed)

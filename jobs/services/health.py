@@ -12,6 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
+from jobs.services.kinds import UNSERVED
 from jobs.states import RUNNING, WAITING, JobState
 from ratelimits.models import QuotaAlert
 from ratelimits.services.allowance_alerts import OF_THE_QUEUE
@@ -219,10 +220,17 @@ def _held_back(situation: Situation) -> list[Finding]:
 
 
 def _pauses(situation: Situation) -> list[Finding]:
-    partial = [one for one in situation.pauses if one.scope != PauseSwitch.Scope.GLOBAL]
-    if not partial:
-        return []
-    return [Finding("warn", f"Paused: {_named([str(one) for one in partial])}.", _why(partial[0], situation), "pauses")]
+    ours = [one for one in situation.pauses if one.scope in UNSERVED]
+    partial = [one for one in situation.pauses if one.scope not in {PauseSwitch.Scope.GLOBAL, *UNSERVED}]
+    found = []
+    if ours:
+        told = _named([str(one) for one in ours]).capitalize()
+        why = "Its work waits unharmed: start a worker with its app, or of the release that made it."
+        found.append(Finding("bad", f"{told}.", why, "pauses"))
+    if partial:
+        told = _named([str(one) for one in partial])
+        found.append(Finding("warn", f"Paused: {told}.", _why(partial[0], situation), "pauses"))
+    return found
 
 
 def _other_alerts(situation: Situation) -> list[Finding]:

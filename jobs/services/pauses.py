@@ -9,6 +9,7 @@ transaction; if it is cut off, `settle_holds` completes it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -32,7 +33,9 @@ NO_ID = UUID(int=0)
 MAX_KEY_LENGTH = 100
 
 Scope = PauseSwitch.Scope
-HOLDING = frozenset({Scope.BATCH, Scope.SERVICE, Scope.KIND})
+OF_A_KIND = frozenset({Scope.KIND, Scope.UNKNOWN})
+HOLDING = frozenset({Scope.BATCH, Scope.SERVICE, Scope.KIND, Scope.UNKNOWN})
+OPERATORS = {scope.value: scope for scope in Scope if scope not in (Scope.UNKNOWN, Scope.UNFIT)}  # paused by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
             reason=reason,
             project_id=project_id,
         )
-    return _hold(switch) if wanted in HOLDING else 0
+    return hold(switch) if wanted in HOLDING else 0
 
 
 def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
@@ -124,7 +127,7 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
             project_id=project_id,
         )
         notify(Channel.READY)
-    return _release() if wanted in HOLDING else 0
+    return release_uncovered() if wanted in HOLDING else 0
 
 
 def settle_holds() -> SettledHolds:
@@ -137,16 +140,16 @@ def settle_holds() -> SettledHolds:
     """
     switches = PauseSwitch.objects.filter(scope__in=HOLDING)
     held: list[int] = []
-    one_by_one(switches, lambda switch: held.append(_hold(switch)), what="the pause")
-    return SettledHolds(held=sum(held), released=_release())
+    one_by_one(switches, lambda switch: held.append(hold(switch)), what="the pause")
+    return SettledHolds(held=sum(held), released=release_uncovered())
 
 
 def _target(scope: str, key: str) -> tuple[Scope, str, str]:
     """The scope, the key as switches keep it, and the project it belongs to, if it is of one."""
     try:
-        wanted = Scope(scope)
+        wanted = OPERATORS[scope]
         key = str(UUID(key)) if wanted is Scope.BATCH else key
-    except ValueError:
+    except (KeyError, ValueError):
         raise _unknown(scope, key) from None
     project_id = ""
     if wanted is Scope.BATCH:
@@ -167,23 +170,24 @@ def _unknown(scope: str, key: str) -> UnknownPauseTarget:
     return UnknownPauseTarget(f"There is no {scope} {key!r} to pause.", scope=scope, key=key)
 
 
-def _hold(switch: PauseSwitch) -> int:
+def hold(switch: PauseSwitch, *, chunks: float = math.inf) -> int:
+    """Take the jobs that a switch covers out of the ready index, so many chunks at most. Not in a transaction."""
     parameters = {
         "scope": switch.scope,
         "key": switch.key,
         "batch": UUID(switch.key) if switch.scope == Scope.BATCH else None,
         "service": switch.key if switch.scope == Scope.SERVICE else None,
-        "kind": switch.key if switch.scope == Scope.KIND else None,
+        "kind": switch.key if switch.scope in OF_A_KIND else None,
         "most": HOLD_CHUNK,
     }
-    if switch.scope == Scope.KIND:
+    if switch.scope in OF_A_KIND:
         parameters["service"] = _service_of(switch.key)
-    total = 0
+    total = done = 0
     while True:
         with transaction.atomic(durable=True):
             [(found, held)] = run_sql("jobs", "hold_jobs", parameters)
-        total += int(held)
-        if found < HOLD_CHUNK or not held:  # none held of many found: the switch was removed meanwhile
+        total, done = total + int(held), done + 1
+        if found < HOLD_CHUNK or not held or done >= chunks:  # none held: the switch was removed
             return total
 
 
@@ -196,14 +200,15 @@ def _service_of(kind: str) -> str | None:
     return service if isinstance(service, str) else None
 
 
-def _release() -> int:
-    total, after = 0, NO_ID
+def release_uncovered(*, chunks: float = math.inf) -> int:
+    """Put back held jobs that no switch covers any more, so many chunks at most. Not in a transaction."""
+    total, done, after = 0, 0, NO_ID
     while True:
         with transaction.atomic(durable=True):
             [(released, last)] = run_sql("jobs", "release_held_jobs", {"after": after, "most": HOLD_CHUNK})
             if released:
                 notify(Channel.READY)
-        total += int(released)
-        if last is None:
+        total, done = total + int(released), done + 1
+        if last is None or done >= chunks:
             return total
         after = last

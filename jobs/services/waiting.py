@@ -19,6 +19,7 @@ from queueops.tenancy.scope import for_everyone
 from ratelimits.services.outlook import Outlook
 
 from .forecast import Forecast, forecast_start, read_limits
+from .kinds import INVALID_PAYLOAD
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 
 Code = Literal["paused", "outage", "scheduled", "retry_backoff", "limit", "cooled_down", "turn", "slots"]
@@ -140,10 +141,20 @@ def _pauses(job: Job) -> list[Reason]:
         PauseSwitch.Scope.SERVICE: job.service,
         PauseSwitch.Scope.KIND: job.kind,
         PauseSwitch.Scope.BATCH: str(job.batch_id),
+        PauseSwitch.Scope.UNKNOWN: job.kind,
     }
+    if job.held and job.last_error_code == INVALID_PAYLOAD:
+        covered[PauseSwitch.Scope.UNFIT] = job.kind
     found = []
     for switch in PauseSwitch.objects.filter(key__in=covered.values()).order_by("created_at"):
-        if switch.key == covered[PauseSwitch.Scope(switch.scope)]:
+        scope = PauseSwitch.Scope(switch.scope)
+        if switch.key != covered.get(scope):
+            continue
+        if scope == PauseSwitch.Scope.UNFIT:
+            found.append(Reason("paused", f"no worker takes its payload: {job.last_error_message}"))
+        elif scope == PauseSwitch.Scope.UNKNOWN:
+            found.append(Reason("paused", str(switch)))
+        else:
             why = f": {switch.reason}" if switch.reason else ""
             found.append(Reason("paused", f"{switch} is paused{why}"))
     if job.held and not found:

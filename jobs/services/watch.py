@@ -12,7 +12,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 from django.db.models.functions import Now, Substr
 from django.utils import timezone
 
-from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, JobCount, ServiceBreaker
+from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, PauseSwitch, ServiceBreaker
 from queueops.core.one_by_one import one_by_one
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts import Opening, reconcile
@@ -21,9 +21,11 @@ from ratelimits.services.quiet import resolve_quiet
 from ratelimits.subjects import LONGEST_ID
 
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, failing_services
+from .kinds import UNSERVED
 from .notify_alerts import send_unsent
 from .outages import grouped, open_breakers
 from .ready import oldest_ready
+from .unserved import waiting_for
 from .watch_lanes import StaleLane, watch_lanes
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
@@ -57,6 +59,7 @@ def tend_alerts() -> None:
         watch_executors,
         watch_outages,
         watch_failing,
+        watch_unserved,
         watch_charges,
         tend_allowance_alerts,
         lambda: send_unsent(SENT_AT_ONCE),
@@ -200,6 +203,18 @@ def watch_failing() -> None:
         if one.share >= MOST_SHARE
     ]
     reconcile(Kind.FAILING, found, keep={one.service for one in failing})
+
+
+def watch_unserved() -> None:
+    """Tell of kinds that no worker knows, and of payloads that none takes; over when one does, or none is left."""
+    found = []
+    for switch in PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MOST_PROJECTS]:
+        count = _at_most(Job.objects.filter(waiting_for(switch)).order_by(), MOST_LEAKS)
+        more = "or more " if count == MOST_LEAKS else ""
+        late = f"a dead letter each after {settings.QUEUEOPS.unserved_hours:g} h"
+        message = f"{switch}: {count:,} {more}jobs wait for one; {late}".capitalize()
+        found.append(Opening(Kind.UNSERVED, f"{switch.scope} {switch.key}", Severity.WARNING, message, {"jobs": count}))
+    reconcile(Kind.UNSERVED, found)
 
 
 def watch_charges() -> None:

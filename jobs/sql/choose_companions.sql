@@ -22,7 +22,7 @@ SELECT job.id, 0::bigint AS token, job.project_id, job.user_id, job.batch_id, jo
           AND id <> ALL(%(except)s::uuid[])
           AND (expires_at IS NULL OR expires_at > now())
           AND NOT EXISTS (SELECT FROM jobs_pauseswitch
-                           WHERE (scope = 'kind' AND key = kind) OR (scope = 'batch' AND key = batch_id::text))
+                           WHERE (scope IN ('kind', 'unknown') AND key = kind) OR (scope = 'batch' AND key = batch_id::text))
         ORDER BY eligible_since, id
         LIMIT wanted.most
           FOR UPDATE SKIP LOCKED) AS job

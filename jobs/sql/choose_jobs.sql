@@ -12,6 +12,7 @@
 --         turn_nows: where all others do, an entry a class;
 --         lanes, rooms (most jobs each may release), passes (where each stands in its project's turns): open lanes;
 --         resting: lanes whose probe a limit has just refused;
+--         strange: kinds that this executor leaves to others;
 --         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
@@ -165,11 +166,11 @@ SELECT job.id, claim.token, job.project_id, job.user_id, job.batch_id, job.kind,
  CROSS JOIN (SELECT id, class, weight, is_probe FROM placed ORDER BY place) AS placed
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job
-        WHERE id = placed.id AND NOT held
+        WHERE id = placed.id AND NOT held AND kind <> ALL(%(strange)s::text[])
           AND (status = 'queued' AND scheduled_at IS NULL OR status = 'rate_limited' AND lane IS NOT NULL)
           AND (expires_at IS NULL OR expires_at > now())
           AND NOT EXISTS (SELECT FROM pause
-                           WHERE (scope = 'service' AND key = service) OR (scope = 'kind' AND key = kind)
+                           WHERE (scope = 'service' AND key = service) OR (scope IN ('kind', 'unknown') AND key = kind)
                               OR (scope = 'batch' AND key = batch_id::text))
           -- Of a target that is out its probe alone, and that once, wherever else it was found.
           AND placed.is_probe = EXISTS (SELECT FROM jobs_servicebreaker AS breaker

@@ -1,6 +1,6 @@
 -- Choose and lock the oldest job that has brought down its process twice: quarantine runs such jobs one at a time.
 --
--- params  none
+-- params  strange: kinds that this executor leaves to others
 -- locks   the chosen row, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns as choose_jobs.sql does
@@ -16,10 +16,11 @@ SELECT job.id, nextval('jobs_fencing_token') AS token, job.project_id, job.user_
        job.target, job.path
   FROM jobs_job AS job
  WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count >= 2
+   AND kind <> ALL(%(strange)s::text[])
    AND (expires_at IS NULL OR expires_at > now())
    AND NOT EXISTS (SELECT FROM jobs_pauseswitch
                     WHERE scope = 'global' OR (scope = 'project' AND key = project_id)
-                       OR (scope = 'service' AND key = service) OR (scope = 'kind' AND key = kind)
+                       OR (scope = 'service' AND key = service) OR (scope IN ('kind', 'unknown') AND key = kind)
                        OR (scope = 'batch' AND key = batch_id::text))
    AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker
                     WHERE breaker.service = job.service AND breaker.target = job.target

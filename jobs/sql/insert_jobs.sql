@@ -36,7 +36,7 @@ WITH given AS MATERIALIZED (
            known_cost, credential, lane, coalesce_key, target, path)
     SELECT id, %(project)s::text, user_id, %(batch)s::uuid, kind, service, model, call_type, cost, priority, 'queued',
            %(held)s::boolean OR service = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope = 'service'))
-                             OR kind = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope = 'kind')),
+                             OR kind = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope IN ('kind', 'unknown'))),
            payload, idempotency_key, coalesce(effect_key, id::text), retry_policy, due, coalesce(due, now()),
            expires_at, origin, now(),  -- the column's default is the statement's clock, the log has the transaction's
            known_cost, credential, lane, coalesce_key, target, path

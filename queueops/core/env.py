@@ -249,6 +249,12 @@ class Environment:
     executor_slots: int = setting(
         "Workers", "Jobs that one worker process carries out at once.", parse.integer(1, 10_000), default=200
     )
+    unserved_hours: float = setting(
+        "Workers",
+        "How long a job whose kind no worker knows, or whose payload none takes, waits before it is a dead letter.",
+        parse.number(0.0001, 8760),
+        default=24.0,
+    )
     lease_seconds: float = setting(
         "Workers",
         "How long a worker owns a claimed job unless it renews; a lost worker's jobs come back after it.",

@@ -30,6 +30,7 @@ class QuotaAlert(models.Model):
         STUCK_EXECUTOR = "stuck_executor", "an executor is stuck"
         OUTAGE = "outage", "a service does not answer"
         FAILING = "failing", "most attempts fail"
+        UNSERVED = "unserved", "no worker carries out a kind"
         CHARGE_LEAK = "charge_leak", "estimates were not settled"
         ALLOWANCE = "allowance", "a user comes near the month's quota"
         OVERAGE = "overage", "a user passed a strict quota"

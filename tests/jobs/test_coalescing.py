@@ -79,7 +79,9 @@ def said(outcome: Any) -> Any:
     """What an outcome says, short enough for a table."""
     if isinstance(outcome, Succeeded):
         return json.loads(outcome.result or "null")
-    return outcome.failure.code if isinstance(outcome, Failed) else outcome.reason
+    if isinstance(outcome, Failed):
+        return outcome.failure.code
+    return "misfit" if outcome.misfit else outcome.reason
 
 
 REFUSED = ProviderError(400, "bad cell", code="invalid_argument", outcome="answered")
@@ -140,15 +142,15 @@ def test_what_was_stored_by_continuing_is_kept(driven):
     assert (outcome.partial, outcome.cost, outcome.coalesce_key) == ('{"row":5}', 7, None)
 
 
-def test_an_invalid_payload_fails_alone_and_before_the_call(driven):
+def test_an_invalid_payload_is_given_back_alone_and_before_the_call(driven):
     together(lambda jobs: [Done(len(jobs))] * len(jobs))
     outcomes = by_job(driven, group('{"n": 1}', '{"n": "many"}', '{"n": 3}'))
-    assert [said(one) for one in outcomes] == [2, "invalid_payload", 2]
+    assert [said(one) for one in outcomes] == [2, "misfit", 2]
 
 
 def test_no_call_is_made_for_invalid_payloads_alone(driven):
     together(raises(AssertionError("called")))
-    assert [said(one) for one in by_job(driven, group('{"n": "x"}'))] == ["invalid_payload"]
+    assert [said(one) for one in by_job(driven, group('{"n": "x"}'))] == ["misfit"]
 
 
 def test_halves_never_leave_together_again_and_neither_do_halves_of_halves(driven):

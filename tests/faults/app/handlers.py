@@ -10,7 +10,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
@@ -34,6 +34,32 @@ class Work(BaseModel):
     point: str = ""
     gate: str = ""
     ending: str = "succeed"
+
+
+class OldPayload(BaseModel):
+    """Of a release that knows one field."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    seconds: float = 0.0
+
+
+class NewPayload(OldPayload):
+    """Of the next, which knows one more."""
+
+    later: str = ""
+
+
+@handler(
+    kind="faults.versioned",
+    service="faults",
+    payload=OldPayload if os.environ.get("FAULTS_RELEASE") == "old" else NewPayload,
+    idempotent=True,
+)
+async def versioned(job: RunningJob[OldPayload]) -> Done:
+    """Exist in two releases."""
+    ledger().write(job.id, "effect")
+    return Done()
 
 
 @handler(kind="faults.write", service="faults", payload=Work, idempotent=True, timeout=LONG)

@@ -1,0 +1,60 @@
+"""What becomes of jobs that no worker carries out: they are buried after a stated time, and not before."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from jobs.classify import Failure
+from jobs.models import Job, PauseSwitch
+from jobs.states import WAITING
+from jobs.transitions import Move
+
+from .finish import bury
+from .kinds import INVALID_PAYLOAD, UNSERVED, misfits_of
+
+BURIED_AT_ONCE = 500
+
+
+def tend_unserved() -> int:
+    """
+    Bury jobs that have been held for QUEUEOPS_UNSERVED_HOURS because no worker knows their kind or takes their payload.
+
+    At most BURIED_AT_ONCE of a kind; the rest is for the next call.
+
+    Returns:
+        How many were buried.
+    """
+    return sum(_tend(switch) for switch in PauseSwitch.objects.filter(scope__in=UNSERVED))
+
+
+def waiting_for(switch: PauseSwitch) -> Q:
+    """The jobs that are held for it."""
+    if switch.scope == PauseSwitch.Scope.UNFIT:
+        return misfits_of(switch.key)
+    return Q(kind=switch.key, held=True, status__in=WAITING)
+
+
+@transaction.atomic
+def _tend(switch: PauseSwitch) -> int:
+    held = Job.objects.filter(waiting_for(switch))
+    late = Now() - timedelta(hours=settings.QUEUEOPS.unserved_hours)
+    old = held.filter(updated_at__lt=late).order_by("id").select_for_update(skip_locked=True)[:BURIED_AT_ONCE]
+    reasons = {job.pk: (job.kind, _failure(switch, job)) for job in old}
+    moves = [Move(pk, error_code=failure.code, message=failure.message) for pk, (_, failure) in reasons.items()]
+    buried = len(bury("reject", reasons, moves))
+    if not held.exists():
+        switch.delete()
+    return buried
+
+
+def _failure(switch: PauseSwitch, job: Job) -> Failure:
+    hours = f"{settings.QUEUEOPS.unserved_hours:g} h"
+    if switch.scope == PauseSwitch.Scope.UNFIT:
+        said = f"no worker took its payload within {hours}: {job.last_error_message}"
+        return Failure(INVALID_PAYLOAD, "ValidationError", said[:2000], "refused")
+    return Failure("unknown_kind", "UnknownKind", f"no worker that knows {job.kind!r} came within {hours}", "not_sent")

@@ -1,0 +1,176 @@
+"""Kinds and payloads that not every worker carries out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.conf import settings as django_settings
+from django.db.models.functions import Now
+
+from jobs.models import DeadLetter, Executor, Job, PauseSwitch, new_id
+from jobs.services import claim, watch
+from jobs.services import kinds as kinds_service
+from jobs.services.claimed import ClaimedJob
+from jobs.services.errors import UnknownPauseTarget
+from jobs.services.kinds import ServedKinds, kinds_served, set_aside, take_up
+from jobs.services.pauses import pause_scope, settle_holds
+from jobs.services.unserved import tend_unserved
+from jobs.services.waiting import explain_waiting
+from jobs.states import JobState
+from jobs.turns import ClassTurns
+from ratelimits.models import QuotaAlert
+from tests.factories import make_job, make_jobs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def looks_each_time(monkeypatch) -> None:
+    monkeypatch.setattr(kinds_service, "LOOK_SECONDS", 0.0)
+
+
+def executor(**fields: object) -> Executor:
+    given = {"pid": 1, "process_started_at": 0.0, "cluster_pid": 1, "slots": 9, "role": "general"} | fields
+    return Executor.objects.create(**given)
+
+
+def claimed_by(kinds: ServedKinds, wanted: int = 10) -> list[str]:
+    jobs = claim.claim_jobs(kinds.executor_id, wanted=wanted, lease_seconds=30, turns=ClassTurns(0.1), kinds=kinds)
+    return [job.kind for job in jobs]
+
+
+def set_back(hours: float) -> None:
+    Job.objects.update(updated_at=Now() - timedelta(hours=hours))
+
+
+def test_a_claim_takes_what_it_knows_and_the_next_leaves_out_what_it_does_not():
+    make_jobs(5, kind="later.kind", payload="{}")
+    make_jobs(2)
+    kinds = ServedKinds(executor().pk)
+    assert claimed_by(kinds) == ["http.request"] * 2
+    assert kinds.strange == {"later.kind"}
+    assert kinds.must_look
+    assert claimed_by(kinds) == []
+    assert set(Job.objects.filter(kind="later.kind").values_list("status", "held")) == {(JobState.QUEUED, False)}
+
+
+def test_what_nobody_knows_is_held_until_somebody_does():
+    [job] = make_jobs(1, kind="later.kind", payload="{}")
+    kinds = ServedKinds(executor().pk)
+    claimed_by(kinds)
+    kinds.tend()
+    job.refresh_from_db()
+    assert job.held
+    waiting = explain_waiting(job)
+    assert waiting is not None
+    assert waiting.text == "no worker knows kind later.kind"
+    assert make_job(kind="other.kind").held is False
+    settle_holds()
+    assert Job.objects.get(pk=job.pk).held
+    take_up({"later.kind": "1"})
+    job.refresh_from_db()
+    assert not job.held
+    assert not PauseSwitch.objects.exists()
+
+
+def test_what_another_living_executor_knows_is_left_to_it():
+    make_jobs(1, kind="later.kind", payload="{}")
+    other = executor(pid=2, kinds={"later.kind": "1"})
+    kinds = ServedKinds(executor().pk)
+    claimed_by(kinds)
+    kinds.tend()
+    assert not Job.objects.filter(held=True).exists()
+    assert claimed_by(kinds) == []
+    assert kinds.strange == {"later.kind"}
+    Executor.objects.filter(pk=other.pk).update(heartbeat_at=Now() - timedelta(hours=1))
+    for _ in range(2):  # it is left to nobody any more, is met again, and is held
+        kinds.tend()
+        claimed_by(kinds)
+    kinds.tend()
+    assert Job.objects.get().held
+
+
+def test_a_kind_without_jobs_is_no_finding_when_its_last_worker_has_gone():
+    other = executor(pid=2, kinds={"later.kind": "1"})
+    kinds = ServedKinds(executor().pk)
+    [job] = make_jobs(1, kind="later.kind", payload="{}")
+    claimed_by(kinds)
+    kinds.tend()
+    Job.objects.filter(pk=job.pk).update(held=True)
+    other.delete()
+    for _ in range(3):
+        kinds.tend()
+        claimed_by(kinds)
+    assert not PauseSwitch.objects.exists()
+
+
+def test_a_payload_that_does_not_fit_waits_for_another_version_and_is_taken_up_by_it():
+    job = make_job(state=JobState.RETRIED)
+
+    def refused_by(version: str) -> None:
+        said = f"{kinds_service.refusal_of(version)}n is missing"
+        Job.objects.filter(pk=job.pk).update(last_error_code="invalid_payload", last_error_message=said)
+        set_aside([row])
+
+    row = ClaimedJob(
+        id=job.pk, token=1, project="acme", user_id=None, batch_id=None, kind="http.request", payload="{}",
+        effect_key="e", retry_policy=None, retry_count=0, crash_count=0, window_used=0.0, weight=1.0, tier_class=2,
+        service="test", call_type="write", model=None, credential=None, cost=1, known_cost=None, lane=None,
+        coalesce_key=None, partial=None, was="queued", waited=0.0, claimed_at=0.0,
+    )  # fmt: skip
+    refused_by(kinds_served()["http.request"])
+    assert Job.objects.get(pk=job.pk).held
+    settle_holds()
+    take_up(kinds_served())
+    assert Job.objects.get(pk=job.pk).held, "the version that refused it took it up again"
+    take_up({"http.request": "another"})
+    assert not Job.objects.get(pk=job.pk).held
+    refused_by(kinds_served()["http.request"])  # it was faster than the other once more
+    take_up({"http.request": "another"})
+    assert not Job.objects.get(pk=job.pk).held
+    refused_by("another")
+    take_up({"http.request": "another"})
+    assert Job.objects.get(pk=job.pk).held, "the other refused it too"
+
+
+def test_of_two_versions_that_refuse_the_later_goes_on():
+    first, second = executor(pid=1), executor(pid=2, started_at=Now() + timedelta(seconds=1))
+    Executor.objects.filter(pk=first.pk).update(kinds={"http.request": "old"})
+    Executor.objects.filter(pk=second.pk).update(kinds={"http.request": "new"})
+    ways = [ServedKinds(one.pk) for one in (first, second)]
+    for one in ways:
+        one.refuse(["http.request"])
+        one.tend()
+    assert [one.strange for one in ways] == [{"http.request"}, frozenset()]
+    Executor.objects.filter(pk=second.pk).delete()
+    ways[0].refuse(["http.request"])
+    ways[0].tend()
+    assert ways[0].strange == frozenset()
+
+
+def test_what_waits_too_long_is_buried_and_told_before(settings):
+    settings.QUEUEOPS = replace(django_settings.QUEUEOPS, unserved_hours=2.0)
+    jobs = make_jobs(3, kind="later.kind", payload="{}")
+    kinds = ServedKinds(executor().pk)
+    claimed_by(kinds)
+    kinds.tend()
+    set_back(1.9)
+    assert tend_unserved() == 0
+    watch.watch_unserved()
+    assert QuotaAlert.objects.get(resolved_at=None).message == (
+        "No worker knows kind later.kind: 3 jobs wait for one; a dead letter each after 2 h"
+    )
+    set_back(2.1)
+    assert tend_unserved() == 3
+    assert set(DeadLetter.objects.values_list("job_id", "error_code")) == {(job.pk, "unknown_kind") for job in jobs}
+    assert not PauseSwitch.objects.exists()
+    watch.watch_unserved()
+    assert not QuotaAlert.objects.filter(resolved_at=None).exists()
+
+
+@pytest.mark.parametrize("scope", ["unknown", "unfit"])
+def test_nobody_pauses_so_by_hand(scope):
+    with pytest.raises(UnknownPauseTarget):
+        pause_scope(scope, "http.request", actor=f"user:{new_id()}")
