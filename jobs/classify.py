@@ -1,4 +1,4 @@
-"""What a failed attempt means: retry it, or give up and tell the operator what to do. Pure."""
+"""What a failed attempt means: retry it, or give up and tell the operator what to do. Pure but for quoted source."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from jobs.handlers.errors import Outcome, ProviderError
 from jobs.handlers.registry import UnknownKind
+from jobs.tracebacks import traceback_of
 from queueops.core.outbound import OutboundResponse
 from ratelimits.feedback import PushBack, parse_refusal
 
@@ -40,7 +41,7 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "expired": "It waited longer than its producer allowed. Requeue it if it is still wanted.",
     "unknown_kind": "No worker knows this kind. Deploy the handler, then requeue.",
     "invalid_payload": "The payload no longer fits the handler's schema. Edit it and requeue.",
-    "handler_error": "The handler raised an unexpected error: a bug. Fix it, then requeue.",
+    "handler_error": "The handler has a bug: its attempts' traceback says where. Fix it, then requeue.",
     "task_error": "The task raised an exception: its traceback is with the attempts. Fix the cause, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
     "result_not_stored": "The database refused the handler's result: a bug. The call was made.",
@@ -61,7 +62,7 @@ DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discar
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, as stored."""
+    """One failed attempt, as stored. `traceback`: of a bug in the handler; else empty."""
 
     code: str
     error_class: str
@@ -71,6 +72,7 @@ class Failure:
     retry_after: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
     push_back: PushBack | None = None
+    traceback: str = ""
 
     @property
     def remedy(self) -> str:
@@ -83,8 +85,13 @@ class Failure:
         return REMEDIES_BY_CODE.get(self.code, DEFAULT_REMEDY)
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Describe what a handler raised."""
+def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
+    """
+    Describe what a handler raised.
+
+    Args:
+        secrets: What its traceback must not show, beside what masking.py finds by itself.
+    """
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, ProviderError):
         return Failure(
@@ -106,7 +113,7 @@ def failure_of(error: BaseException) -> Failure:
         headers = getattr(response, "headers", None)
         found = parse_refusal(429, headers if isinstance(headers, Mapping) else {}, b"")
         return Failure("http_429", name, message, outcome="answered", status=429, push_back=found)
-    return Failure("handler_error", name, message)
+    return Failure("handler_error", name, message, traceback=traceback_of(error, secrets))
 
 
 def with_push_back(failure: Failure, refusal: Sequence[OutboundResponse]) -> Failure:

@@ -18,6 +18,7 @@ from jobs.admin.masking import masked
 from jobs.api.serializers import batch_detail_answer, job_answer
 from jobs.models import Batch, Job, JobEvent
 from jobs.services.snapshots import batch_snapshot, job_snapshot
+from jobs.tracebacks import without_traceback
 
 from .events import OPS, Event, Group, user_group
 from .messages import Refusal, dumped
@@ -207,5 +208,5 @@ def _event(row: JobEvent) -> Event:
         percent=row.progress_percent,
         at=row.created_at,
         service=row.service,
-        data=None if row.data is None else json.dumps(row.data),
+        data=None if row.data is None else json.dumps(without_traceback(row.data)),
     )

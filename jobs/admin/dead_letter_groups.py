@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
+from django.db.models.fields.json import KeyTransform
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -48,7 +49,11 @@ def _groups() -> list[dict[str, Any]]:
     )
     counts = dict(counted)
     newest, oldest = _ends(list(counts), "-pk"), _ends(list(counts), "pk")
-    samples = DeadLetter.objects.defer("payload", "attempts").in_bulk(list(newest.values()))
+    samples = (
+        DeadLetter.objects.defer("payload", "attempts")
+        .annotate(traceback=KeyTransform("traceback", KeyTransform(-1, "attempts")))
+        .in_bulk(list(newest.values()))
+    )
     found = []
     for fingerprint, count in counts.items():
         sample = samples.get(newest.get(fingerprint))
@@ -64,6 +69,8 @@ def _groups() -> list[dict[str, Any]]:
                 "first": showing.ago(time_of(oldest[fingerprint])) if fingerprint in oldest else "",
                 "last": showing.ago(sample.created_at),
                 "query": query,
+                "newest_href": reverse("admin:jobs_deadletter_change", args=[sample.pk]) + "#attempts",
+                "has_traceback": bool(sample.traceback),  # type: ignore[attr-defined]  # annotated
             }
         )
     return found

@@ -17,6 +17,7 @@ from unfold.contrib.filters.admin import DropdownFilter
 from jobs.models import DeadLetter, Resolution
 from jobs.services.dead_letter_filter import DeadLetterFilter
 from jobs.services.job_filter import Counted
+from jobs.tracebacks import without_traceback
 
 from . import dead_letter_bulk, dead_letter_groups, showing
 from .dead_letter_verbs import DISCARD, EDIT, REQUEUE
@@ -200,7 +201,8 @@ def _page_of(letter: DeadLetter) -> dict[str, Any]:
             {
                 "at": str(one.get("at") or "")[:19].replace("T", " "),
                 "message": masked_text(str(one.get("message") or "")),
-                "data": pretty(one)[0],
+                "data": pretty(without_traceback(one))[0],
+                "traceback": masked_text(str(one.get("traceback") or "")),
             }
             for one in attempts
             if isinstance(one, dict)

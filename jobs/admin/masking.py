@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-MASK = "••••••"
-MOST_SHOWN = 20_000  # characters of one JSON document on a page
+from jobs.masking import MASK, SECRET_KEY, masked_text
 
-_WORDS = (
-    r"authori[sz]ation|cookie|passw(?:or)?d|passphrase|token|secret|api[_-]?key|credential|private[_-]?key"
-    r"|access[_-]?key|signature"
-)
-_SECRET_KEY = re.compile(_WORDS, re.IGNORECASE)
-# Bounded repetitions: an open one would try every start of a long word against every end.
-_SECRET_IN_TEXT = re.compile(
-    rf"(?P<name>(?:{_WORDS})[\w-]{{0,40}}+[\"']?\s{{0,3}}+[=:]\s{{0,3}}[\"']?(?:(?:Bearer|Basic)\s{{1,3}})?)[^\s&\"',;]+",
-    re.IGNORECASE,
-)
-_BEARER = re.compile(r"\b(?P<name>Bearer|Basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
-_PASSWORD_IN_URL = re.compile(r"(?P<name>\w://[^\s/:@]*:)[^\s/@]+@")
+__all__ = ["MASK", "masked", "masked_or_hidden", "masked_text", "pretty", "unmasked"]
+
+MOST_SHOWN = 20_000  # characters of one JSON document on a page
 
 
 def masked(value: Any) -> Any:
     """The JSON value with every secret replaced by MASK; numbers stay, so that `max_tokens` can be read."""
     if isinstance(value, dict):
-        return {key: _hidden(item) if _SECRET_KEY.search(str(key)) else masked(item) for key, item in value.items()}
+        return {key: _hidden(item) if SECRET_KEY.search(str(key)) else masked(item) for key, item in value.items()}
     if isinstance(value, list):
         return [masked(item) for item in value]
     return masked_text(value) if isinstance(value, str) else value
-
-
-def masked_text(text: str) -> str:
-    """The text without the values of `token=…`, `Authorization: Bearer …` and passwords in URLs."""
-    text = _SECRET_IN_TEXT.sub(rf"\g<name>{MASK}", text)
-    text = _BEARER.sub(rf"\g<name> {MASK}", text)
-    return _PASSWORD_IN_URL.sub(rf"\g<name>{MASK}@", text)
 
 
 def unmasked(edited: Any, original: Any) -> Any:

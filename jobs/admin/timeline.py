@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from jobs.models import Job, JobEvent
 from jobs.states import RUNNING, TERMINAL, JobState
+from jobs.tracebacks import without_traceback
 
 from .masking import masked_text, pretty
 from .showing import duration, state_badge
@@ -52,6 +53,7 @@ class Attempt:
     ended_as: SafeString | None
     answer: str
     facts: Sequence[tuple[str, Any]]
+    traceback: str = ""
 
 
 def _shown(event: JobEvent) -> str:
@@ -91,7 +93,7 @@ def happenings_of(events: Sequence[JobEvent]) -> list[Happening]:
                 after="" if last is None else f"+{duration(event.created_at - last)}",
                 badge=state_badge(_shown(event)) if event.to_status else None,
                 message=masked_text(event.message),
-                data=pretty(event.data)[0] if event.data else "",
+                data=pretty(without_traceback(event.data))[0] if event.data else "",
             )
         )
         last = event.created_at
@@ -122,4 +124,5 @@ def _attempt(number: int, began: JobEvent, ended: JobEvent) -> Attempt:
         ended_as=state_badge(str(ended.to_status)),
         answer=masked_text(ended.message or str(data.get("error_message") or "")),
         facts=[(name.replace("_", " "), data[name]) for name in shown if data.get(name) is not None],
+        traceback=masked_text(str(data.get("traceback") or "")),
     )

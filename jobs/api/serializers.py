@@ -13,6 +13,7 @@ from jobs.services.foresee import foresee
 from jobs.services.snapshots import BatchSnapshot, JobSnapshot
 from jobs.services.waiting import Code, Reason, Waiting
 from jobs.states import JobState
+from jobs.tracebacks import without_traceback
 
 JOB_FIELDS = (
     "id",
@@ -48,6 +49,8 @@ CURSOR_HELP = (
     "Everything up to here is in this answer: `resume` a socket from it to get what came after. 0 while none is known."
 )
 
+SHOWS_TRACEBACKS = "shows_tracebacks"  # in a serializer's context; without it, nobody is shown one
+
 
 @extend_schema_field({})
 class AnyJSON(serializers.JSONField):
@@ -63,6 +66,15 @@ class _ListedJobs(serializers.ListSerializer[Job]):
         return super().to_representation(jobs)
 
 
+class EventData(AnyJSON):
+    """What an event says, or all failed attempts say; with tracebacks only where the view asked who reads it."""
+
+    def to_representation(self, value: Any) -> Any:
+        if self.context.get(SHOWS_TRACEBACKS):
+            return super().to_representation(value)
+        return [without_traceback(one) for one in value] if isinstance(value, list) else without_traceback(value)
+
+
 class JobSerializer(serializers.ModelSerializer[Job]):
     state = serializers.ChoiceField(source="status", choices=JobState.choices)
 
@@ -74,7 +86,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):
-    data = AnyJSON()  # type: ignore[assignment]  # a field is taken out of the class, so it hides nothing
+    data = EventData()  # type: ignore[assignment]  # a field is taken out of the class, so it hides nothing
 
     class Meta:
         model = JobEvent
@@ -238,6 +250,11 @@ class BatchDetailSerializer(BatchSerializer):
 
 
 class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):
+    attempts = EventData(
+        help_text="Each failed attempt with its time, error and delay; for people's sessions also the `traceback` of "
+        "a handler's bug."
+    )
+
     class Meta:
         model = DeadLetter
         fields = (

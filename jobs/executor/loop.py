@@ -40,6 +40,7 @@ from jobs.handlers.registry import (
 from jobs.services.claimed import ClaimedJob
 from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.kinds import refusal_of, version_of
+from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of
 from queueops.core.outbound import OutboundResponse, answers_noted, refusal_noted
@@ -304,7 +305,7 @@ class HandlerLoop:
             return self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
         if isinstance(error, QueueOpsError) and error is run.credential:
             return self._failed(run, Failure(error.code, type(error).__qualname__, clean(error.message), "refused"))
-        return self._failed(run, failure_of(error))
+        return self._failed(run, failure_of(error, secrets_of(run.credential)))
 
     def _prepare(self, run: _Run) -> tuple[Handler, RunningJob[Any]]:
         """Read the payload and make what the handler gets; raises what _broken understands."""

@@ -66,9 +66,9 @@ def failing_services(*, share: float = MOST_SHARE) -> list[Failing]:
 
 def _codes() -> dict[str, str]:
     """The commonest error of each service among the newest events."""
-    newest = JobEvent.objects.order_by("-id").values_list("event_type", "service", "data")[:LOOKED_AT]
+    newest = JobEvent.objects.order_by("-id").values_list("event_type", "service", "data__error_code")[:LOOKED_AT]
     counted: dict[str, Counter[str]] = {}
-    for kind, service, data in newest:
-        if kind == EventType.STATE_CHANGE and service and data and (code := data.get("error_code")):
+    for kind, service, code in newest:
+        if kind == EventType.STATE_CHANGE and service and code:
             counted.setdefault(service, Counter())[str(code)] += 1
     return {service: codes.most_common(1)[0][0] for service, codes in counted.items()}

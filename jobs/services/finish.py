@@ -274,6 +274,7 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
         "delay_seconds": delay_seconds,
         "gave_up": gave_up,
         "details": failure.details or None,
+        "traceback": failure.traceback or None,
     }
     return Move(
         outcome.job.id,

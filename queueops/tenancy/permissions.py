@@ -75,6 +75,16 @@ def sees_secrets(actor: str) -> bool:
     return actor.startswith("key:")
 
 
+def sees_tracebacks(caller: Caller) -> bool:
+    """
+    Whether this caller, who may see the job, is also shown where its handler's code broke.
+
+    People with a session are: they mend it. Producers, end users and anonymous readers are not: the code is the
+    operator's, and none of their business.
+    """
+    return caller.operator is not None
+
+
 def ensure(caller: Caller, need: Need) -> None:
     """
     Raises:

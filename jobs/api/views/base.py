@@ -13,10 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.admin.masking import masked
+from jobs.api.serializers import SHOWS_TRACEBACKS
 from jobs.services.idempotency import answer_once
 from queueops.rest.views import CallerListView, CallerView, Row
 from queueops.tenancy.models import Scope
-from queueops.tenancy.permissions import Need, sees_secrets
+from queueops.tenancy.permissions import Need, sees_secrets, sees_tracebacks
 
 READ = Need(Scope.READ, "jobs.view_job")
 SUBMIT = Need(Scope.SUBMIT, "jobs.add_job")
@@ -40,6 +41,9 @@ class ApiView(CallerView):
         if not response.exception and not sees_secrets(self.caller.actor):
             response.data = masked(response.data)
         return super().finalize_response(request, response, *args, **kwargs)
+
+    def serializer_context(self) -> dict[str, Any]:
+        return {SHOWS_TRACEBACKS: sees_tracebacks(self.caller)}
 
     def own_rows(self, rows: QuerySet[Row]) -> QuerySet[Row]:
         """Of the caller's project; where an end user calls, of that user alone."""
@@ -86,6 +90,9 @@ class ApiView(CallerView):
 
 class ApiListView(ApiView, CallerListView[Row]):
     """A list of the caller's project."""
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        return {**super().get_serializer_context(), **self.serializer_context()}
 
 
 def digest_for(user_id: UUID | None, digest: str) -> str:

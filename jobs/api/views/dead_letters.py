@@ -57,7 +57,8 @@ class DeadLetterDetail(ApiView):
         errors=[404],
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        return Response(DeadLetterSerializer(self.own(DeadLetter.objects.all(), pk)).data)
+        letter = self.own(DeadLetter.objects.all(), pk)
+        return Response(DeadLetterSerializer(letter, context=self.serializer_context()).data)
 
 
 class RequeueDeadLetter(ApiView):

@@ -1,0 +1,89 @@
+"""The traceback that is kept with an attempt which a handler's bug has failed, and where it must be left out."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from traceback import TracebackException
+from types import TracebackType
+from typing import Any
+
+from jobs.handlers.answers import MOST_SECRETS, storable
+from jobs.masking import masked_text
+from queueops.tenancy.credentials import OpenCredential
+
+MAX_TRACEBACK = 8_000  # characters
+MAX_FRAMES = 40  # of one exception, the innermost
+MAX_PART = 1_000  # characters of one frame, or of an exception's message: a long one must not push the frames out
+MAX_LINE = 300
+CUT = "[cut]\n"
+SHORTEST_SECRET = 6  # shorter ones would mask ordinary words
+
+_EXECUTOR = "jobs.executor.loop"
+_PATH = re.compile(r'(?<=File ")/[^"\n]+')
+
+
+def traceback_of(error: BaseException, secrets: Sequence[str] = ()) -> str:
+    """
+    Where a handler's exception was raised: at most MAX_TRACEBACK characters that PostgreSQL's jsonb takes.
+
+    The innermost frames are kept; the executor's own are not, local variables neither. Paths begin at the package.
+    Empty where nothing was raised, as of an exception that a group's handler returns: the message says all there is.
+
+    Args:
+        secrets: Masked wherever they stand, beside what masking.py finds by itself; longest first.
+    """
+    if error.__traceback__ is None:
+        return ""
+    try:
+        raised_in = _below_executor(error.__traceback__)
+        told = TracebackException(type(error), error, raised_in, limit=-MAX_FRAMES, compact=True)
+        text = "".join(_fit(part, tuple(secrets)) for part in told.format())
+    except Exception:  # noqa: BLE001 - the exception's class is the handler's too, and telling of it may raise
+        return ""
+    if len(text) <= MAX_TRACEBACK:
+        return text
+    return CUT + text[len(CUT) - MAX_TRACEBACK :].partition("\n")[2]
+
+
+def secrets_of(credential: object) -> list[str]:
+    """The texts in an open credential, each line by itself too, as repr() tears a private key apart; longest first."""
+    found: set[str] = set()
+    waiting: list[Any] = [credential.secret] if isinstance(credential, OpenCredential) else []
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            waiting += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, str):
+            found |= {value, *value.splitlines()}
+    return sorted((text for text in found if len(text) >= SHORTEST_SECRET), key=len, reverse=True)[:MOST_SECRETS]
+
+
+def without_traceback(data: Any) -> Any:
+    """An event's data for those who are not shown the operator's code."""
+    return {name: value for name, value in data.items() if name != "traceback"} if isinstance(data, dict) else data
+
+
+def _below_executor(raised_in: TracebackType | None) -> TracebackType | None:
+    """From the handler's own frame on; all of it where the executor itself raised."""
+    handlers, frame = raised_in, raised_in
+    while frame is not None:
+        if frame.tb_frame.f_globals.get("__name__") == _EXECUTOR:
+            handlers = frame.tb_next
+        frame = frame.tb_next
+    return handlers or raised_in
+
+
+def _fit(part: str, secrets: tuple[str, ...]) -> str:
+    """One frame or message; what is known to be secret is masked first, or a cut might leave half of it."""
+    whole = storable(part, secrets)
+    kept = masked_text(whole[:MAX_PART]) + ("…" if len(whole) > MAX_PART else "")
+    lines = _PATH.sub(lambda found: _shortened(found[0]), kept).splitlines()
+    return "".join(f"{line if len(line) <= MAX_LINE else line[:MAX_LINE] + '…'}\n" for line in lines)
+
+
+def _shortened(path: str) -> str:
+    roots = [root.rstrip("/") + "/" for root in sys.path if root]
+    known = max((root for root in roots if path.startswith(root)), key=len, default="")
+    return path[len(known) :] if known else "…/" + "/".join(path.split("/")[-3:])
