@@ -2,7 +2,7 @@ import django.contrib.postgres.fields
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from queueops.tenancy.row_security import API_ROLE, OF_PROJECT, protect
+from queueops.tenancy.row_security import API_ROLE, OF_PROJECT, OF_SHOWN_PROJECT, protect, show_to_anonymous
 
 
 class Migration(migrations.Migration):
@@ -54,4 +54,5 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(fields=('service', 'target', 'project_id'), name='jobs_servicebreaker_once'),
         ),
         protect("jobs_servicebreaker", OF_PROJECT, "SELECT"),
+        show_to_anonymous("jobs_servicebreaker", OF_SHOWN_PROJECT),
     ]

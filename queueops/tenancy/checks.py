@@ -32,7 +32,15 @@ SHARED = {
 }
 
 # What anybody may read of a project that shows itself to everybody, and the rules that this takes.
-SHOWN = {"jobs_agingrule", "jobs_batch", "jobs_job", "jobs_jobcount", "jobs_jobevent", "tenancy_project"}
+SHOWN = {
+    "jobs_agingrule",
+    "jobs_batch",
+    "jobs_job",
+    "jobs_jobcount",
+    "jobs_jobevent",
+    "jobs_servicebreaker",
+    "tenancy_project",
+}
 
 OPEN_TABLES = """
 SELECT relname FROM pg_class
