@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from jobs.models import ServiceBreaker
 from jobs.targets import name_of
@@ -33,6 +33,8 @@ LAST_DOUBLING = 5  # 2 s doubled five times is past the longest; an outage of da
 MOST_PATHS = 500  # remembered of a breaker
 MOST_PROBED = 100  # jobs that are not sent again before others were
 MOST_COUNTED = 10_000  # jobs that wait for a breaker
+# Each part would otherwise begin with a bitmap of all that is parked, where the planner expects few.
+PART_BY_PART = "SET LOCAL enable_bitmapscan = off"
 KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
 
 
@@ -124,7 +126,8 @@ def _forget() -> None:
 def _move_all(statement: str, edge: str, message: str) -> None:
     moved = AT_ONCE
     while moved == AT_ONCE:
-        with transaction.atomic():
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(PART_BY_PART)
             rows = run_sql("jobs", statement, {"most": AT_ONCE})
             moves = [Move(job, message=message.format(name=name_of(service, target))) for job, service, target in rows]
             moved = len(move_jobs(edge, moves))

@@ -9,16 +9,22 @@ DELETE FROM jobs_servicebreaker
     SELECT id FROM jobs_servicebreaker AS breaker
      WHERE (opened_at IS NULL AND updated_at < now() - %(kept)s::float8 * interval '1 second')
         -- In the order of an index: where many jobs wait, the planner would read the whole table, a breaker at a time.
-        OR ((SELECT 1 FROM jobs_job AS job
-              WHERE job.service = breaker.service AND job.call_type = ANY('{read,write}')
-                AND job.project_id = breaker.project_id AND job.target = breaker.target
-                AND job.status = 'rate_limited' AND NOT job.held
-              ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) IS NULL
-            AND (SELECT 1 FROM jobs_job AS job
-                  WHERE job.service = breaker.service AND job.call_type = ANY('{read,write}')
-                    AND job.project_id = breaker.project_id AND job.target = breaker.target
-                    AND job.status = 'queued' AND job.scheduled_at IS NULL AND NOT job.held
-                  ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) IS NULL
+        OR ((SELECT 1 FROM unnest('{read,write}'::text[]) AS one (call_type)
+              CROSS JOIN LATERAL (
+                    SELECT FROM jobs_job AS job
+                     WHERE job.service = breaker.service AND job.call_type = one.call_type
+                       AND job.project_id = breaker.project_id AND job.target = breaker.target
+                       AND job.status = 'rate_limited' AND NOT job.held
+                     ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS waiting
+              LIMIT 1) IS NULL
+            AND (SELECT 1 FROM unnest('{read,write}'::text[]) AS one (call_type)
+              CROSS JOIN LATERAL (
+                    SELECT FROM jobs_job AS job
+                     WHERE job.service = breaker.service AND job.call_type = one.call_type
+                       AND job.project_id = breaker.project_id AND job.target = breaker.target
+                       AND job.status = 'queued' AND job.scheduled_at IS NULL AND NOT job.held
+                     ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS waiting
+              LIMIT 1) IS NULL
             AND NOT EXISTS (SELECT FROM jobs_job AS job
                              WHERE job.status IN ('dispatched', 'in_progress') AND job.lease_expires_at IS NOT NULL
                                AND job.service = breaker.service AND job.project_id = breaker.project_id

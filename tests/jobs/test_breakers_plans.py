@@ -9,6 +9,8 @@ from uuid import uuid4
 import pytest
 from django.db import connection, transaction
 
+from jobs.executor import pump
+from jobs.services.breaker import PART_BY_PART
 from tests.support.plans import blocks_touched, explain_file, nodes, rows_read
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +52,16 @@ def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
             cursor.execute("TRUNCATE tenancy_project, jobs_job, jobs_servicebreaker, jobs_jobcount CASCADE")
 
 
+@pytest.fixture(autouse=True)
+def as_executor(backlog: None) -> Iterator[None]:
+    """The settings of the executor's pump, which is where these statements run."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        for name, value in pump.PLANNING:
+            cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
+        yield
+        transaction.set_rollback(True)
+
+
 def assert_reads(name: str, rows: int, blocks: int, **parameters: Any) -> dict[str, Any]:
     plan = explain_file("jobs", name, **parameters)
     for node in nodes(plan):
@@ -74,12 +86,15 @@ def test_parking_reads_the_ready_jobs_of_its_project_and_service_alone(backlog):
 
 
 def test_what_an_outage_holds_is_neither_sorted_nor_locked_while_it_lasts(backlog):
+    with connection.cursor() as cursor:
+        cursor.execute(PART_BY_PART)
     plan = assert_reads("choose_released", 2500, 5000, most=100)
     assert plan["Actual Rows"] == 0
 
 
 def test_releasing_reads_no_more_than_it_releases(backlog):
     with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(PART_BY_PART)
         cursor.execute("UPDATE jobs_servicebreaker SET opened_at = NULL")
         plan = assert_reads("choose_released", 2500, 5000, most=100)
         assert plan["Actual Rows"] == 100
