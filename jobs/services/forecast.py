@@ -40,7 +40,7 @@ MOST_LANES = 500  # that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-MOST_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
+MOST_SAMPLED = 3000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
 
 
 @dataclass(frozen=True, slots=True)
