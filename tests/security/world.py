@@ -187,6 +187,8 @@ def everything(*, project: str = "") -> dict[str, list[dict[str, Any]]]:
         if model in KEPT_OUT or not model._meta.managed or (project and "project_id" not in names):
             continue
         found = model._default_manager.filter(project_id=project) if project else model._default_manager.all()
+        if model is AuditEntry:
+            found = found.exclude(action__in=("sign_in", "sign_out"))  # by the tests' own client
         seen = names - {"last_used_at", "last_login"}
         rows[model._meta.label] = sorted(found.values(*seen), key=str)
     return rows
