@@ -109,11 +109,11 @@ def test_a_stranger_sees_nothing_and_changes_nothing(world, method):
 @pytest.mark.parametrize("is_staff", [True, False], ids=["staff without a role", "superuser who is not staff"])
 def test_an_account_that_may_nothing_sees_nothing_and_changes_nothing(world, method, is_staff):
     nobody = person("nobody", is_staff=is_staff, is_superuser=not is_staff)
-    before = everything()
+    before = everything(signed_in=nobody)
     client = Client(raise_request_exception=False)
     own = PUBLIC | (OWN if is_staff else set())
     assert strange_answers(client, method, world, may_open=own, person_in=nobody) == {}
-    assert everything() == before
+    assert everything(signed_in=nobody) == before
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -141,10 +141,10 @@ def asked_everywhere(role: str, method: str, world: World) -> tuple[Rows, Rows]:
     client = signed_in(role)
     client.raise_request_exception = False
     user = User.objects.get(pk=client.session["_auth_user_id"])
-    before = everything()
+    before = everything(signed_in=user)
     strange = strange_answers(client, method, world, may_open=set(), person_in=user)
     assert {route: found for route, found in strange.items() if found[0] >= 500} == {}
-    return before, everything()
+    return before, everything(signed_in=user)
 
 
 def test_a_viewer_changes_nothing(world):

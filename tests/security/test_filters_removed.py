@@ -29,7 +29,7 @@ from queueops.tenancy.scope import reading_for
 from tests.factories import make_project
 from tests.security.addresses import Address, every_address
 from tests.security.test_every_address import METHODS, send
-from tests.security.world import MARK, PROJECT, World, everything
+from tests.security.world import MARK, PROJECT, World, cursor_before_its_events, everything
 
 # Each statement commits by itself, as in production.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -140,7 +140,7 @@ def what_a_socket_shows(opener: str, world: World) -> str:
         subject = OPENERS[opener](liar(), world)
     except Refused:
         return ""
-    return f"{subject.read(0)} {subject.missed(0)}"
+    return f"{subject.read(0)} {subject.missed(cursor_before_its_events())}"
 
 
 @pytest.mark.parametrize("opener", OPENERS)
