@@ -33,14 +33,14 @@ from queueops.tenancy.scope import for_everyone
 from ratelimits.services.catalogue import limited_services
 from ratelimits.services.outlook import Asked, Outlook, look_ahead
 
-from .line import STANDING, STANDING_COSTS, Standing, calls_of
+from .line import STANDING, STANDING_COSTS, LineCall, Standing, calls_of
 from .position import Position, Rules, effective_priority_of, reached_by
 
 MOST_LANES = 500  # that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-MOST_SAMPLED = 3000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
+MOST_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +120,14 @@ def forecast_start(
     sharers = _sharers(job, limits, rules, now=now)
     for limit in limits:
         lanes, is_exact = sharers[limit.rule.id]
-        amounts, times = _amounts(position, limit)
-        amount = sum(amounts) * times * lanes
-        at = limit.passed_at(amounts, times=times * lanes)
+        calls = [(amount, times * lanes) for amount, times in _amounts(position, limit)]
+        at = limit.passed_at(calls)
         if at is None:
             continue
         starts_at = max(floor, datetime.fromtimestamp(at, UTC))
         if best is None or starts_at > best.starts_at:
-            best = Forecast(starts_at, _basis(limit, amount, lanes, is_exact=is_exact), limit.rule.name, lanes)
+            whole = sum(amount * times for amount, times in calls)
+            best = Forecast(starts_at, _basis(limit, whole, lanes, is_exact=is_exact), limit.rule.name, lanes)
     if best is None and position.ahead:
         return None  # no rate tells how fast those ahead of it go
     return best or by_time
@@ -149,20 +149,20 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
             is_whole = False
         else:
             lines[lane].append(Standing(*standing[len(ORDER) :]))
-    calls = {lane: calls_of(line)[0] for lane, line in lines.items()}
+    calls = {lane: calls_of(line, times=scale)[0] for lane, line in lines.items()}
     asked = [Asked(read_lane(lane).subject, made[0].cost, made[0].known_cost) for lane, made in calls.items()]
-    amounts: dict[tuple[int, str], list[list[float]]] = defaultdict(list)
+    amounts: dict[tuple[int, str], list[list[tuple[float, float]]]] = defaultdict(list)
     limits: dict[tuple[int, str], Outlook] = {}
     for made, outlooks in zip(calls.values(), look_ahead(asked, now=now.timestamp()), strict=True):
         is_whole &= bool(outlooks)
         for limit in outlooks:
             counter = (limit.rule.id, limit.key)
             limits[counter] = limit
-            amounts[counter].append([limit.amount_of(call.cost, call.known_cost) for call in made])
+            amounts[counter].append(_taken(limit, made))
     ends = [
         (end, limits[counter])
         for counter, of_lanes in amounts.items()
-        if (end := limits[counter].passed_at(_in_turns(of_lanes), times=scale)) is not None
+        if (end := limits[counter].passed_at(_in_turns(of_lanes))) is not None
     ]
     if not ends:
         return None
@@ -172,8 +172,8 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
     )
 
 
-def _in_turns(lanes: list[list[float]]) -> list[float]:
-    return [amount for turn in zip_longest(*lanes) for amount in turn if amount is not None]
+def _in_turns(lanes: list[list[tuple[float, float]]]) -> list[tuple[float, float]]:
+    return [call for turn in zip_longest(*lanes) for call in turn if call is not None]
 
 
 def _in_order(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -181,12 +181,13 @@ def _in_order(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (TIERS.index(priority), *age)
 
 
-def _amounts(position: Position, limit: Outlook) -> tuple[Sequence[float], float]:
-    """What each call up to the job's own takes of a limit, and how many calls stand for each that was looked at."""
-    if position.calls is None:
-        return [1.0] * (position.ahead + 1), 1.0
-    amounts = [limit.amount_of(call.cost, call.known_cost) for call in position.calls]
-    return amounts, max(1.0, (position.ahead + 1) / position.weighed)
+def _amounts(position: Position, limit: Outlook) -> list[tuple[float, float]]:
+    """What each call up to the job's own takes of a limit, and how many there are like it."""
+    return [(1.0, position.ahead + 1.0)] if position.calls is None else _taken(limit, position.calls)
+
+
+def _taken(limit: Outlook, calls: Sequence[LineCall]) -> list[tuple[float, float]]:
+    return [(limit.amount_of(call.cost, call.known_cost), call.times) for call in calls]
 
 
 def _basis(limit: Outlook, amount: float, lanes: int, *, is_exact: bool) -> str:

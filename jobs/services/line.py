@@ -25,21 +25,23 @@ class Standing(NamedTuple):
 
 
 class LineCall(NamedTuple):
-    """What the limits are asked for: the cost of the job that leads the call."""
+    """What the limits are asked for: the cost of the job that leads the call. `times`: for how many calls it stands."""
 
     cost: float
     known_cost: float | None
+    times: float
 
 
-def calls_of(jobs: Iterable[Standing]) -> tuple[list[LineCall], int]:
+def calls_of(jobs: Iterable[Standing], *, times: float = 1.0) -> tuple[list[LineCall], int]:
     """
     Return the calls that jobs leave in, and the place among them of the last job's call.
 
     Args:
         jobs: In the order in which their lane releases them.
+        times: For how many like it each job stands: they fill up its call first.
     """
     calls: list[LineCall] = []
-    open_calls: dict[str, tuple[int, int, int]] = {}  # by key: place, jobs and bytes of the call that has room
+    open_calls: dict[str, tuple[int, float, float]] = {}  # by key: place, jobs and bytes of the call that has room
     place = -1
     for job in jobs:
         key = job.coalesce_key
@@ -47,13 +49,20 @@ def calls_of(jobs: Iterable[Standing]) -> tuple[list[LineCall], int]:
             place, items, size = open_calls[key]
             rule = _rule(job.kind)
             if items < rule.max_items and size + job.size <= rule.max_bytes:
-                open_calls[key] = (place, items + 1, size + job.size)
+                items, size = items + times, size + job.size * times
+                open_calls[key] = (place, items, size)
+                calls[place] = calls[place]._replace(times=_calls_for(items, size, rule))
                 continue
-        place = len(calls)
-        calls.append(LineCall(job.cost, job.known_cost))
+        place, stands_for = len(calls), times
         if key is not None:
-            open_calls[key] = (place, 1, job.size)
+            open_calls[key] = (place, times, job.size * times)
+            stands_for = min(times, _calls_for(times, job.size * times, _rule(job.kind)))
+        calls.append(LineCall(job.cost, job.known_cost, stands_for))
     return calls, place
+
+
+def _calls_for(items: float, size: float, rule: Coalesce) -> float:
+    return max(1.0, items / rule.max_items, size / rule.max_bytes)
 
 
 def _rule(kind: str) -> Coalesce:

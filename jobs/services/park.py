@@ -179,7 +179,11 @@ def _foreseen(job: Unparked, room: Room) -> _Tail:
     if told is None or told.forecast is None:
         return _Tail(opens_at, 0.0, time.monotonic())
     position, lanes = told.position, told.forecast.lanes
-    calls = 1.0 if position is None or position.calls is None else len(position.calls) / position.weighed
+    calls = (
+        1.0
+        if position is None or position.calls is None
+        else sum(call.times for call in position.calls) / (position.ahead + 1)
+    )
     return _Tail(max(opens_at, told.forecast.starts_at.timestamp()), lanes * calls, time.monotonic())
 
 

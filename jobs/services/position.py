@@ -34,16 +34,14 @@ class Position:
         ahead: Jobs; MOST_COUNTED where there are more.
         is_exact: False: there are more than `ahead`.
         by_class: The same by the class their scores have reached; its own class and those above.
-        calls: In which they and the job leave, its own the last; fewer than jobs where some leave together, and of no
-            more than MOST_WEIGHED jobs. None: not asked for.
-        weighed: How many jobs were looked at for these, its own included.
+        calls: In which they and the job leave, its own the last; fewer than jobs where some leave together. Of no
+            more than MOST_WEIGHED jobs, which stand for the others. None: not asked for.
     """
 
     ahead: int
     is_exact: bool
     by_class: Mapping[Priority, int]
     calls: Sequence[LineCall] | None = None
-    weighed: int = 0
 
 
 def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = False) -> Position | None:
@@ -79,13 +77,12 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
             counted[of_class] += sums.get(of_class.value, 0) - above
             above = sums.get(of_class.value, 0)
         counted[own_class] += sums.get("everyone", 0) - above
-    ahead = sum(counted.values())
+    ahead = min(sum(counted.values()), MOST_COUNTED)
     return Position(
-        ahead=min(ahead, MOST_COUNTED),
-        is_exact=ahead <= MOST_COUNTED,
+        ahead=ahead,
+        is_exact=sum(counted.values()) <= MOST_COUNTED,
         by_class=counted,
-        calls=_calls(job, line) if weighed else None,
-        weighed=len(line) + 1 if weighed else 0,
+        calls=_calls(job, line, times=max(1.0, (ahead + 1) / (len(line) + 1))) if weighed else None,
     )
 
 
@@ -164,7 +161,8 @@ def _sums(
     return found
 
 
-def _calls(job: Job, line: Sequence[Standing]) -> Sequence[LineCall]:
+def _calls(job: Job, line: Sequence[Standing], *, times: float) -> Sequence[LineCall]:
     size = len(json.dumps(job.payload)) if job.coalesce_key else 0
-    calls, place = calls_of([*line, Standing(job.kind, job.coalesce_key, size, job.cost, job.known_cost)])
+    own = Standing(job.kind, job.coalesce_key, size, job.cost, job.known_cost)
+    calls, place = calls_of([*line, own], times=times)
     return calls[: place + 1]

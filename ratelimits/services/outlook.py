@@ -72,23 +72,26 @@ class Outlook:
         """What a call takes of this limit, in its unit."""
         return 1.0 if self.per_call else clamped(cost, known_cost, self.rule.algorithm(self.key).capacity)
 
-    def passed_at(self, amounts: Sequence[float], *, times: float = 1) -> float | None:
+    def passed_at(self, calls: Sequence[tuple[float, float]]) -> float | None:
         """
-        Return when the last of the calls that take such amounts has gone through; None: no rate is known.
+        Return when the last of the calls has gone through, if nothing else comes; None: no rate is known.
 
-        If nothing else comes, but `times` as many of each. Small calls go as what is free and the limit's rate let
-        them. Large ones leave room unused that the next does not fit into, so they are lined up one by one, MOST_LINED
-        of them, and those behind are taken to go at the pace of these. A cool-down comes before all.
+        Small calls go as what is free and the limit's rate let them. Large ones leave room unused that the next does
+        not fit into, so they are lined up one by one, MOST_LINED of them, and those behind are taken to go at the pace
+        of these. A cool-down comes before all.
+
+        Args:
+            calls: In order, what each takes, and how many like it there are.
         """
         if not self.rate_per_second:
             return None
         begins = max(self.now, self.cooled_until or 0.0)
-        whole = sum(amounts) * times
-        if max(amounts, default=0.0) <= LARGE_SHARE * self.capacity:
+        whole = sum(amount * times for amount, times in calls)
+        if max((amount for amount, _ in calls), default=0.0) <= LARGE_SHARE * self.capacity:
             return self._flown_at(whole, begins)
         meter = self.algorithm.open(self.state, begins)
         lined, at = 0.0, begins
-        copies = chain.from_iterable(repeat(amount, max(1, int(times))) for amount in amounts)
+        copies = chain.from_iterable(repeat(amount, max(1, int(times))) for amount, times in calls)
         for amount in islice(copies, MOST_LINED):
             at = max(begins, seconds(meter.line_up(cost_units(min(amount, self.capacity)))))
             lined += amount

@@ -50,7 +50,7 @@ def drained(one: Rule, state: State, calls: int) -> float:
 
 def foreseen(one: Rule, state: State, calls: int) -> float:
     counter = Counter(id="x", limit_id=1, key="*", state=state)
-    at = outlook_of(one, Asked(SHEETS), counter, BEGIN).passed_at([1.0] * calls)
+    at = outlook_of(one, Asked(SHEETS), counter, BEGIN).passed_at([(1.0, calls)])
     assert at is not None
     return at
 
@@ -117,7 +117,7 @@ def test_a_call_that_never_fits_and_one_in_flight_are_free_at_no_known_time():
     tokens, places = look_ahead([Asked(SHEETS, cost=101)], now=now)[0]
     assert (tokens.is_closed, tokens.free_at) == (True, None)
     assert "101" in tokens.why
-    assert (places.is_closed, places.free_at, places.passed_at([1.0] * 5)) == (True, None, None)
+    assert (places.is_closed, places.free_at, places.passed_at([(1.0, 5)])) == (True, None, None)
 
 
 @pytest.mark.django_db
@@ -136,4 +136,4 @@ def test_a_cool_down_comes_before_all_else():
     assert seen.is_closed
     assert seen.free_at == seen.cooled_until
     assert seen.why == "asked to"
-    assert seen.passed_at([1.0]) == seen.cooled_until
+    assert seen.passed_at([(1.0, 1)]) == seen.cooled_until

@@ -47,9 +47,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def rows_read(node: dict[str, Any]) -> float:
     removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
-    # A Materialize gives again what its child has read once.
-    loops = 1 if node["Node Type"] == "Materialize" else node["Actual Loops"]
-    return float((node["Actual Rows"] + removed) * loops)
+    return float((node["Actual Rows"] + removed) * node["Actual Loops"])
 
 
 def blocks_touched(plan: dict[str, Any]) -> int:
