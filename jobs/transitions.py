@@ -1,4 +1,4 @@
-"""Moves jobs along the edges of states.py. Besides it only insert_jobs.sql and promote_jobs.sql write a job's status."""
+"""Moves jobs along the edges of states.py. Besides it only insert_jobs.sql and promote_jobs.sql write a status."""
 
 from __future__ import annotations
 
