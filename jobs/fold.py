@@ -1,4 +1,4 @@
-"""A job's row from its events alone. Pure; `manage.py replay` and the tests compare the two."""
+"""A job's row from its events alone, so that tests can compare the two. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one function that writes a job's status. Claim, promotion and insertion have statements of their own."""
+"""Moves jobs along the edges of states.py. Besides it only insert_jobs.sql and promote_jobs.sql write a status."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Batch(models.Model):
 
 
 class Job(models.Model):
-    """One request to be carried out. Its status is written by jobs/transitions.py alone."""
+    """One request to be carried out. Its status is written as jobs/transitions.py says."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     # Without constraints in the database: PostgreSQL would check them again at each commit that moves a job twice, for

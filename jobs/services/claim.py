@@ -36,7 +36,7 @@ def claim_jobs(
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
     """
-    Claim and start up to `wanted` calls, in the order the specification gives, as far as every limit admits.
+    Claim and start up to `wanted` calls, in the order of choose_jobs.sql, as far as every limit admits.
 
     Dispatch and start are logged as two moves of one commit: a handler is called only after both are durable, so
     what was running when a process died is known exactly. What the limits charge is of the same commit.

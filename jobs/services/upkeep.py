@@ -84,7 +84,7 @@ def rescue_lapsed() -> int:
     Costs no attempt but a crash. A job that has brought down its process for the third time is buried as poison;
     one that was running and may not be repeated is buried as `outcome_unknown`; the others run again.
     Where every executor of a cluster went at once it was the host, and costs nobody a crash; a job that this has
-    happened to FREE_LOSSES times may be the cause, and from then on pays like the others (docs/adr/0028).
+    happened to FREE_LOSSES times may be the cause, and from then on pays like the others (docs/adr/0029).
 
     What they held of limits, estimates and places in flight, is given back.
 

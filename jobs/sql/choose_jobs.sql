@@ -1,5 +1,5 @@
--- Choose and lock up to `wanted` jobs in the order of jobs.md: class, then turns between projects, then turns between
--- the lanes of a project, then score, then age.
+-- Choose and lock up to `wanted` jobs in order: class, then turns between projects, then turns between the lanes of a
+-- project, then score, then age.
 --
 -- Inside a project and tier the ready index is first-come, and so is a lane, so heads suffice: some rows are read per
 -- project and tier and per open lane and tier, scored at this instant, merged, and locked in order. Reading more heads

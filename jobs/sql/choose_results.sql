@@ -5,6 +5,7 @@
 --
 -- params  batch; after: the last id of the page before, the nil UUID for the first page; most: rows of a page
 -- locks   none
+-- clock   none
 -- returns id and whether a requeue took the job's place, in order
 WITH later AS MATERIALIZED (
     SELECT id FROM jobs_job WHERE batch_id = %(batch)s::uuid AND id > %(after)s::uuid

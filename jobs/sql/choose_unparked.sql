@@ -1,10 +1,11 @@
--- Choose and lock queued jobs of lanes in which more wait than go soon, to park them.
+-- Choose and lock queued jobs of lanes in which more wait than go soon, to park them: of each tier the oldest.
 --
 -- params  lanes, services, call_types, projects, users (null: none): parallel arrays, what the lanes are made of (the
---         index begins with it); soon: how many of a lane are expected to go soon; most: bound of the statement
+--         index begins with it); soon: likewise, how many jobs of the lane are expected to go soon;
+--         most: bound of the statement, and of what is looked at in a lane's tier
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   none
--- returns id, lane, priority and since when it wants to run
+-- returns id, lane, priority, eligible_since, kind, cost and known_cost, in no order across lanes
 WITH crowded AS MATERIALIZED (
     SELECT * FROM unnest(%(lanes)s::text[], %(services)s::text[], %(call_types)s::text[], %(projects)s::text[],
                          %(users)s::uuid[], %(soon)s::int[]) AS given (lane, service, call_type, project, user_id, soon)

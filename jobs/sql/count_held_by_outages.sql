@@ -1,6 +1,6 @@
 -- Note how many jobs wait for each open breaker to close: those parked for it, and those that a limit had parked before.
 --
--- params  most: of a breaker; no more are counted
+-- params  most: jobs of a breaker that are counted
 -- locks   the rows changed, SKIP LOCKED: who records answers does not wait for the counting
 -- clock   none
 -- returns the ids of the rows changed

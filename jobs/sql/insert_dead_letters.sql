@@ -1,8 +1,9 @@
 -- Write the dead letters of jobs that have just failed for good.
 --
--- params  letters (ids of the dead letters), ids (of the jobs), codes, classes, messages, statuses, remedies, fingerprints: parallel arrays, one entry a job
+-- params  letters (ids of the dead letters), ids (of the jobs), codes, classes, messages, statuses, remedies,
+--         fingerprints: parallel arrays, one entry a job
 -- locks   none: the caller moved these rows in this transaction
--- clock   now(): the transaction's start
+-- clock   statement_timestamp(), by the column's default
 -- returns the ids of the dead letters
 INSERT INTO jobs_deadletter (
        id, job_id, project_id, batch_id, kind, service, payload, error_code, error_class, error_message, http_status,
@@ -17,8 +18,8 @@ SELECT given.letter, job.id, job.project_id, job.batch_id, job.kind, job.service
            AND (event.from_status IN ('dispatched', 'in_progress') AND event.to_status IN ('retried', 'failed')
                 OR event.to_status = 'failed')),
        job.retry_count, job.crash_count, given.fingerprint
-  FROM unnest(%(letters)s::uuid[], %(ids)s::uuid[], %(codes)s::text[], %(classes)s::text[], %(messages)s::text[], %(statuses)s::int[],
-              %(remedies)s::text[], %(fingerprints)s::text[])
+  FROM unnest(%(letters)s::uuid[], %(ids)s::uuid[], %(codes)s::text[], %(classes)s::text[], %(messages)s::text[],
+              %(statuses)s::int[], %(remedies)s::text[], %(fingerprints)s::text[])
        AS given (letter, id, code, class, message, status, remedy, fingerprint)
   JOIN jobs_job AS job ON job.id = given.id
 RETURNING id

@@ -1,7 +1,8 @@
 -- Lock open dead letters, and read what their new jobs are made from.
 --
 -- params  ids
--- locks   the open ones, in id order
+-- locks   the open ones, in id order; waits rather than skips
+-- clock   none
 -- returns one row an open dead letter, in id order; a missing one is unknown or resolved
 SELECT letter.id, letter.job_id, letter.project_id, letter.batch_id, letter.kind, letter.service,
        letter.payload::text AS payload,

@@ -2,7 +2,7 @@
 --
 -- params  ids, data (JSON text): parallel arrays; message: the same for all
 -- locks   none
--- clock   now(): the transaction's start
+-- clock   now(), by the log's default: the transaction's start
 -- returns the ids
 INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, data)
 SELECT job.id, job.project_id, job.user_id, job.batch_id, job.service, 'scheduling', %(message)s::text,

@@ -3,7 +3,7 @@
 -- params  ids, tokens, whats (completed? failed? in a word), lost (whether the lease was, see find_lost_claims.sql):
 --         parallel arrays, one entry a refused write
 -- locks   none
--- clock   now(): the transaction's start
+-- clock   now(), by the log's default: the transaction's start
 -- returns what was logged: id, token, what, and whether the lease was lost. Not logged: the repetition of a write whose
 --         commit had arrived although its answer was lost with the connection; the token is still the job's own
 WITH given AS (

@@ -1,10 +1,12 @@
 -- Read the events that became visible since an earlier read, oldest first.
 --
+-- Tracebacks are left out: sockets push events to everybody who watches.
+--
 -- params  after: every such event has a greater id; seen: what was visible then (pg_snapshot as text), or null: nothing;
 --         until: what is asked for (pg_snapshot as text), or null: all that is visible now; most: rows at once
 -- order   by id. One statement, so that a job's events, which commit in the order of their ids, never come out of it
 -- locks   none
--- without tracebacks: sockets push events to everybody who watches
+-- clock   none
 -- returns what is visible now, its oldest unfinished transaction, and one event a row; one row without an event if none
 WITH moment AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot

@@ -1,12 +1,12 @@
 -- Move jobs along one edge of jobs/states.py; log each move and count it in the same statement.
 --
 -- params  target, sources, needs_lease: the edge; attempt, crash, deferral: 0 or 1, added to the counters;
---         ids, tokens, delays (seconds until it may run; null: at once), codes and messages (of the error),
+--         ids, tokens, delays (seconds until it may run; null: at once), codes, messages (of the error),
 --         results, data (JSON as text): parallel arrays, one entry a job; message: what the event says where
 --         the job's own message is null; executor, lease (seconds): who claims, of a move to dispatched alone;
---         keys: the new coalesce key of a job that must not leave with the same others again; null: as it is;
---         counts: whether the moves are counted; counted_as: the states before earlier moves of this transaction that
---         were not; null: its state before this one
+--         keys (null: as it is): likewise, the new coalesce key of a job that must not leave with the same others again;
+--         counts: whether the moves are counted; counted_as (null: its state before this one): likewise, the state before
+--         earlier moves of this transaction that were not
 -- locks   the moved rows, in id order; waits rather than skips, so that an operator's click is not lost
 --         because an executor held the row; then the counters of this backend alone
 -- clock   now(): the transaction's start

@@ -2,7 +2,7 @@
 --
 -- params  ids, limits, keys: parallel arrays, in the order of the ids
 -- locks   the counters, in the order given: a conflicting row is locked by the update that changes nothing
--- clock   now(): the transaction's start
+-- clock   statement_timestamp(), by the column's default
 -- returns nothing that matters
 INSERT INTO ratelimits_counter (id, limit_id, key, state)
 SELECT id, limit_id, key, '{}'::jsonb

@@ -1,7 +1,7 @@
 -- Add what was used to months, take back what was released of their reservations, in one order.
 --
--- params  arrays of one length, a month at each place, each once: project_ids, user_ids, months (YYYY-MM), used,
---         released (both at least 0), expired: how many of the reservations nobody confirmed
+-- params  project_ids, user_ids, months (YYYY-MM), used, released (both at least 0), expired (how many of the
+--         reservations nobody confirmed): parallel arrays, one entry a month, each month once
 -- order   by project, user and month: everything that locks several months does so
 -- locks   the months
 -- clock   statement_timestamp()

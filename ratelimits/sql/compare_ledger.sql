@@ -1,7 +1,8 @@
 -- Compare every month with the events and active reservations that it sums up.
 --
--- params  project_id: text, or null for all
+-- params  project_id: null for all
 -- locks   none; one snapshot, so that uses meanwhile make no difference
+-- clock   none
 -- returns how many months there are, in each row; and of each month that differs: project_id, user_id, month_year,
 --         used, the sum of its events, reserved, the sum of its active reservations. One row of nulls if none does
 WITH entry AS (

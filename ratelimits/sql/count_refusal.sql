@@ -2,6 +2,7 @@
 --
 -- params  project_id, user_id, month_year, quota: what reserve_usage.sql found
 -- locks   the user's month
+-- clock   none
 -- returns what is left of the quota; it may be enough by now
 INSERT INTO ratelimits_usagetracking AS month (project_id, user_id, month_year, quota, refused)
 VALUES (%(project_id)s, %(user_id)s, %(month_year)s, %(quota)s, 1)

@@ -1,7 +1,9 @@
 -- End those of the named reservations that are active: what each held is then to be given back, once.
 --
--- params  project_id; status: confirmed or cancelled; ids and user_ids, arrays of one length; a null user is any
+-- params  project_id; status: confirmed or cancelled; ids, user_ids (null: any): parallel arrays, one entry a
+--         reservation
 -- locks   the reservations, in the order of their ids, and waits for them
+-- clock   none
 -- returns the reservations that this statement has ended: id, project_id, user_id, month_year, amount
 WITH live AS MATERIALIZED (
     SELECT held.id

@@ -1,8 +1,8 @@
 -- End active reservations that nobody confirmed in time: what each held is then to be given back, once.
 --
--- params  most; months to leave alone, in arrays of one length: project_ids, user_ids, months
+-- params  most: reservations at once; project_ids, user_ids, months: parallel arrays, the months to leave alone
 -- order   the longest expired first
--- locks   the reservations; skips those that somebody is ending
+-- locks   the reservations, SKIP LOCKED: not those that somebody is ending
 -- clock   statement_timestamp()
 -- returns id, project_id, user_id, month_year, amount, and whether it was ended: it stays active where the month holds
 --         less than its reservations here, which only a broken ledger says

@@ -2,7 +2,7 @@
 --
 -- params  most: how many at once
 -- locks   the deleted rows, SKIP LOCKED
--- clock   now()
+-- clock   now(): the transaction's start
 -- returns one row an answer deleted
 DELETE FROM ratelimits_decideanswer AS answer
  USING (SELECT project_id, idempotency_key FROM ratelimits_decideanswer

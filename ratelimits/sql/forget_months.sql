@@ -1,8 +1,8 @@
 -- Delete users' months that began too long ago, each with all of its events: a part of them would not be its sum.
 --
--- params  days; most: months
+-- params  days: how long ago the month began at least; most: months at once
 -- order   the oldest month first
--- locks   the months; skips those that a use holds
+-- locks   the months, SKIP LOCKED: not those that a use holds
 -- clock   statement_timestamp(), in UTC
 -- returns id of the month, and how many events it had
 WITH old AS MATERIALIZED (

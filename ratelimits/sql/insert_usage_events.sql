@@ -1,7 +1,7 @@
 -- Put the events that are new into the ledger, each with the month and the units that it counts in.
 --
--- params  project_id; max_age: interval; arrays of one length, an event at each place: event_ids, user_ids, tokens,
---         occurred_at, reservations (uuid or null), services
+-- params  project_id; max_age: an interval; event_ids, user_ids, tokens, occurred_at, reservations (null: none),
+--         services: parallel arrays, one entry an event
 -- order   by event id: transactions that report the same events wait for one another in one order
 -- locks   the events; waits for another transaction that is inserting the same
 -- clock   statement_timestamp()

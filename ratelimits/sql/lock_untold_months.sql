@@ -1,8 +1,8 @@
 -- Lock months whose level people were not told.
 --
--- params  most
+-- params  most: months at once
 -- order   by id: none stays behind
--- locks   the months; skips those that a use holds, which the next sweep finds
+-- locks   the months, SKIP LOCKED: the next sweep finds those that a use holds
 -- clock   statement_timestamp(), in the allowance's zone
 -- returns id, project_id, user_id, month_year, quota, used, overage, level, alerted_level, the allowance's unit and
 --         policy, and whether the month is over; without an allowance it is

@@ -1,6 +1,8 @@
 -- Mark events that this transaction has inserted as beyond the quota.
 --
 -- params  project_id, event_ids
+-- locks   none besides those held: the transaction has inserted the events
+-- clock   none
 -- returns their ids
 UPDATE ratelimits_usageevent
    SET over_limit = true

@@ -1,9 +1,9 @@
 -- Open alerts; one that is open already takes the new figures instead.
 --
--- params  alerts: JSON array of objects with the columns' names; forecast_at is seconds since 1970 or null
+-- params  alerts: JSON array of objects with the columns' names, forecast_at in seconds since 1970 or null
 -- order   by kind, subject and threshold, so that two transactions insert in one order
 -- locks   the rows of open alerts, and waits for another transaction that is opening the same
--- clock   now(): the transaction's start
+-- clock   statement_timestamp(), by the column's default
 -- returns id and whether it was opened; an open one that stays as it is has no row
 --
 -- An alert whose severity rises is news: it is sent again and wants to be acknowledged again.

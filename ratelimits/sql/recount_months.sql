@@ -1,7 +1,9 @@
 -- Set months to the sums of their events and active reservations.
 --
--- params  arrays of one length: project_ids, user_ids, months; the transaction has locked these months before, so
---         that whatever has changed them is seen by this statement, and whatever will waits
+-- params  project_ids, user_ids, months: parallel arrays, one entry a month
+-- locks   none besides those held: the transaction has locked these months before, so that whatever has changed them is
+--         seen by this statement, and whatever will waits
+-- clock   none
 -- returns project_id, user_id, month_year, used, reserved
 UPDATE ratelimits_usagetracking AS month
    SET used = coalesce((SELECT sum(event.amount)

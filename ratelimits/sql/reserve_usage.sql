@@ -1,7 +1,6 @@
 -- Reserve an amount of a user's month, if there is room: count it, and add the reservation, or neither.
 --
--- params  project_id, user_id, amount: in the allowance's unit; id: of the new reservation; idempotency_key: text
---         or null
+-- params  project_id, user_id; amount: in the allowance's unit; id: of the new reservation; idempotency_key: or null
 -- locks   the user's month
 -- clock   statement_timestamp(): the month is the database's, in the allowance's zone
 -- returns no row: the project has no allowance; else one row. Its id is null where there was no room. replayed: the

@@ -1,5 +1,7 @@
 -- Sum up the current month of every project's users.
 --
+-- params  none
+-- locks   none
 -- clock   statement_timestamp(), in each allowance's zone
 -- returns project_id, level, users, and the sums of quota, used, reserved, overage, refused and expired, by project and
 --         level; a level of null for a project whose users have used nothing

@@ -1,6 +1,6 @@
 -- Take charges out of the book: what is returned was there, and nobody else can settle it.
 --
--- params  holders: whose calls have ended; expired: most of those to take that nobody settled in time
+-- params  holders: whose calls have ended; expired: the most to take of those that nobody settled in time
 -- locks   the taken rows; those of expired ones SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns holder and entries (JSON text)

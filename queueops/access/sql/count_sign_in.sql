@@ -1,8 +1,9 @@
 -- Count one attempt to sign in before it is checked, unless its account or address is locked.
 --
--- params  limit: attempts that are checked; window_seconds: for how long failures count, and how long a lock lasts
+-- params  purpose, account, address: what is counted; limit: attempts that are checked;
+--         window_seconds: for how long failures count, and how long a lock lasts
 -- locks   the count's row, until the caller commits: parallel guesses are counted one after the other
--- clock   the server's, of the moment the row is locked
+-- clock   clock_timestamp(), of the moment the row is locked
 -- returns the number of the attempt; no row: locked, and nothing changed (a lock never grows by being tried)
 INSERT INTO access_signincount AS known (purpose, account, address, failures, forget_at)
 VALUES (%(purpose)s, %(account)s, %(address)s, 1, clock_timestamp() + make_interval(secs => %(window_seconds)s))

@@ -1,8 +1,8 @@
 -- Delete counts that are over, so that a guesser of names cannot fill the table.
 --
 -- params  most: rows of one call
--- locks   the deleted rows; skips those that somebody is counting on
--- clock   the server's
+-- locks   the deleted rows, SKIP LOCKED: not those that somebody is counting on
+-- clock   clock_timestamp()
 -- returns one row for each deleted
 DELETE FROM access_signincount
  WHERE id IN (SELECT id FROM access_signincount

@@ -1,0 +1,106 @@
+"""
+Every file of `<app>/sql/` says what its statement does, truly, and has a caller.
+
+A header is a paragraph of what the statement does, then `params`, `locks`, `clock` and `returns`; where it matters,
+`order` before `locks`. `params` is `none`, or `name, name (remark): meaning; name: meaning`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from jobs.states import JobState
+from queueops.core.sql import load_sql
+from ratelimits.models import UsageReservation
+
+APPS = ("jobs", "ratelimits", "dashboards", "queueops")
+FILES = sorted(path for app in APPS for path in (settings.BASE_DIR / app).rglob("sql/*.sql"))
+KEYS = ("params", "locks", "clock", "returns")
+STATUS = r"(?:\b\w*status|%\(target\)s::text)"
+STATUSES = {"jobs": set(JobState.values), "ratelimits": set(UsageReservation.Status.values)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_header_is_whole_and_says_what_the_statement_takes(path):
+    purpose, parts = _header(path)
+    statement = _statement(path)
+    assert re.match(r"[A-Z].*[.]$", purpose, flags=re.DOTALL), "no sentence says what it does"
+    assert [key for key in parts if key in KEYS] == list(KEYS)
+    assert _named(parts["params"]) == set(re.findall(r"%\((\w+)\)s", statement))
+    for clock in re.findall(r"\b(?:now|(?:clock|statement)_timestamp)\(\)", statement):
+        assert clock in parts["clock"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_statement_has_a_caller(path):
+    assert path.stem in NAMED_BY_CALLERS
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_statement_quotes_states_that_exist(path):
+    statement = _statement(path)
+    quoted = re.findall(rf"{STATUS}\s*(?:=|<>|(?:NOT )?IN)\s*(\(?(?:'\w+'(?:,\s*)?)+)", statement)
+    quoted += re.findall(rf"CASE (?:\w+\.)?{STATUS} (WHEN .*?)END", statement, flags=re.DOTALL)
+    words = {word for text in quoted for word in re.findall(r"(?<!THEN )(?<!ELSE )'(\w+)'", text)}
+    assert words <= STATUSES.get(_package(path), set())
+
+
+def _header(path: Path) -> tuple[str, dict[str, str]]:
+    """The first paragraph, and what follows each word that begins a part."""
+    lines = [line[2:].removeprefix(" ") for line in _lines(path)]
+    purpose = "\n".join(lines).partition("\n\n")[0]
+    parts: dict[str, str] = {}
+    for line in lines:
+        begins = re.match(rf"({'|'.join(KEYS)}|order) +(?=\S)", line)
+        if begins:
+            key = begins[1]
+            assert key not in parts, f"two parts {key}"
+            parts[key] = line[begins.end() :]
+        elif parts and line.startswith(" "):
+            parts[key] += f" {line.strip()}"
+    return purpose, parts
+
+
+def _lines(path: Path) -> Iterator[str]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("--"):
+            return
+        yield line
+
+
+def _statement(path: Path) -> str:
+    return re.sub(r"--.*", "", load_sql(_package(path), path.stem))
+
+
+def _package(path: Path) -> str:
+    return ".".join(path.relative_to(settings.BASE_DIR).parts[:-2])
+
+
+def _named(params: str) -> set[str]:
+    if params == "none":
+        return set()
+    without_remarks = re.sub(r"\([^()]*\)", "", params)
+    names = ",".join(meaning.partition(":")[0] for meaning in without_remarks.split(";"))
+    return {name.strip() for name in names.split(",")}
+
+
+def _named_by_callers() -> set[str]:
+    """What modules that run statements name. Some choose one of several first, and run it by its variable."""
+    named: set[str] = set()
+    for app in APPS:
+        for module in (settings.BASE_DIR / app).rglob("*.py"):
+            tree = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+            if any(
+                isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"run_sql", "load_sql"} for node in tree
+            ):
+                named |= {node.value for node in tree if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return named
+
+
+NAMED_BY_CALLERS = _named_by_callers()
