@@ -46,6 +46,7 @@ from ratelimits.services import catalogue, decide
 from .duties import TICK_SECONDS, Duties
 from .keyring import Keyring, Opened
 from .loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
+from .width import Width
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class Executor:
         self._is_orphan = is_orphan
         self.loop = HandlerLoop(slots=settings.slots, wake=self._wake)
         self._slots = settings.slots
+        self._width = Width(settings.slots)
         self._role = ExecutorRow.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
         self._calls = 0  # what occupies slots: jobs that leave together are one
@@ -238,6 +240,7 @@ class Executor:
             self._hint |= promoted > 0
             self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
         self._kinds.tend()
+        self._charge_late(now)
         self._flush_and_claim(now)
         if now >= self._next["park"]:
             self._next["park"] = now + PARK_SECONDS
@@ -262,6 +265,22 @@ class Executor:
         if not self._parking.is_through:
             ended = time.monotonic()
             self._next["park"] = ended + rest_seconds(ended - begun)
+
+    def _charge_late(self, now: float) -> None:
+        """
+        Charge calls that left late at their sending, and claim less while calls start late.
+
+        In a transaction of its own: what the next claim locks too is locked in one order.
+        """
+        late, started_late = self.loop.collect_late()
+        self._width.note(late=started_late, now=now)
+        if not late:
+            return
+        try:
+            decide.charge_late(late)
+        except Exception:
+            self.loop.put_back_late(late)
+            raise
 
     def _flush_and_claim(self, now: float) -> None:
         free = self._free_slots()
@@ -317,7 +336,7 @@ class Executor:
         return min(self._next["claim"], now + self._gate.next_look_seconds)
 
     def _free_slots(self) -> int:
-        return 0 if self._stopping.is_set() else self._slots - self._calls
+        return 0 if self._stopping.is_set() else min(self._slots, self._width.slots) - self._calls
 
     def _disown(self, job_id: UUID) -> ClaimedJob:
         job = self._owned.pop(job_id)
@@ -393,6 +412,7 @@ class Executor:
             self.id,
             in_flight=self._calls,
             loop_lag_seconds=self.loop.lag_seconds,
+            start_lag_seconds=self.loop.take_start_lag(),
             draining=self._stopping.is_set(),
             lost=self._leases_lost,
         )

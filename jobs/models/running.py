@@ -39,6 +39,9 @@ class Executor(models.Model):
         db_default=models.Value({}, models.JSONField()),
         help_text="What it carries out, each with its payload's version.",
     )
+    start_lag_ms = models.FloatField(
+        default=0, db_default=0, help_text="The longest from a limit's grant to its call's start, since a heartbeat."
+    )
     leases_lost = models.PositiveIntegerField(default=0, db_default=0)
     started_at = models.DateTimeField(db_default=Now())
     heartbeat_at = models.DateTimeField(db_default=Now())
