@@ -112,6 +112,12 @@ _ALL = (
     ),
     Metric("executor_heartbeat_age_seconds", "gauge", ("host", "pid", "cluster"), "Since it last renewed."),
     Metric("executor_leases_lost", "gauge", ("host", "pid", "cluster"), "Leases that it has lost since it began."),
+    Metric(
+        "executor_loops_held",
+        "gauge",
+        ("host", "pid", "cluster"),
+        "Times since it began that a handler held its event loop for longer than QUEUEOPS_LOOP_BUDGET_SECONDS.",
+    ),
     Metric("flow_lag_seconds", "gauge", (), "How far the counters of this page lag behind the job log."),
     Metric("relay_lag_seconds", "gauge", (), "How far this web process's websockets lag behind the job log."),
     Metric("websocket_clients", "gauge", (), "Websockets open in this web process."),

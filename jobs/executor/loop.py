@@ -47,9 +47,12 @@ from queueops.core.outbound import OutboundResponse, answers_noted, refusal_note
 from queueops.tenancy.credentials import OpenCredential
 from ratelimits.services.decide import LateCall
 
+from .holding import LoopWatch, tell_whose
+
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
+LOOP_BUDGET_SECONDS = 2.0  # of one step of a handler; until it gives the loop back no other job goes on
 OVERRUN_SECONDS = 5.0  # how long a handler may ignore its cancellation before its slot is written off
 LATE_SECONDS = 0.5  # a start as late as this tells of too many slots; what is below, none would mend
 OUT_OF_MEMORY_EXIT = 137  # as if the kernel had killed it
@@ -95,8 +98,9 @@ class HandlerLoop:
     on the loop's own. `wake` is called when there is something to collect; it must be cheap and thread-safe.
     """
 
-    def __init__(self, *, slots: int, wake: Callable[[], None]) -> None:
+    def __init__(self, *, slots: int, wake: Callable[[], None], budget_seconds: float = LOOP_BUDGET_SECONDS) -> None:
         self.slots = slots
+        self.watch = LoopWatch(budget_seconds=budget_seconds, wake=wake)
         self.wake = wake
         self.last_tick = time.monotonic()
         self.leaked = 0  # handlers that outlived their deadline: their threads can't be taken back
@@ -190,6 +194,7 @@ class HandlerLoop:
 
     def stop(self) -> None:
         """Close what handlers keep open, and stop the loop. Call it when no job is left."""
+        self.watch.stop()
         closing = asyncio.run_coroutine_threadsafe(close_handlers(), self._loop)
         with suppress(TimeoutError):  # a handler that blocks the loop would block the end of the process too
             closing.result(timeout=5)
@@ -199,6 +204,8 @@ class HandlerLoop:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self.watch.start()
+        self._loop.set_task_factory(self.watch.make_task)
         self._loop.call_soon(self._tick)
         self._loop.run_forever()
 
@@ -223,10 +230,12 @@ class HandlerLoop:
             if job.grant:
                 run.counted_at = job.grant.noted_at
             if job.coalesce_key is None:
+                tell_whose([job])
                 run.task = self._loop.create_task(self._carry_out(run))
             else:
                 groups.setdefault(job.group or job.id, []).append(run)
         for runs in groups.values():
+            tell_whose([run.job for run in runs])
             task = self._loop.create_task(self._carry_out_group(runs))
             for run in runs:
                 run.task, run.group = task, runs
@@ -442,6 +451,7 @@ class HandlerLoop:
     def _end(self, run: _Run, outcome: Outcome | None) -> None:
         if self._runs.pop((run.job.id, run.job.token), None) is None:
             return  # written off before
+        self.watch.end(run.job, comes_back=isinstance(outcome, Failed | GivenBack))
         if outcome is not None:
             self._outcomes.append(outcome)
             if self._first_outcome_at is None:

@@ -26,7 +26,7 @@ from django.db import (
 
 from jobs.backoff import TEMPLATES
 from jobs.models import Executor as ExecutorRow
-from jobs.services import claim, executors, finish, push_back
+from jobs.services import claim, executors, finish, held_loop, push_back
 from jobs.services.claimed import ClaimedJob
 from jobs.services.kinds import ServedKinds
 from jobs.services.lanes import LaneGate
@@ -45,7 +45,7 @@ from ratelimits.services import catalogue, decide
 
 from .duties import TICK_SECONDS, Duties
 from .keyring import Keyring, Opened
-from .loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
+from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
 from .width import Width
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,7 @@ class ExecutorSettings:
     listen: bool
     starved_share: float = 0.1
     stuck_seconds: float = STUCK_SECONDS
+    loop_budget_seconds: float = LOOP_BUDGET_SECONDS
 
 
 class Executor:
@@ -98,7 +99,7 @@ class Executor:
         self.settings = settings
         self.cluster_pid = cluster_pid
         self._is_orphan = is_orphan
-        self.loop = HandlerLoop(slots=settings.slots, wake=self._wake)
+        self.loop = HandlerLoop(slots=settings.slots, wake=self._wake, budget_seconds=settings.loop_budget_seconds)
         self._slots = settings.slots
         self._width = Width(settings.slots)
         self._role = ExecutorRow.Role.GENERAL
@@ -240,6 +241,8 @@ class Executor:
             self._hint |= promoted > 0
             self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
         self._kinds.tend()
+        if held := self.loop.watch.collect():  # before what these jobs end as is written, or they would not run alone
+            held_loop.note_held(held, executor_id=self.id)
         self._charge_late(now)
         self._flush_and_claim(now)
         if now >= self._next["park"]:
@@ -292,7 +295,7 @@ class Executor:
         ):
             self._next["progress"] = now + PROGRESS_SECONDS
             outcomes, notes = self.loop.collect()
-        if not self._stopping.is_set():
+        if self._takes_more():
             free += sum(self._owns(outcome.job) and _is_call(outcome.job) for outcome in outcomes)
         refused = [outcome for outcome in outcomes if isinstance(outcome, finish.Failed) and outcome.failure.push_back]
         # Nothing more goes out against a quota that was just refused before its counters have cooled down.
@@ -336,7 +339,11 @@ class Executor:
         return min(self._next["claim"], now + self._gate.next_look_seconds)
 
     def _free_slots(self) -> int:
-        return 0 if self._stopping.is_set() else min(self._slots, self._width.slots) - self._calls
+        return min(self._slots, self._width.slots) - self._calls if self._takes_more() else 0
+
+    def _takes_more(self) -> bool:
+        """Whether a job would begin: while a handler holds the loop none does, and other executors can take it."""
+        return not (self._stopping.is_set() or self.loop.watch.is_held)
 
     def _disown(self, job_id: UUID) -> ClaimedJob:
         job = self._owned.pop(job_id)
