@@ -230,6 +230,7 @@ def host_executor(**kwargs: Any) -> None:
             poll_seconds=chosen.poll_seconds,
             drain_grace_seconds=chosen.drain_grace_seconds,
             listen=chosen.listen,
+            loop_budget_seconds=chosen.loop_budget_seconds,
         ),
         cluster_pid=guard,
         is_orphan=lambda: os.getppid() != guard,

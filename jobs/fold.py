@@ -63,6 +63,8 @@ def fold(events: Iterable[Event]) -> FoldedJob:
         elif event.event_type == EventType.PROGRESS:
             job.progress = event.progress_percent or 0
             job.progress_message = event.message
+        elif event.event_type == EventType.ERROR:
+            job.crash_count = data.get("crash_count", job.crash_count)  # of one that held its worker's loop
         elif event.event_type == EventType.SCHEDULING and "scheduled_at" in data:
             job.scheduled_at = _time(data["scheduled_at"])
     return job

@@ -26,7 +26,7 @@ from django.db import (
 
 from jobs.backoff import TEMPLATES
 from jobs.models import Executor as ExecutorRow
-from jobs.services import claim, executors, finish, push_back
+from jobs.services import claim, executors, finish, held_loop, push_back
 from jobs.services.claimed import ClaimedJob
 from jobs.services.kinds import ServedKinds
 from jobs.services.lanes import LaneGate
@@ -45,7 +45,8 @@ from ratelimits.services import catalogue, decide
 
 from .duties import TICK_SECONDS, Duties
 from .keyring import Keyring, Opened
-from .loop import CANCELLED, OVERRUN_SECONDS, STOPPING, HandlerLoop
+from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
+from .width import Width
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class ExecutorSettings:
     listen: bool
     starved_share: float = 0.1
     stuck_seconds: float = STUCK_SECONDS
+    loop_budget_seconds: float = LOOP_BUDGET_SECONDS
 
 
 class Executor:
@@ -97,8 +99,9 @@ class Executor:
         self.settings = settings
         self.cluster_pid = cluster_pid
         self._is_orphan = is_orphan
-        self.loop = HandlerLoop(slots=settings.slots, wake=self._wake)
+        self.loop = HandlerLoop(slots=settings.slots, wake=self._wake, budget_seconds=settings.loop_budget_seconds)
         self._slots = settings.slots
+        self._width = Width(settings.slots)
         self._role = ExecutorRow.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
         self._calls = 0  # what occupies slots: jobs that leave together are one
@@ -238,6 +241,9 @@ class Executor:
             self._hint |= promoted > 0
             self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
         self._kinds.tend()
+        if held := self.loop.watch.collect():  # before what these jobs end as is written, or they would not run alone
+            held_loop.note_held(held, executor_id=self.id)
+        self._charge_late(now)
         self._flush_and_claim(now)
         if now >= self._next["park"]:
             self._next["park"] = now + PARK_SECONDS
@@ -263,6 +269,22 @@ class Executor:
             ended = time.monotonic()
             self._next["park"] = ended + rest_seconds(ended - begun)
 
+    def _charge_late(self, now: float) -> None:
+        """
+        Charge calls that left late at their sending, and claim less while calls start late.
+
+        In a transaction of its own: what the next claim locks too is locked in one order.
+        """
+        late, started_late = self.loop.collect_late()
+        self._width.note(late=started_late, now=now)
+        if not late:
+            return
+        try:
+            decide.charge_late(late)
+        except Exception:
+            self.loop.put_back_late(late)
+            raise
+
     def _flush_and_claim(self, now: float) -> None:
         free = self._free_slots()
         wants_work = self._hint or now >= self._next_claim(now)
@@ -273,7 +295,7 @@ class Executor:
         ):
             self._next["progress"] = now + PROGRESS_SECONDS
             outcomes, notes = self.loop.collect()
-        if not self._stopping.is_set():
+        if self._takes_more():
             free += sum(self._owns(outcome.job) and _is_call(outcome.job) for outcome in outcomes)
         refused = [outcome for outcome in outcomes if isinstance(outcome, finish.Failed) and outcome.failure.push_back]
         # Nothing more goes out against a quota that was just refused before its counters have cooled down.
@@ -317,7 +339,11 @@ class Executor:
         return min(self._next["claim"], now + self._gate.next_look_seconds)
 
     def _free_slots(self) -> int:
-        return 0 if self._stopping.is_set() else self._slots - self._calls
+        return min(self._slots, self._width.slots) - self._calls if self._takes_more() else 0
+
+    def _takes_more(self) -> bool:
+        """Whether a job would begin: while a handler holds the loop none does, and other executors can take it."""
+        return not (self._stopping.is_set() or self.loop.watch.is_held)
 
     def _disown(self, job_id: UUID) -> ClaimedJob:
         job = self._owned.pop(job_id)
@@ -393,6 +419,7 @@ class Executor:
             self.id,
             in_flight=self._calls,
             loop_lag_seconds=self.loop.lag_seconds,
+            start_lag_seconds=self.loop.take_start_lag(),
             draining=self._stopping.is_set(),
             lost=self._leases_lost,
         )

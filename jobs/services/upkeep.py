@@ -130,7 +130,7 @@ def rescue_lapsed() -> int:
 def _fate(job: Job, *, crashed: bool) -> Failure | None:
     """Why a job with a lapsed lease may not run again; None: it may."""
     if crashed and job.crash_count + 1 >= MAX_CRASHES:
-        return Failure("poison", "crash", f"its process died {job.crash_count + 1} times while it ran")
+        return Failure("poison", "crash", f"its process died or stood still {job.crash_count + 1} times while it ran")
     if job.status == JobState.IN_PROGRESS and not _is_repeatable(job):
         whose = "its process died" if crashed else LOST
         return Failure("outcome_unknown", "crash", f"{whose} while the call was under way")

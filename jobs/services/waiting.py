@@ -245,7 +245,7 @@ def _slots(job: Job) -> list[Reason]:
     if seats["free"] > 0:
         return []
     if suspect:
-        return [Reason("slots", "its process died twice, and the quarantine runs another job")]
+        return [Reason("slots", "its process died or stood still twice, and the quarantine runs another job")]
     return [Reason("slots", f"all {seats['all']:,} slots of the workers are busy")]
 
 

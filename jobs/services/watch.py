@@ -40,6 +40,7 @@ LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its pro
 MOST_BREAKERS = 1000
 MOST_NAMED = 20  # projects of an outage
 CALM = timedelta(seconds=60)  # how long a target must have answered
+HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held it
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
 MOST_LEAKS = 1000
 SENT_AT_ONCE = 50
@@ -154,7 +155,8 @@ def watch_ready(stale_lanes: list[StaleLane]) -> None:
 def watch_executors() -> None:
     """Tell of executors that went silent or whose handlers block the event loop; over when they answer or are gone."""
     silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
-    stuck = Executor.objects.filter(Q(heartbeat_at__lt=silent) | Q(loop_lag_ms__gt=LATE_LOOP_MS)).order_by("pk")
+    late = Q(loop_lag_ms__gt=LATE_LOOP_MS) | Q(loop_held_at__gt=Now() - HELD_TOLD_FOR)
+    stuck = Executor.objects.filter(Q(heartbeat_at__lt=silent) | late).order_by("pk")
     reconcile(Kind.STUCK_EXECUTOR, [_stuck(executor) for executor in stuck[:MOST_PROJECTS]])
 
 
@@ -255,6 +257,8 @@ def _stuck(executor: Executor) -> Opening:
     silent = timezone.now() - executor.heartbeat_at
     if silent > timedelta(seconds=settings.QUEUEOPS.lease_seconds):
         what = f"has been silent for {_minutes(silent)}; its jobs come back when their leases lapse"
+    elif executor.loop_held_at and timezone.now() - executor.loop_held_at < HELD_TOLD_FOR:
+        what = f"stood still for its other jobs: the handler of {executor.loop_held_by} held its event loop"
     else:
         what = f"answers {executor.loop_lag_ms / 1000:,.0f} s late: a handler blocks its event loop"
     return Opening(

@@ -8,8 +8,12 @@ SELECT given.id, given.token
   FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[], %(crashes)s::int[]) AS given (id, token, crashes)
   JOIN jobs_job AS job ON job.id = given.id
        -- Who judges an executor gone counts a crash, or names the claim that went with its host; who cancels or
-       -- resets a job does neither.
- WHERE job.crash_count > given.crashes OR EXISTS (
+       -- resets a job does neither. The executor itself counts those of a job that held its loop.
+ WHERE job.crash_count > greatest(given.crashes, (
+           SELECT max((event.data ->> 'crash_count')::int) FROM jobs_jobevent AS event
+            WHERE event.job_id = given.id
+              AND event.data @> jsonb_build_object('operation', 'loop_held', 'fencing_token', given.token)
+       )) OR EXISTS (
            SELECT FROM jobs_jobevent AS event
             WHERE event.job_id = given.id AND event.data @> jsonb_build_object('lost_with_host', given.token)
        )

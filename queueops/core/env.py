@@ -255,6 +255,12 @@ class Environment:
         parse.number(0.0001, 8760),
         default=24.0,
     )
+    loop_budget_seconds: float = setting(
+        "Workers",
+        "How long a handler may keep a worker's other jobs from going on before it is named and runs alone.",
+        parse.number(0.1, 30),
+        default=2.0,
+    )
     lease_seconds: float = setting(
         "Workers",
         "How long a worker owns a claimed job unless it renews; a lost worker's jobs come back after it.",

@@ -77,6 +77,7 @@ def cluster(ledger: Ledger, *, executors: int = 2, **variables: object) -> Itera
         "renew_seconds": 0.9,
         "sweep_seconds": 0.5,
         "drain_grace_seconds": 1,
+        "loop_budget_seconds": 20,  # a busy machine may hold up a loop for a while
         "extra_apps": "tests.faults.app",
         **variables,
     }

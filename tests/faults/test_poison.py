@@ -4,8 +4,12 @@ import time
 
 import pytest
 
-from jobs.models import DeadLetter, Job
+from dashboards.metrics.samples import Value, read_samples
+from jobs.fold import fold
+from jobs.models import DeadLetter, Job, JobEvent
 from jobs.states import JobState
+from ratelimits.models import QuotaAlert
+from tests.factories import make_jobs
 from tests.faults.clusters import cluster, is_running
 from tests.faults.ledger import Ledger
 from tests.faults.records import statuses, submit_work, wait_until_drained
@@ -56,7 +60,7 @@ def _seconds_for(innocents: int) -> float:
 
 
 def test_an_executor_that_is_stuck_is_killed_from_outside_and_its_jobs_go_on_elsewhere(ledger: Ledger):
-    with cluster(ledger, executors=2, faults_stuck_seconds=2, **SHORT_LEASE) as running:
+    with cluster(ledger, executors=2, faults_stuck_seconds=2, loop_budget_seconds=0.5, **SHORT_LEASE) as running:
         submit_work(20, "wait", gate="gate")
         wait_for(lambda: len(ledger.entries("begin")) == 20, what="the start of the neighbours")
         submit_work(1, "spin", gate="once")
@@ -66,6 +70,8 @@ def test_an_executor_that_is_stuck_is_killed_from_outside_and_its_jobs_go_on_els
         [spinner] = Job.objects.filter(kind="faults.spin")
         [stuck, heir] = [entry.pid for entry in ledger.by_job("begin")[spinner.pk]]
         assert f"killing its process {stuck}" in running.output
+        assert f"job {spinner.pk} (faults.spin, project faults) has held the loop" in running.output
+        assert JobEvent.objects.filter(job_id=spinner.pk, data__quarantine=True).exists(), "it did not run alone next"
         assert not is_running(stuck)
         assert is_running(heir)
     assert statuses() == {JobState.COMPLETED: 21}
@@ -86,3 +92,37 @@ def test_an_executor_whose_handler_ignores_its_time_limit_renews_itself_and_harm
         wait_until_drained()
     assert DeadLetter.objects.get().error_code == "timeout"
     assert Job.objects.filter(status=JobState.COMPLETED, crash_count=0, retry_count=0).count() == 6
+
+
+@pytest.mark.usefixtures("quick_retries")
+def test_a_job_that_holds_its_loop_is_named_and_runs_alone_from_then_on_and_no_other_tenant_waits(ledger: Ledger):
+    with cluster(ledger, executor_slots=20, loop_budget_seconds=0.3, faults_stuck_seconds=600) as running:
+        submit_work(1, "hold", gate="gate", ending="retry")
+        holder = Job.objects.get()
+        told = JobEvent.objects.filter(job_id=holder.pk, event_type="error", data__operation="loop_held")
+        wait_for(told.exists, what="the word of the loop that is held")
+        others = make_jobs(50, project="globex", kind="faults.write", service="faults", payload="{}")
+        waiting = Job.objects.unfinished().filter(pk__in=[job.pk for job in others])
+        wait_for(lambda: not waiting.exists(), seconds=60, what="the end of another tenant's jobs")
+        alerts = QuotaAlert.objects.filter(kind=QuotaAlert.Kind.STUCK_EXECUTOR, resolved_at=None)
+        wait_for(alerts.exists, seconds=60, what="the alert")
+        assert f"job {holder.pk} (faults.hold, project faults)" in alerts.get().message
+        assert f"job {holder.pk} (faults.hold, project faults) has held the loop of its worker" in running.output
+        assert "hold (" in running.output, "the log does not say where"
+        [entry] = ledger.entries("begin")
+        counted = {
+            sample.labels[1]: sample.value
+            for sample in read_samples()
+            if isinstance(sample, Value) and sample.metric == "executor_loops_held"
+        }
+        assert counted.pop(str(entry.pid)) == 1
+        assert set(counted.values()) == {0}
+        ledger.open_gate("gate")
+        wait_for(lambda: not Job.objects.unfinished().exists(), seconds=60, what="the end of the job that held it")
+    claims = JobEvent.objects.filter(job_id=holder.pk, to_status=JobState.DISPATCHED).order_by("id")
+    assert len(claims) > 1
+    assert ["quarantine" in (claim.data or {}) for claim in claims] == [False] + [True] * (len(claims) - 1)
+    assert DeadLetter.objects.get().error_code == "http_408"
+    holder.refresh_from_db()
+    assert fold(JobEvent.objects.filter(job_id=holder.pk).order_by("id")).crash_count == holder.crash_count == 2
+    assert Job.objects.filter(pk__in=[job.pk for job in others], status=JobState.COMPLETED).count() == len(others)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -18,7 +20,7 @@ from jobs.executor.loop import CANCELLED, STOPPING, HandlerLoop
 from jobs.executor.pump import Executor, ExecutorSettings
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.registry import Done, RunningJob, handler
+from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.models import Executor as ExecutorRow
 from jobs.services.claimed import ClaimedJob
@@ -255,6 +257,85 @@ def test_what_could_not_be_written_is_collected_again_in_its_order(driven):
     old, new = Progress(outcomes[0].job, 1, "old"), Progress(outcomes[1].job, 2, "kept")
     driven.loop.put_back(outcomes, [old, new])
     assert driven.loop.collect() == (outcomes, [old, new])
+
+
+@pytest.fixture
+def watched(stage: Stage) -> Iterator[Driven]:
+    async def hold(job: RunningJob[Number]) -> Done:
+        stage.begun.append(job.id)
+        stage.let_go.wait(timeout=60)  # the loop's thread waits, not the job alone
+        raise ProviderError(503, "not now", code="http_503", outcome="answered")
+
+    @handler(kind="test.hold_in_a_task", service="test", payload=Number)
+    async def hold_in_a_task(job: RunningJob[Number]) -> Done:
+        task = asyncio.create_task(hold(job))
+        work: Any = task.get_coro()
+        assert inspect.getcoroutinestate(work) == "CORO_CREATED", "libraries ask tasks for this"
+        return await task
+
+    @handler(kind="test.hold_together", service="test", payload=Number, coalesce=Coalesce(key=lambda _: "k"))
+    async def hold_together(jobs: Sequence[RunningJob[Number]]) -> list[Done]:
+        stage.let_go.wait(timeout=60)
+        return [Done() for _ in jobs]
+
+    @handler(kind="test.compute", service="test", payload=Number)
+    async def compute(job: RunningJob[Number]) -> Done:
+        began = time.thread_time()
+        while time.thread_time() - began < 0.2:
+            sum(range(1_000_000))  # nothing else runs meanwhile
+        return Done()
+
+    handler(kind="test.hold", service="test", payload=Number)(hold)
+    loop = HandlerLoop(slots=4, wake=lambda: None, budget_seconds=0.1)
+    loop.start()
+    yield Driven(loop)
+    stage.let_go.set()
+    loop.stop()
+
+
+@pytest.mark.parametrize("kind", ["test.hold", "test.hold_in_a_task"])
+def test_a_job_that_holds_the_loop_is_named_while_it_does_and_when_it_comes_back(watched, stage, caplog, kind):
+    job, neighbour = claimed(kind), claimed("test.double")
+    watched.loop.carry_out([job])
+    wait_for(lambda: stage.begun, what="the handler's beginning")
+    watched.loop.carry_out([neighbour])
+    [first] = wait_for(watched.loop.watch.collect, what="the name of who holds the loop")
+    assert (first.job, first.has_ended) == (job, False)
+    assert watched.loop.watch.is_held
+    assert f"job {job.id} ({kind}, project acme) has held the loop of its worker" in caplog.text
+    assert "test_executor_loop.py" in caplog.text, "where it does is not told"
+    stage.let_go.set()
+    wait_for(lambda: watched.collect() or len(watched.outcomes) == 2, what="the end of both")
+    [again] = watched.loop.watch.collect()
+    assert (again.job, again.has_ended) == (job, True)
+    assert not watched.loop.watch.is_held
+
+
+def test_jobs_of_one_call_that_holds_the_loop_are_all_named_and_none_comes_back(watched, stage):
+    jobs = [claimed("test.hold_together")._replace(coalesce_key="k", group=UUID(int=1)) for _ in range(2)]
+    watched.loop.carry_out(jobs)
+    assert [one.job for one in wait_for(watched.loop.watch.collect, what="the names")] == jobs
+    stage.let_go.set()
+    wait_for(lambda: watched.collect() or len(watched.outcomes) == 2, what="the end of both")
+    assert watched.loop.watch.collect() == []
+
+
+def test_a_job_that_computes_with_the_interpreter_to_itself_is_named_afterwards(watched):
+    job = claimed("test.compute")
+    watched.loop.watch.stop()  # as if it had no turn to look
+    watched.run(job)
+    [held] = watched.loop.watch.collect()
+    assert (held.job, held.has_ended) == (job, False), "it has ended well and does not come back"
+
+
+def test_a_job_that_waits_holds_nobody_up(watched, stage):
+    watched.loop.carry_out([claimed("test.wait"), claimed("test.wait")])
+    wait_for(lambda: len(stage.begun) == 2, what="the handlers' beginning")
+    begun = watched.loop.last_tick
+    wait_for(lambda: watched.loop.last_tick > begun, what="the loop's next tick")
+    assert watched.loop.watch.collect() == []
+    stage.let_go.set()
+    wait_for(lambda: not watched.loop.active, what="the handlers' end")
 
 
 # The whole executor on the database.

@@ -156,6 +156,21 @@ async def spin(job: RunningJob[Work]) -> None:
         pass
 
 
+@handler(kind="faults.block", service="poison", payload=Work, idempotent=True)
+async def block(job: RunningJob[Work]) -> None:
+    """Block the event loop for some seconds."""
+    time.sleep(job.payload.seconds)  # noqa: ASYNC251 - that is what it is for
+
+
+@handler(kind="faults.hold", service="poison", payload=Work, idempotent=True, retry="faults", timeout=LONG)
+async def hold(job: RunningJob[Work]) -> Done:
+    """Hold the event loop until the gate is open."""
+    ledger().write(job.id, "begin")
+    while not _is_open(job):
+        time.sleep(POLL_SECONDS)  # noqa: ASYNC251 - what the test is about
+    return _end(job)
+
+
 @handler(kind="faults.spin_in_thread", service="poison", payload=Work, timeout=timedelta(seconds=0.3))
 def spin_in_thread(job: RunningJob[Work]) -> None:
     """Never end, and never look whether it should."""

@@ -1,0 +1,57 @@
+"""Writing down that a job's handler held the event loop that every job of its worker shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from jobs.models import Executor
+from queueops.core.sql import plain_array, run_sql
+
+from .admit import SUSPECT
+from .claimed import ClaimedJob
+
+
+class Held(NamedTuple):
+    """
+    One job whose handler did not give the loop back within its budget.
+
+    Attributes:
+        seconds: The longest time so far.
+        has_ended: Its run is over and it comes back; False: it is told of this run for the first time.
+    """
+
+    job: ClaimedJob
+    seconds: float
+    has_ended: bool = False
+
+
+@transaction.atomic
+def note_held(held: Sequence[Held], *, executor_id: UUID) -> None:
+    """
+    Log it on the jobs, count it on their executor, and let them run alone from now on.
+
+    It counts as a crash while the job runs, so that one whose process dies for it runs alone next, and the death of
+    one that another's crash takes along buries nobody; and as two when the job comes back.
+    """
+    run_sql(
+        "jobs",
+        "note_held_loop",
+        {
+            "ids": [one.job.id for one in held],
+            "tokens": [one.job.token for one in held],
+            "seconds": plain_array([one.seconds for one in held]),
+            "crashes": plain_array([SUSPECT if one.has_ended else SUSPECT - 1 for one in held]),
+        },
+    )
+    last = held[-1].job
+    Executor.objects.filter(pk=executor_id).update(
+        loops_held=F("loops_held") + sum(not one.has_ended for one in held),
+        loop_held_at=Now(),
+        loop_held_by=f"job {last.id} ({last.kind}, project {last.project})",
+    )
