@@ -1,7 +1,7 @@
 -- Log on each job that its handler held the event loop of its worker, and count it as crashes.
 --
 -- params  ids, tokens, seconds (how long it was held), crashes (that the job counts from now on, at least): parallel
---         arrays; a job may be there twice
+--         arrays (a job may be there twice)
 -- locks   the rows of the jobs that these claims still run, in id order
 -- clock   now(): the transaction's start
 -- returns the ids of those logged
