@@ -322,8 +322,9 @@ def test_old_alerts_go_and_open_ones_stay():
 
 def test_every_kind_of_alert_has_its_runbook_and_every_runbook_its_kind():
     pages = {page.stem for page in (Path(django_settings.BASE_DIR) / "docs" / "runbooks").glob("*.md")}
-    assert pages == set(QuotaAlert.Kind.values)
-    for kind in QuotaAlert.Kind.values:
+    told_by_people = {"ran_twice"}  # nothing can see it from outside
+    assert pages == set(QuotaAlert.Kind.values) | told_by_people
+    for kind in pages:
         text = (Path(django_settings.BASE_DIR) / QuotaAlert(kind=kind).runbook).read_text(encoding="utf-8")
         for heading in ("Symptoms", "Likely causes", "What to look at", "What to do"):
             assert f"## {heading}\n" in text, (kind, heading)
