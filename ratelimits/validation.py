@@ -274,7 +274,6 @@ def _safe_bucket(limit: Limit, quota: float) -> TokenBucket:
     return safe_bucket(
         quota,
         window_seconds=limit.window_seconds or 60,
-        slack_seconds=limit.slack_seconds,
         # Estimates of one call are clamped to half the limit; a smaller burst would end the calls above it.
         largest_cost=quota / 2 if limit.unit == Unit.TOKENS else 1,
     )

@@ -104,12 +104,6 @@ _ALL = (
     Metric("executor_slots", "gauge", ("host", "pid", "cluster"), "Calls that a worker process carries out at once."),
     Metric("executor_in_flight", "gauge", ("host", "pid", "cluster"), "Calls that it carries out now."),
     Metric("executor_loop_lag_seconds", "gauge", ("host", "pid", "cluster"), "How late its event loop answers."),
-    Metric(
-        "executor_start_lag_seconds",
-        "gauge",
-        ("host", "pid", "cluster"),
-        "The longest from a limit's grant to its call's start, between its last two heartbeats.",
-    ),
     Metric("executor_heartbeat_age_seconds", "gauge", ("host", "pid", "cluster"), "Since it last renewed."),
     Metric("executor_leases_lost", "gauge", ("host", "pid", "cluster"), "Leases that it has lost since it began."),
     Metric(

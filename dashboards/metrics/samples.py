@@ -155,7 +155,6 @@ def _executors() -> Iterator[Sample]:
         yield Value("executor_slots", of, row.slots)
         yield Value("executor_in_flight", of, row.in_flight)
         yield Value("executor_loop_lag_seconds", of, row.loop_lag_ms / 1000)
-        yield Value("executor_start_lag_seconds", of, row.start_lag_ms / 1000)
         yield Value("executor_heartbeat_age_seconds", of, _age(row.heartbeat_at))
         yield Value("executor_leases_lost", of, row.leases_lost)
         yield Value("executor_loops_held", of, row.loops_held)

@@ -23,18 +23,7 @@ from .verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
 
 @admin.register(Executor)
 class ExecutorAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
-    list_display = (
-        "process",
-        "role",
-        "health",
-        "busy",
-        "heartbeat",
-        "loop_lag",
-        "start_lag",
-        "held",
-        "leases_lost",
-        "since",
-    )
+    list_display = ("process", "role", "health", "busy", "heartbeat", "loop_lag", "held", "leases_lost", "since")
     empty_title = "No executor runs."
     empty_hint = "Start one with: manage.py qcluster."
     list_fullwidth = True
@@ -60,10 +49,6 @@ class ExecutorAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc
     @admin.display(description="loop lag")
     def loop_lag(self, executor: Executor) -> str:
         return f"{executor.loop_lag_ms:,.0f} ms"
-
-    @admin.display(description="start lag")
-    def start_lag(self, executor: Executor) -> str:
-        return f"{executor.start_lag_ms:,.0f} ms"
 
     @admin.display(description="loop held")
     def held(self, executor: Executor) -> str:

@@ -43,9 +43,8 @@ from jobs.services.kinds import refusal_of, version_of
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of
-from queueops.core.outbound import OutboundResponse, answers_noted, refusal_noted, sends_noted
+from queueops.core.outbound import OutboundResponse, answers_noted, refusal_noted
 from queueops.tenancy.credentials import OpenCredential
-from ratelimits.services.decide import LateCall
 
 from .holding import LoopWatch, tell_whose
 
@@ -54,7 +53,6 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 LOOP_BUDGET_SECONDS = 2.0  # of one step of a handler; until it gives the loop back no other job goes on
 OVERRUN_SECONDS = 5.0  # how long a handler may ignore its cancellation before its slot is written off
-LATE_SECONDS = 0.5  # a start as late as this tells of too many slots; what is below, none would mend
 OUT_OF_MEMORY_EXIT = 137  # as if the kernel had killed it
 
 CANCELLED = "cancelled"
@@ -82,7 +80,6 @@ class _Run:
     calls: list[tuple[int, int]] = field(default_factory=list)  # a group's are its first member's
     refusal: list[OutboundResponse] = field(default_factory=list)  # its last 429; of a group, all members'
     deadline: float = field(default=float("inf"))
-    counted_at: float = 0.0  # from when its limits count its call; by the monotonic clock
 
     def facts(self) -> dict[str, Any]:
         """For log lines that its handler writes."""
@@ -113,9 +110,6 @@ class HandlerLoop:
         self._outcomes: deque[Outcome] = deque()
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
-        self._late: deque[LateCall] = deque()
-        self._started_late = False
-        self._start_lag = 0.0
 
     def start(self) -> None:
         self._thread.start()
@@ -139,26 +133,6 @@ class HandlerLoop:
         outcomes = [self._outcomes.popleft() for _ in range(len(self._outcomes))]
         notes, self._progress = self._progress, {}
         return outcomes, list(notes.values())
-
-    def collect_late(self) -> tuple[list[LateCall], bool]:
-        """
-        What was late since the last call: often enough, or limits would let others go in the place of such calls.
-
-        Returns:
-            Calls that have left later than their limits allow for; and whether some started so late that this
-            process has more slots open than it keeps up with. What a handler does before it calls is not its fault.
-        """
-        started_late, self._started_late = self._started_late, False
-        return [self._late.popleft() for _ in range(len(self._late))], started_late
-
-    def put_back_late(self, late: Sequence[LateCall]) -> None:
-        """Keep what could not be charged, for the next `collect_late`."""
-        self._late.extendleft(reversed(late))
-
-    def take_start_lag(self) -> float:
-        """The longest time from a limit's grant to its call's start since the last call, in seconds."""
-        lag, self._start_lag = self._start_lag, 0.0
-        return lag
 
     def put_back(self, outcomes: Sequence[Outcome], notes: Sequence[Progress]) -> None:
         """Keep what could not be written, for the next `collect`."""
@@ -227,8 +201,6 @@ class HandlerLoop:
         groups: dict[UUID, list[_Run]] = {}
         for job in jobs:
             run = self._runs[job.id, job.token] = _Run(job, now, credentials.get(job.credential or ""))
-            if job.grant:
-                run.counted_at = job.grant.noted_at
             if job.coalesce_key is None:
                 tell_whose([job])
                 run.task = self._loop.create_task(self._carry_out(run))
@@ -264,19 +236,22 @@ class HandlerLoop:
         refusal_noted.set(run.refusal)
         tell_of("job", run.facts)
         try:
-            outcome = _unsent(run) if self._is_stale(run) else self._answered(run, await self._call(run))
+            outcome = self._answered(run, await self._call(run))
         except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
             outcome = self._broken(run, error)
         self._end(run, outcome)
 
     async def _carry_out_group(self, runs: Sequence[_Run]) -> None:
         """One call for several jobs. What spoils it for all is found out here, so that only its job fails."""
-        leader = next((run for run in runs if run.job.grant), runs[0])  # it was charged for the call, cancelled or not
-        if self._is_stale(leader):
-            for run in runs:
-                self._end(run, _unsent(run))
-            return
-        ready = self._ready(runs)
+        ready = []
+        for run in runs:
+            if run.ending:
+                continue  # cancelled before the call began
+            try:
+                self._prepare(run)
+                ready.append(run)
+            except BaseException as error:  # noqa: BLE001 - as in _carry_out
+                self._end(run, self._broken(run, error))
         if not ready:
             return
         outcomes: list[Outcome | None]
@@ -287,7 +262,6 @@ class HandlerLoop:
         tell_of("job", ready[0].facts)
         try:
             handler = find_handler(ready[0].job.kind)
-            self._sends(leader)
             async with asyncio.timeout(handler.timeout.total_seconds()):
                 answers = await handler.function([run.running for run in ready])
             outcomes = [self._ended(run, answer) for run, answer in zip(ready, answers, strict=True)]
@@ -299,19 +273,6 @@ class HandlerLoop:
             outcomes = [self._broken(run, error) for run in ready]
         for run, outcome in zip(ready, outcomes, strict=True):
             self._end(run, outcome)
-
-    def _ready(self, runs: Sequence[_Run]) -> list[_Run]:
-        """Those of a group that the call is made for; the others end here."""
-        ready = []
-        for run in runs:
-            if run.ending:
-                continue  # cancelled before the call began
-            try:
-                self._prepare(run)
-                ready.append(run)
-            except BaseException as error:  # noqa: BLE001 - as in _carry_out
-                self._end(run, self._broken(run, error))
-        return ready
 
     def _without_poison(self, runs: Sequence[_Run], errors: Mapping[int, ProviderError]) -> list[Outcome | None]:
         if errors.keys().isdisjoint(range(len(runs))):  # sent again, they would come back the same way
@@ -385,34 +346,10 @@ class HandlerLoop:
 
     async def _call(self, run: _Run) -> Answer:
         handler, running = self._prepare(run)
-        self._sends(run)
         async with asyncio.timeout(handler.timeout.total_seconds()):
             if handler.is_async:
                 return cast("Answer", await handler.function(running))
             return await self._call_in_thread(handler, running)
-
-    def _is_stale(self, run: _Run) -> bool:
-        """Whether its grant is so old that its call must not leave any more; notes how late it starts."""
-        grant = run.job.grant
-        if grant is None:
-            return False
-        lag = time.monotonic() - grant.noted_at
-        self._start_lag = max(self._start_lag, lag)
-        self._started_late |= lag > max(grant.late.counts, LATE_SECONDS)
-        return lag > grant.late.stale
-
-    def _sends(self, run: _Run) -> None:
-        """From here on its call may leave at any time; where the handler calls by outbound, that tells when it does."""
-        self._sent(run)
-        sends_noted.set(lambda: self._sent(run))
-
-    def _sent(self, run: _Run) -> None:
-        grant, now = run.job.grant, time.monotonic()
-        if grant is None or now - run.counted_at <= grant.late.counts:
-            return
-        charged_at = grant.at + run.counted_at - grant.noted_at
-        self._late.append(LateCall(grant.call, charged_at, now - run.counted_at))
-        run.counted_at = now
 
     async def _call_in_thread(self, handler: Handler, running: RunningJob[Any]) -> Answer:
         call = self._threads.submit(copy_context().run, _call_sync, handler, running)
@@ -468,10 +405,6 @@ class HandlerLoop:
 
     def _elapsed_ms(self, run: _Run) -> float:
         return (time.monotonic() - run.begun) * 1000
-
-
-def _unsent(run: _Run) -> GivenBack:
-    return GivenBack(run.job, "not sent: its executor was so late that its turn is over", cost=0)
 
 
 def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:

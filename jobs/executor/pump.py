@@ -46,7 +46,6 @@ from ratelimits.services import catalogue, decide
 from .duties import TICK_SECONDS, Duties
 from .keyring import Keyring, Opened
 from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
-from .width import Width
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +100,6 @@ class Executor:
         self._is_orphan = is_orphan
         self.loop = HandlerLoop(slots=settings.slots, wake=self._wake, budget_seconds=settings.loop_budget_seconds)
         self._slots = settings.slots
-        self._width = Width(settings.slots)
         self._role = ExecutorRow.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
         self._calls = 0  # what occupies slots: jobs that leave together are one
@@ -243,7 +241,6 @@ class Executor:
         self._kinds.tend()
         if held := self.loop.watch.collect():  # before what these jobs end as is written, or they would not run alone
             held_loop.note_held(held, executor_id=self.id)
-        self._charge_late(now)
         self._flush_and_claim(now)
         if now >= self._next["park"]:
             self._next["park"] = now + PARK_SECONDS
@@ -268,22 +265,6 @@ class Executor:
         if not self._parking.is_through:
             ended = time.monotonic()
             self._next["park"] = ended + rest_seconds(ended - begun)
-
-    def _charge_late(self, now: float) -> None:
-        """
-        Charge calls that left late at their sending, and claim less while calls start late.
-
-        In a transaction of its own: what the next claim locks too is locked in one order.
-        """
-        late, started_late = self.loop.collect_late()
-        self._width.note(late=started_late, now=now)
-        if not late:
-            return
-        try:
-            decide.charge_late(late)
-        except Exception:
-            self.loop.put_back_late(late)
-            raise
 
     def _flush_and_claim(self, now: float) -> None:
         free = self._free_slots()
@@ -339,7 +320,7 @@ class Executor:
         return min(self._next["claim"], now + self._gate.next_look_seconds)
 
     def _free_slots(self) -> int:
-        return min(self._slots, self._width.slots) - self._calls if self._takes_more() else 0
+        return self._slots - self._calls if self._takes_more() else 0
 
     def _takes_more(self) -> bool:
         """Whether a job would begin: while a handler holds the loop none does, and other executors can take it."""
@@ -419,7 +400,6 @@ class Executor:
             self.id,
             in_flight=self._calls,
             loop_lag_seconds=self.loop.lag_seconds,
-            start_lag_seconds=self.loop.take_start_lag(),
             draining=self._stopping.is_set(),
             lost=self._leases_lost,
         )

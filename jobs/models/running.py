@@ -39,9 +39,6 @@ class Executor(models.Model):
         db_default=models.Value({}, models.JSONField()),
         help_text="What it carries out, each with its payload's version.",
     )
-    start_lag_ms = models.FloatField(
-        default=0, db_default=0, help_text="The longest from a limit's grant to its call's start, since a heartbeat."
-    )
     loops_held = models.PositiveIntegerField(
         default=0, db_default=0, help_text="Times that a handler held the event loop for longer than its budget."
     )

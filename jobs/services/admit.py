@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
@@ -15,11 +14,11 @@ from jobs.transitions import Move
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.algorithms.deferral import deferral_delay
-from ratelimits.services.catalogue import lateness_of, limited_services
+from ratelimits.services.catalogue import limited_services
 from ratelimits.services.decide import Call, Decision, Settlement, decide, settle
 from ratelimits.subjects import Subject
 
-from .claimed import ClaimedJob, Grant
+from .claimed import ClaimedJob
 from .deferrals import Deferral, Met, defer_jobs
 from .finish import bury
 
@@ -65,12 +64,6 @@ def admit(
         for job, subject in zip(asking, subjects, strict=True)
     ]
     decisions = decide(calls, settlements=settlements)
-    noted_at = time.monotonic()
-    grants = {
-        job.id: Grant(call, decision.now, noted_at, late)
-        for job, call, decision in zip(asking, calls, decisions, strict=True)
-        if decision.kind == "proceed" and (late := lateness_of(call.subject))
-    }
     answers = {job.id: decision for job, decision in zip(asking, decisions, strict=True)}
     _keep_back(
         [
@@ -87,7 +80,7 @@ def admit(
         ]
     )
     admitted = [
-        job._replace(holds=job.id in answers and answers[job.id].holds, grant=grants.get(job.id))
+        job._replace(holds=job.id in answers and answers[job.id].holds)
         for job in leaders
         if job.id not in answers or answers[job.id].kind == "proceed"
     ]

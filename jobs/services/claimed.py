@@ -5,24 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from ratelimits.services.calls import Call
-from ratelimits.services.catalogue import Lateness
-
-
-class Grant(NamedTuple):
-    """
-    What limits that count by time let go: the provider counts the call when it is sent, and they when it was granted.
-
-    Attributes:
-        at: Seconds since 1970, by the database's clock.
-        noted_at: The same moment, by this process's monotonic clock.
-    """
-
-    call: Call
-    at: float
-    noted_at: float
-    late: Lateness
-
 
 class ClaimedJob(NamedTuple):
     """
@@ -38,7 +20,6 @@ class ClaimedJob(NamedTuple):
         target, path: Where its call goes, see jobs/targets.py.
         group: The job with which it leaves as one call; its own id where it leaves alone.
         holds: It holds an estimate or a place in flight that its end settles.
-        grant: Of its call; None: it leaves with another's, or no limit counts it by time.
     """
 
     id: UUID
@@ -71,7 +52,6 @@ class ClaimedJob(NamedTuple):
     path: int = 0
     group: UUID | None = None
     holds: bool = False
-    grant: Grant | None = None
 
     @property
     def holder(self) -> str:

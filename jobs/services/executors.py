@@ -67,15 +67,12 @@ def register(
     return role, created.slots
 
 
-def heartbeat(
-    executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, start_lag_seconds: float, draining: bool, lost: int
-) -> bool:
+def heartbeat(executor_id: UUID, *, in_flight: int, loop_lag_seconds: float, draining: bool, lost: int) -> bool:
     """Say that the executor lives; False: it is not registered. `lost`: leases lost since the last heartbeat."""
     updated = Executor.objects.filter(pk=executor_id).update(
         heartbeat_at=Now(),
         in_flight=in_flight,
         loop_lag_ms=loop_lag_seconds * 1000,
-        start_lag_ms=start_lag_seconds * 1000,
         draining=draining,
         leases_lost=F("leases_lost") + lost,
     )

@@ -40,9 +40,6 @@ _FIRST_ERROR_STATUS = 400
 # None: nobody wants to know.
 answers_noted: ContextVar[list[tuple[int, int]] | None] = ContextVar("answers_noted", default=None)
 
-# Called whenever the headers of a call made in this context have left.
-sends_noted: ContextVar[Callable[[], None] | None] = ContextVar("sends_noted", default=None)
-
 FailureReason = Literal["dns_failed", "tls_failed", "connect_timeout", "connect_failed", "timeout", "connection_broken"]
 
 
@@ -154,7 +151,6 @@ class OutboundClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
                 trust_env=False,  # a proxy would connect where no check is made
-                trace_configs=[_sends_traced()],
             )
         return self._sessions[reuse_connection]
 
@@ -212,16 +208,6 @@ async def _send_once(
         raise passage.refusal or _failure(passage, error) from error
     finally:
         current_passage.reset(token)
-
-
-def _sends_traced() -> aiohttp.TraceConfig:
-    async def note(*_: object) -> None:
-        if (noted := sends_noted.get()) is not None:
-            noted()
-
-    traced = aiohttp.TraceConfig()
-    traced.on_request_headers_sent.append(note)
-    return traced
 
 
 def _note(status: int, size: int) -> None:

@@ -18,10 +18,6 @@ MICRO = 1_000_000
 # A clock that went back by at most this much is waited for; one that went back further was wrong before.
 PATIENCE_SECONDS = 60
 
-# Of a window: how much later than others a call may reach its provider, where a limit doesn't say: half a sliding
-# window's sub-bucket, 0.5 s of a minute.
-SLACK_SHARE = 1 / 120
-
 
 class MalformedCost(QueueOpsError):
     """A cost is a finite number, zero or more."""

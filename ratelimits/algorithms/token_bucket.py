@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ratelimits.algorithms.admission import STATE_VERSION, State, require_sizes, stored
-from ratelimits.algorithms.measures import SLACK_SHARE, cost_units, microseconds, require_amount, steady
+from ratelimits.algorithms.measures import cost_units, microseconds, require_amount, steady
 
-# A burst of 2 % and the slack leave 97 % of the quota to the rate: 6 + 4.86/s for 300 a minute.
-BURST_SHARE = 0.02
+# A burst of 3 % leaves 97 % of the quota to the rate: 9 + 4.85/s for 300 a minute.
+BURST_SHARE = 0.03
 
 KEPT_BRIMS = 8
 
@@ -126,18 +126,18 @@ def safe_bucket(
     *,
     window_seconds: float = 60,
     largest_cost: float = 1,
-    slack_seconds: float | None = None,
+    slack_seconds: float = 0,
     ceiling: float | None = None,
 ) -> TokenBucket:
     """
     Return a bucket that keeps a provider's quota in every window: capacity + window * rate <= quota.
 
-    300 a minute gives 6 + 4.86/s. Calls that leave in `60 + d` seconds may arrive in 60; `d` is the slack.
+    300 a minute gives 9 + 4.85/s. Calls that leave in `60 + d` seconds may arrive in 60; whole calls
+    forgive a `d` below 1/rate (0.2 s here), a quota of thousands a minute wants `slack_seconds`.
 
     Args:
         largest_cost: The burst must at least hold one such call.
-        slack_seconds: How much sooner than it left after another a call may arrive after it. Default as a sliding
-            window's, 0.5 s for a minute.
+        slack_seconds: How much sooner than it left after another a call may arrive after it.
 
     Raises:
         ValueError: Nothing would be left for the rate; such a limit takes a sliding window.
@@ -148,8 +148,7 @@ def safe_bucket(
         raise ValueError(
             f"a quota of {quota:g} in {window_seconds:g} s has no room for a burst of {capacity:g} and a rate"
         )
-    slack = window_seconds * SLACK_SHARE if slack_seconds is None else slack_seconds
-    exact = (Fraction(quota) - Fraction(capacity)) / (Fraction(window_seconds) + Fraction(slack))
+    exact = (Fraction(quota) - Fraction(capacity)) / (Fraction(window_seconds) + Fraction(slack_seconds))
     rate = float(exact)
     while Fraction(rate) > exact:
         rate = math.nextafter(rate, 0)

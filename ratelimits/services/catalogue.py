@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from django.forms.models import model_to_dict
 
@@ -15,7 +14,7 @@ from ratelimits.algorithms.admission import Algorithm
 from ratelimits.algorithms.concurrency import Concurrency
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.leaky_bucket import LeakyBucket
-from ratelimits.algorithms.measures import SLACK_SHARE, with_headroom
+from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 from ratelimits.algorithms.token_bucket import TokenBucket
 from ratelimits.models import CallType, Limit, LimitOverride, Unit
@@ -23,10 +22,6 @@ from ratelimits.subjects import Subject, counter_id, counter_key
 
 KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
 WHOLE_DAY_SECONDS = 24 * 3600
-# A call that starts later after its grant than this part of the shortest window is not sent: its charge must be moved
-# while it still counts. No worker can promise to be quicker than the least.
-STALE_SHARE = 0.25
-LEAST_STALE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +81,6 @@ class Rule:
 
     def counter_id(self, subject: Subject) -> str:
         return counter_id(self.id, self.key(subject))
-
-    @property
-    def slack(self) -> float | None:
-        """Seconds that a call may reach its provider later than it was granted; None: nobody counts by time."""
-        if self.unit == Unit.IN_FLIGHT or self.hard_reset:
-            return None
-        return (self.window_seconds or 60) * SLACK_SHARE if self.slack_seconds is None else self.slack_seconds
 
     def algorithm(self, key: str, pressure: float = 1.0) -> Algorithm:
         """
@@ -210,22 +198,6 @@ def rules_for(subject: Subject) -> tuple[Rule, ...]:
             if _kept.rules is known:
                 _kept.by_subject[subject] = applied
     return applied
-
-
-class Lateness(NamedTuple):
-    """Seconds after a call's grant, beyond which it `counts` from its sending, and beyond which it is not sent."""
-
-    counts: float
-    stale: float
-
-
-def lateness_of(subject: Subject) -> Lateness | None:
-    """Return how late a subject's call may be sent, by the tightest of its limits; None: no limit counts by time."""
-    timed = [(slack, rule.window_seconds or 60) for rule in rules_for(subject) if (slack := rule.slack) is not None]
-    if not timed:
-        return None
-    slack, window = map(min, zip(*timed, strict=True))
-    return Lateness(slack, max(LEAST_STALE_SECONDS, STALE_SHARE * window))
 
 
 def windows_of(subject: Subject) -> list[tuple[str, float]]:

@@ -73,16 +73,6 @@ class OpenCounter:
         self.changed = True
         return self.meter.now
 
-    def move(self, units: int, granted_at: int) -> int:
-        """
-        Let what was charged at a time count from now instead, and return that moment in microseconds since 1970.
-
-        What a bucket has refilled while the call wasn't there yet is lost as far as it would have run over.
-        """
-        self.give_back(units, granted_at)
-        self.meter.take(units)
-        return self.meter.now
-
     def give_back(self, units: int, granted_at: int) -> None:
         """Uncharge what was charged at a time, unless that time's window is over."""
         self.meter.give_back(units, granted_at)

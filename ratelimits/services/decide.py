@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from django.db import transaction
 
 from ratelimits.algorithms.admission import never_fits
 from ratelimits.algorithms.estimates import clamped
-from ratelimits.algorithms.measures import MICRO, MalformedCost, cost_units, microseconds, seconds
+from ratelimits.algorithms.measures import MICRO, MalformedCost, cost_units, seconds
 from ratelimits.models import Unit
 from ratelimits.subjects import counter_id
 
@@ -25,9 +25,7 @@ __all__ = [
     "Call",
     "Decision",
     "Kind",
-    "LateCall",
     "Settlement",
-    "charge_late",
     "decide",
     "reclaim",
     "reclaim_expired",
@@ -60,14 +58,6 @@ class Binding:
 
 
 Kind = Literal["proceed", "defer", "retry", "reject"]
-
-
-class LateCall(NamedTuple):
-    """A granted call that has left `late_seconds` after it was charged; `charged_at`: seconds since 1970."""
-
-    call: Call
-    charged_at: float
-    late_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,36 +152,6 @@ def reclaim_expired(most: int = 1000) -> int:
 def reclaim(holders: Sequence[str]) -> int:
     """Do what `reclaim_expired` does, for holders that are known to have crashed."""
     return _reclaim(holders, 0) if holders else 0
-
-
-@transaction.atomic(savepoint=False)
-def charge_late(late: Sequence[LateCall]) -> None:
-    """
-    Move the charges of calls that have just left to this moment, in each limit whose slack their lateness has passed.
-
-    Their provider counts them with the calls of now, and so do the limits: one may be above its cap afterwards, and
-    lets nothing go until it is not. Tokens that were settled meanwhile stay where they are.
-
-    Locks the charges, then the counters in the order of their ids.
-    """
-    held = dict(take_charges([one.call.holder for one in late]))
-    applied = [rules_for(one.call.subject) for one in late]
-    counters = lock_counters(_places([one.call for one in late], applied))
-    for one, applicable in zip(late, applied, strict=True):
-        ids = [r.counter_id(one.call.subject) for r in applicable if r.slack is not None and one.late_seconds > r.slack]
-        for place in ids:
-            if counters[place].rule.unit not in HELD_UNITS:
-                counters[place].move(MICRO, microseconds(one.charged_at))
-        if one.call.holder in held:
-            held[one.call.holder] = [
-                entry._replace(booked_at=counters[entry.counter].move(entry.units, entry.booked_at))
-                if entry.counter in ids
-                else entry
-                for entry in held[one.call.holder]
-            ]
-    write_counters(counters.values())
-    hold_seconds = {one.call.holder: one.call.hold_seconds for one in late}
-    write_charges([(holder, entries, hold_seconds[holder]) for holder, entries in held.items()])
 
 
 @transaction.atomic(savepoint=False)

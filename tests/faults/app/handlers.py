@@ -156,12 +156,6 @@ async def spin(job: RunningJob[Work]) -> None:
         pass
 
 
-@handler(kind="faults.block", service="poison", payload=Work, idempotent=True)
-async def block(job: RunningJob[Work]) -> None:
-    """Block the event loop for some seconds."""
-    time.sleep(job.payload.seconds)  # noqa: ASYNC251 - that is what it is for
-
-
 @handler(kind="faults.hold", service="poison", payload=Work, idempotent=True, retry="faults", timeout=LONG)
 async def hold(job: RunningJob[Work]) -> Done:
     """Hold the event loop until the gate is open."""

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0019_start_lag'),
+        ('jobs', '0018_unserved_kinds'),
     ]
 
     operations = [
