@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-from django.apps import apps
 
 from jobs.handlers.registry import Handler, all_handlers
-from jobs.roles import ADMINISTRATOR, ROLES
 from jobs.states import RUNNING, TERMINAL, TRANSITIONS, WAITING, JobState, Transition
-from queueops.core.generated_docs import generated_page
+from queueops.core.generated_docs import generated_page, table
 
 MEANINGS: Mapping[JobState, str] = {
     JobState.QUEUED: "accepted; waits for its turn, or for its time where it has a schedule",
@@ -56,64 +52,6 @@ listed by a running installation under `/api/v1/handlers/`. [Write a handler](..
 """
 
 
-_ROLES_HEAD = """\
-# Roles
-
-Written by `manage.py write_docs` from `jobs/roles.py`. The roles are groups, made by `migrate` when they are missing
-and yours to change afterwards: a later version adds to an existing group only permissions that are new in that version.
-Give a person one or more of them under *Users*. A superuser may do everything.
-
-Every action of the admin names one permission. Whoever lacks it does not see the action, and is refused when they call
-its address.
-"""
-
-_ROLES_TAIL = """
-Accounts and roles themselves, and the schedules and tasks of the house-keeping, are for superusers, unless you grant
-Django's own permissions on users and groups. Each change of an account or a role is in the audit trail, with what it
-may do before and after.
-"""
-
-MAY: Mapping[str, str] = {
-    "jobs.cancel_job": "cancel jobs, one, many, all that match, or a whole batch",
-    "jobs.reschedule_job": "run waiting jobs now or later, take running ones back",
-    "jobs.reprioritise_job": "change the priority of waiting jobs and batches",
-    "jobs.pause_work": "pause and resume everything, a project, a service, a kind or a batch",
-    "jobs.requeue_deadletter": "requeue dead letters, edited or not, one, many or all that match",
-    "jobs.discard_deadletter": "discard dead letters",
-    "jobs.export_deadletter": "export dead letters with their payloads unmasked",
-    "jobs.change_bulkoperation": "stop bulk operations",
-    "jobs.add_upload": "upload a file of jobs and submit it",
-    "jobs.share_savedfilter": "share saved filters with everybody who sees the list",
-    "ratelimits.acknowledge_alert": "acknowledge alerts",
-    "ratelimits.steer_counter": "clear counters and cool them down",
-    "ratelimits.add_charge": "ask the limiter, which spends quota",
-    "ratelimits.cancel_reservation": "cancel reservations of users",
-    "ratelimits.export_usage": "export the usage of users",
-    "ratelimits.correct_usage": "correct usage, check the ledger and repair it",
-    "ratelimits.add_usageevent": "reserve and report usage over the API with a session",
-}
-
-
-@generated_page("reference/roles.md")
-def roles_page() -> str:
-    named = list(ROLES)
-    rows = [[MAY[name], f"`{name}`", *_ticks(name)] for name in MAY]
-    rows += [[_words(name), f"`{name}`", *_ticks(name)] for name in sorted(ADMINISTRATOR - set(MAY))]
-    return "\n".join([_ROLES_HEAD, *_table(["may", "permission", *named], rows), _ROLES_TAIL])
-
-
-def _ticks(permission: str) -> list[str]:
-    return ["yes" if permission in wanted else "" for wanted in ROLES.values()]
-
-
-def _words(permission: str) -> str:
-    """`see limits` for `ratelimits.view_limit`."""
-    app, _, codename = permission.partition(".")
-    verb, _, model = codename.partition("_")
-    plural = apps.get_model(app, model)._meta.verbose_name_plural  # noqa: SLF001 - Django's name for it
-    return f"{'see' if verb == 'view' else verb} {plural}"
-
-
 @generated_page("reference/states.md")
 def states_page() -> str:
     return "\n".join(
@@ -136,7 +74,7 @@ def _states_table() -> list[str]:
         group = "waiting" if state in WAITING else "running" if state in RUNNING else "ended"
         targets = {edge.target for edge in TRANSITIONS.values() if state in edge.sources}
         rows.append([f"`{state}`", group, MEANINGS[state], _names(targets) or "terminal"])
-    return _table(["state", "is", "meaning", "may go to"], rows)
+    return table(["state", "is", "meaning", "may go to"], rows)
 
 
 def _moves_table() -> list[str]:
@@ -144,7 +82,7 @@ def _moves_table() -> list[str]:
         [f"`{name}`", _names(edge.sources), f"`{edge.target}`", EDGES[name], _conditions(edge)]
         for name, edge in TRANSITIONS.items()
     ]
-    return _table(["move", "from", "to", "when", "needs and counts"], rows)
+    return table(["move", "from", "to", "when", "needs and counts"], rows)
 
 
 def _conditions(edge: Transition) -> str:
@@ -192,7 +130,7 @@ def _handler_section(found: Handler) -> list[str]:
         "",
         found.description,
         "",
-        *_table(["", ""], facts),
+        *table(["", ""], facts),
         "",
         "The payload's schema:",
         "",
@@ -214,8 +152,3 @@ def _repeatable(found: Handler) -> str:
 def _names(states: Iterable[JobState]) -> str:
     wanted = set(states)
     return ", ".join(f"`{state}`" for state in JobState if state in wanted)
-
-
-def _table(head: list[str], rows: list[list[Any]]) -> list[str]:
-    lines = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]

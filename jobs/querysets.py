@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -43,14 +42,3 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
 
     def ids(self) -> list[UUID]:
         return list(self.values_list("pk", flat=True))
-
-
-def first_id_at(moment: datetime, *, moved_by: timedelta = timedelta(0)) -> UUID:
-    """
-    The least UUIDv7 of a millisecond, clipped to what its 48 bits hold: a bound for ids made since, or before.
-
-    Args:
-        moved_by: Added here, because beside the first or the last year a datetime cannot be moved.
-    """
-    seconds = moment.timestamp() + moved_by.total_seconds()
-    return UUID(int=min(2**48 - 1, max(0, int(seconds * 1000))) << 80)

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from queueops.admin_theme import UNFOLD  # noqa: F401 - a setting
 from queueops.core import env
 from queueops.core.database import database_settings
 from queueops.core.embedded import EmbeddedServer
 from queueops.core.mail import TIMEOUT_SECONDS, mail_server
 from queueops.core.postgres_host import default_data_dir
 from queueops.core.secret_key import development_secret_key
+from queueops.site.admin_theme import UNFOLD  # noqa: F401 - a setting
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -43,7 +43,8 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "django_q",
     "django_tasks",
-    "queueops",
+    "queueops.site",
+    "queueops.audit",
     "queueops.tenancy",
     "queueops.access",  # before jobs, which hands out its permissions with the roles
     "ratelimits",
@@ -70,8 +71,8 @@ MIDDLEWARE = [
     "queueops.core.unreadable.RefuseUnreadable",
 ]
 
-ROOT_URLCONF = "queueops.urls"
-ASGI_APPLICATION = "queueops.asgi.application"
+ROOT_URLCONF = "queueops.site.urls"
+ASGI_APPLICATION = "queueops.site.asgi.application"
 
 TEMPLATES: list[dict[str, Any]] = [
     {
@@ -152,7 +153,7 @@ CORS_ALLOW_HEADERS = (
 CORS_EXPOSE_HEADERS = ("Idempotency-Replayed", "Location", "Retry-After", "X-Request-Id")
 
 REST_FRAMEWORK = {
-    "EXCEPTION_HANDLER": "queueops.api.handle_exception",
+    "EXCEPTION_HANDLER": "queueops.site.api.handle_exception",
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "queueops.tenancy.authentication.ProducerKeyAuthentication",
         "queueops.tenancy.authentication.TokenAuthentication",

@@ -10,5 +10,7 @@ class RatelimitsConfig(AppConfig):
         from queueops.tenancy import credentials
 
         from .models import AlertRoute
+        from .services.quota_users import warn_of_users_apart
 
         credentials.also_rotate(AlertRoute)
+        credentials.also_warn(warn_of_users_apart)

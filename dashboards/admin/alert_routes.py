@@ -14,13 +14,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 
-from jobs.admin import showing
-from jobs.admin.forms import ConfirmForm
-from jobs.admin.rules import AuditedMixin
-from jobs.admin.verbs import Outcome, Verb, VerbsMixin, on_one, on_selected
-from jobs.admin.webhooks import WRITTEN_BY_ROTATION, SignedForm, shown_once
-from jobs.services import audit
 from jobs.services.notify_alerts import can_send_email, send_test
+from queueops.audit import trail
+from queueops.audit.audited import AuditedMixin
+from queueops.screens import showing
+from queueops.screens.forms import ConfirmForm
+from queueops.screens.secrets import shown_once
+from queueops.screens.verbs import Outcome, Verb, VerbsMixin, on_one, on_selected
+from queueops.tenancy.admin.signed import WRITTEN_BY_ROTATION, SignedForm
 from ratelimits.models import AlertRoute
 
 Channel = AlertRoute.Channel
@@ -30,7 +31,7 @@ def _send_test(ids: Sequence[int], *, actor: str) -> Outcome:
     routes = list(AlertRoute.objects.filter(pk__in=ids, enabled=True).order_by("pk"))
     for route in routes:
         send_test(route)
-        audit.record(actor=actor, action="test_alert_route", target=f"alert route {route.pk}")
+        trail.record(actor=actor, action="test_alert_route", target=f"alert route {route.pk}")
     return Outcome(len(routes), len(ids) - len(routes))
 
 
@@ -77,7 +78,7 @@ class AlertRouteAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[mis
     form = AlertRouteForm
     list_display = ("name", "channel", "target_shown", "least_severity", "enabled", "last_sent", "error")
     fields = ("name", "channel", "target", "least_severity", "enabled")
-    change_list_template = "admin/jobs/change_list.html"
+    change_list_template = "admin/kit/change_list.html"
     show_full_result_count = False
     empty_title = "Nobody is told of alerts."
     empty_hint = "Add an e-mail address or a webhook; alerts of the chosen severity and above go there."

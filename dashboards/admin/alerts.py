@@ -20,9 +20,9 @@ from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 
 from dashboards.runbooks import read_runbook
-from jobs.admin import showing
-from jobs.admin.forms import ConfirmForm
-from jobs.admin.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
+from queueops.screens import showing
+from queueops.screens.forms import ConfirmForm
+from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
 from ratelimits.models import Allowance, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts import acknowledge_alerts
 from ratelimits.services.allowance_alerts import OF_ALLOWANCES
@@ -131,7 +131,7 @@ class QuotaAlertAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[mi
     list_per_page = 50
     list_select_related = ("limit",)
     list_before_template = "admin/ratelimits/quotaalert/states.html"
-    change_list_template = "admin/jobs/change_list.html"
+    change_list_template = "admin/kit/change_list.html"
     show_full_result_count = False
     sortable_by = ()
     empty_title = "No alerts."

@@ -12,12 +12,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 
-from jobs.admin import showing
-from jobs.admin.filters import ProjectFilter
-from jobs.admin.forms import ReasonForm
-from jobs.admin.paging import as_uuid
-from jobs.admin.verbs import Outcome, Verb, VerbsMixin, actor_of, on_one, on_selected
 from queueops.core.errors import QueueOpsError
+from queueops.screens import showing
+from queueops.screens.filters import ProjectFilter
+from queueops.screens.forms import ReasonForm
+from queueops.screens.paging import as_uuid
+from queueops.screens.verbs import Outcome, Verb, VerbsMixin, actor_of, on_one, on_selected
 from queueops.tenancy.models import Project
 from ratelimits.models import AllowanceOverride
 from ratelimits.services import allowances
@@ -68,7 +68,7 @@ class AllowanceOverrideAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]  # u
     sortable_by = ()
     search_fields = ("pk",)
     search_help_text = "A user's id, in full"
-    change_list_template = "admin/jobs/change_list.html"
+    change_list_template = "admin/kit/change_list.html"
     fields = ("project", "user_id", "quota", "note", "reason")
     empty_title = "Every user has the quota of the project's allowance."
     empty_hint = "A quota for one user is set here, or on the page of the user's month."

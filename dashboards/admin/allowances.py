@@ -15,9 +15,9 @@ from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
 
 from dashboards.services.usage import MOST_COUNTED, Users, users_of_allowances
-from jobs.admin import showing
-from jobs.admin.verbs import VerbsMixin, actor_of
 from queueops.core.errors import QueueOpsError
+from queueops.screens import showing
+from queueops.screens.verbs import VerbsMixin, actor_of
 from ratelimits.models import Allowance
 from ratelimits.services import allowances
 
@@ -48,7 +48,7 @@ class AllowanceAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     show_full_result_count = False
     sortable_by = ()
     search_fields = ("project__id", "project__name")
-    change_list_template = "admin/jobs/change_list.html"
+    change_list_template = "admin/kit/change_list.html"
     change_form_before_template = "admin/ratelimits/allowance/before_form.html"
     change_form_outer_before_template = "admin/ratelimits/allowance/above_form.html"
     warn_unsaved_form = True

@@ -13,10 +13,10 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 
-from jobs.admin import showing
-from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 from jobs.services.queues import clears_at, queues_behind
 from queueops.core.clock import database_now
+from queueops.screens import showing
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 from ratelimits.models import Counter, Limit
 from ratelimits.services.catalogue import rules_of
 from ratelimits.services.gauges import CounterGauge, gauges
@@ -60,7 +60,7 @@ class CounterAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
     show_full_result_count = False
     search_fields = ("key",)
     search_help_text = "A key or a part of one, such as project:acme"
-    change_list_template = "admin/jobs/change_list.html"
+    change_list_template = "admin/kit/change_list.html"
     empty_title = "Nothing is counted yet."
     empty_hint = "A counter appears with the first call that a limit counts, and goes when it has been idle for long."
     actions = ("clear_selected", "cool_down_selected")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from jobs.admin import showing
 from jobs.services.queues import Queue, clears_at, queues_behind
 from queueops.core.clock import database_now
+from queueops.screens import showing
 from ratelimits.models import Limit, Unit
 from ratelimits.services.catalogue import rules_of
 from ratelimits.services.gauges import CounterGauge, gauges

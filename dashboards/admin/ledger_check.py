@@ -14,14 +14,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from psycopg.errors import QueryCanceled
+from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.forms import ConfirmForm, ReasonForm
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
-from jobs.admin import showing
-from jobs.admin.filters import MOST_PROJECTS
-from jobs.admin.forms import ConfirmForm, ReasonForm
-from jobs.admin.verbs import actor_of, ask, show_error
 from queueops.core.errors import QueueOpsError
+from queueops.screens import showing
+from queueops.screens.verbs import actor_of, ask, show_error
 from ratelimits.models import Allowance
 from ratelimits.services import ledger
 from ratelimits.services.ledger import Difference, LedgerCheck

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jobs.admin.showing import NOTHING, duration
+from queueops.screens.showing import NOTHING, duration
 from ratelimits.models import Limit, Unit
 from ratelimits.services.gauges import Used, top_users
 from ratelimits.services.simulate import Outcome, Simulation

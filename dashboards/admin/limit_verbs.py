@@ -7,10 +7,10 @@ from typing import Any
 
 from django import forms
 from django.urls import reverse
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
-from jobs.admin.forms import OptionalReasonForm, ReasonForm
-from jobs.admin.verbs import Outcome, Verb
+from queueops.screens.verbs import Outcome, Verb
 from ratelimits.services import limits, stated_caps, steering
 
 MOST_MINUTES = steering.LONGEST_COOL_DOWN_SECONDS // 60

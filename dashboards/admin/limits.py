@@ -14,9 +14,9 @@ from unfold.admin import ModelAdmin, TabularInline
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.views import ChangeList
 
-from jobs.admin import showing
-from jobs.admin.verbs import VerbsMixin, actor_of, on_one
 from queueops.core.errors import QueueOpsError
+from queueops.screens import showing
+from queueops.screens.verbs import VerbsMixin, actor_of, on_one
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services import limits, overrides
 from ratelimits.services.stated_caps import proposals_of
@@ -105,7 +105,7 @@ class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     sortable_by = ()
     show_full_result_count = False
     search_fields = ("name", "service")
-    change_list_template = "admin/jobs/change_list.html"
+    change_list_template = "admin/kit/change_list.html"
     change_form_before_template = "admin/ratelimits/limit/before_form.html"
     change_form_outer_before_template = "admin/ratelimits/limit/above_form.html"
     change_form_outer_after_template = "admin/ratelimits/limit/below_form.html"

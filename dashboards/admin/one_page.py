@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.views import ChangeList
 
-from jobs.admin.paging import BEFORE, OlderPages, as_number
+from queueops.screens.paging import BEFORE, OlderPages, as_number
 
 AFTER = "after"
 

@@ -9,14 +9,14 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from queueops.screens.forms import ReasonForm
 from unfold.decorators import action
 from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminIntegerFieldWidget
 
-from jobs.admin.forms import ReasonForm
-from jobs.admin.paging import as_number
-from jobs.admin.verbs import actor_of, ask, show_error
 from queueops.core.errors import QueueOpsError
+from queueops.screens.paging import as_number
+from queueops.screens.verbs import actor_of, ask, show_error
 from ratelimits.models import UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
 from ratelimits.services import ledger

@@ -10,12 +10,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from queueops.screens.filters import ProjectFilter, UserFilter
 from unfold.admin import ModelAdmin
 
-from jobs.admin import showing
-from jobs.admin.filters import ProjectFilter, UserFilter
-from jobs.admin.paging import NumberedListMixin, as_uuid
-from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin
+from queueops.screens import showing
+from queueops.screens.paging import NumberedListMixin, as_uuid
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin
 from queueops.tenancy.models import Project
 from ratelimits.models import UsageEvent, UsageReservation
 

@@ -10,10 +10,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
-from jobs.admin.matching import filters_of
-from jobs.admin.verbs import actor_of
-from jobs.services import audit
 from jobs.services.export import csv_line
+from queueops.audit import trail
+from queueops.screens.paging import filters_of
+from queueops.screens.verbs import actor_of
 from ratelimits.models import UsageTracking
 
 from .usage_parts import remaining_of, units_of
@@ -28,7 +28,7 @@ def export_matching(model_admin: Any, request: HttpRequest) -> StreamingHttpResp
     if not request.user.has_perm(PERMISSION):
         raise PermissionDenied
     rows = model_admin.get_changelist_instance(request).queryset
-    audit.record(
+    trail.record(
         actor=actor_of(request),
         action="export_usage",
         target="usage as csv",

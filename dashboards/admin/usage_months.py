@@ -13,12 +13,11 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from queueops.screens.filters import ProjectFilter
 from unfold.admin import ModelAdmin
 
-from jobs.admin.filters import ProjectFilter
-from jobs.admin.matching import filters_of
-from jobs.admin.paging import BoundedChangeList, NumberedListMixin, as_number, as_uuid
-from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin, on_one
+from queueops.screens.paging import BoundedChangeList, NumberedListMixin, as_number, as_uuid, filters_of
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one
 from queueops.tenancy.models import Project
 from ratelimits.models import AllowanceOverride, UsageTracking
 from ratelimits.models.allowance import NEAR

@@ -10,9 +10,9 @@ from django.utils.safestring import SafeString
 
 from dashboards.services.usage import MOST_EVENTS as MOST_SUMMED
 from dashboards.services.usage import Days, Month, days_of_month, months_of_user
-from jobs.admin import showing
-from jobs.admin.people import name_of
-from jobs.models import AuditEntry
+from queueops.audit.models import AuditEntry
+from queueops.screens import showing
+from queueops.tenancy.people import name_of
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.months import month_end
 from ratelimits.services.allowance_alerts import OF_ALLOWANCES
@@ -55,7 +55,7 @@ def page_of(row: UsageTracking, person: Any) -> dict[str, Any]:
         "events": _events(row, unit),
         "events_href": narrowed("ratelimits_usageevent", **of_user),
         "alerts": _alerts(row),
-        "changes": _changes(row) if person.has_perm("jobs.view_auditentry") else [],
+        "changes": _changes(row) if person.has_perm("audit.view_auditentry") else [],
     }
 
 
@@ -166,7 +166,7 @@ def _changes(row: UsageTracking) -> list[dict[str, object]]:
             "who": name_of(one.actor),
             "what": one.action.replace("_", " "),
             "reason": one.reason,
-            "href": reverse("admin:jobs_auditentry_change", args=[one.pk]),
+            "href": reverse("admin:audit_auditentry_change", args=[one.pk]),
         }
         for one in AuditEntry.objects.filter(target=target).order_by("-pk")[:MOST_CORRECTIONS]
     ]

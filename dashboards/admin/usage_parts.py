@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from jobs.admin import showing
+from queueops.screens import showing
 from ratelimits.models import Allowance, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.models.allowance import LEVELS, NEAR, PASSED
 from ratelimits.months import MONTH

@@ -10,13 +10,13 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
+from queueops.screens.filters import ProjectFilter, UserFilter
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 
-from jobs.admin import showing
-from jobs.admin.filters import ProjectFilter, UserFilter
-from jobs.admin.paging import BoundedChangeList, BoundedListMixin, as_uuid
-from jobs.admin.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+from queueops.screens import showing
+from queueops.screens.paging import BoundedChangeList, BoundedListMixin, as_uuid
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 from ratelimits.models import UsageReservation
 
 from .one_page import OnePage

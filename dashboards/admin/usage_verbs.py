@@ -7,10 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
 
-from jobs.admin.forms import OptionalReasonForm, ReasonForm
-from jobs.admin.verbs import Outcome, Verb
+from queueops.screens.verbs import Outcome, Verb
 from ratelimits.models import AllowanceOverride, UsageReservation, UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
 from ratelimits.services import allowances, release

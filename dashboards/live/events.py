@@ -9,8 +9,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from jobs.admin.masking import masked, masked_text
 from jobs.states import JobState
+from queueops.screens.masking import masked, masked_text
 
 from . import messages
 

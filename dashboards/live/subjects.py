@@ -14,11 +14,11 @@ from django.db.models import QuerySet
 
 from dashboards.services.me import me_snapshot
 from dashboards.services.ops import ops_snapshot
-from jobs.admin.masking import masked
 from jobs.api.serializers import batch_detail_answer, job_answer
 from jobs.models import Batch, Job, JobEvent
 from jobs.services.snapshots import batch_snapshot, job_snapshot
 from jobs.tracebacks import without_traceback
+from queueops.screens.masking import masked
 
 from .events import OPS, Event, Group, user_group
 from .messages import Refusal, dumped

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.admin.masking import masked_text
 from jobs.models import Job, JobEvent
+from queueops.screens.masking import masked_text
 
 from .wire import iso
 

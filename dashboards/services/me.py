@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from jobs.admin.masking import masked_text
 from jobs.models import Batch, DeadLetter, Job
 from jobs.services.foresee import foresee
 from jobs.services.outages import Key, count_held, is_held, out_keys
 from jobs.services.snapshots import project_counts
 from queueops.core.clock import database_now
+from queueops.screens.masking import masked_text
 
 from .batches import batch_rows
 from .wire import iso

@@ -11,9 +11,9 @@ from django.views.decorators.http import require_POST
 
 from dashboards.admin.alerts import ACKNOWLEDGE
 from jobs.admin.batch_verbs import CANCEL, PAUSE, RESUME
-from jobs.admin.verbs import Outcome, Verb, actor_of
 from jobs.models import Batch
 from queueops.core.errors import QueueOpsError, error_body
+from queueops.screens.verbs import Outcome, Verb, actor_of
 from ratelimits.models import QuotaAlert
 
 from .access import operators_data

@@ -1,14 +1,10 @@
-"""The admin's screens, one module each; importing them registers them."""
+"""The queue's screens, one module each; importing them registers them."""
 
 from . import (
-    accounts,
-    audit_trail,
     batches,
-    credentials,
     dead_letters,
     executors,
     housekeeping,
-    issuers,
     jobs,
     operations,
     pauses,
@@ -19,14 +15,10 @@ from . import (
 )
 
 __all__ = [
-    "accounts",
-    "audit_trail",
     "batches",
-    "credentials",
     "dead_letters",
     "executors",
     "housekeeping",
-    "issuers",
     "jobs",
     "operations",
     "pauses",

@@ -7,12 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from django.urls import reverse
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 
 from jobs.models import BulkOperation
 from jobs.services import bulk, pauses
+from queueops.screens.verbs import Outcome, Verb
 
-from .forms import BulkRequeueForm, OptionalReasonForm, PriorityForm, ReasonForm
-from .verbs import Outcome, Verb
+from .forms import BulkRequeueForm, PriorityForm
 
 
 def started(operations: Sequence[BulkOperation]) -> Outcome:

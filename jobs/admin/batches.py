@@ -10,6 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from queueops.screens.filters import ProjectFilter
+from queueops.tenancy.people import name_of
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 
@@ -18,14 +20,12 @@ from jobs.services.batch_pace import batch_pace
 from jobs.services.outages import count_held_of
 from jobs.services.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.states import JobState
+from queueops.screens import showing
+from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
-from . import showing
 from .batch_verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
-from .filters import ProjectFilter
-from .paging import BoundedListMixin, CreatedFilter, as_uuid
-from .people import name_of
 from .saved_filters import SavedFiltersMixin
-from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
 OUTAGE = "outage"  # shown as a state
 

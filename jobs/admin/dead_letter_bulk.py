@@ -14,17 +14,18 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs.services import audit, bulk, export
+from jobs.services import bulk, export
 from jobs.services.dead_letter_filter import DeadLetterFilter, parse_filter
 from jobs.services.errors import InvalidFilter
 from jobs.services.job_filter import Counted
+from queueops.audit import trail
+from queueops.screens.verbs import actor_of
 from ratelimits.models import Unit
 from ratelimits.services.catalogue import rules
 
 from . import dead_letter_verbs as verbs
 from .forms import BulkRequeueForm, PacedReasonForm
 from .matching import Matching, parameters_of
-from .verbs import actor_of
 
 MOST_COUNTED = 100_000  # of a preview; beyond it the page says "at least"
 QUOTA_SHARE = 0.5  # of a service's slowest limit, proposed for a replay: the rest is for new work
@@ -85,7 +86,7 @@ def export_matching(model_admin: Any, request: HttpRequest, *, form: str) -> Htt
         "ndjson": (export.dead_letters_as_ndjson, "application/x-ndjson"),
     }[form]
     with transaction.atomic():
-        audit.record(
+        trail.record(
             actor=actor_of(request),
             action="export_dead_letters",
             target=f"dead letters as {form}",

@@ -13,10 +13,9 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from jobs.models import DeadLetter
-
-from . import showing
-from .masking import masked_text
-from .paging import time_of
+from queueops.core.identifiers import time_of
+from queueops.screens import showing
+from queueops.screens.masking import masked_text
 
 MOST_GROUPS = 200
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from jobs.services import dead_letters
+from queueops.screens.forms import ReasonForm
 
-from .forms import EditedRequeueForm, ReasonForm, RequeueForm
+from jobs.services import dead_letters
+from queueops.screens.verbs import Outcome, Verb
+
+from .forms import EditedRequeueForm, RequeueForm
 from .job_verbs import page_of_the_only
-from .verbs import Outcome, Verb
 
 
 def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> Outcome:

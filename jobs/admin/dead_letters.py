@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from queueops.screens.filters import ProjectFilter
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 
@@ -18,15 +19,16 @@ from jobs.models import DeadLetter, Resolution
 from jobs.services.dead_letter_filter import DeadLetterFilter
 from jobs.services.job_filter import Counted
 from jobs.tracebacks import without_traceback
+from queueops.screens import showing
+from queueops.screens.masking import masked_text, pretty
+from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
-from . import dead_letter_bulk, dead_letter_groups, showing
+from . import dead_letter_bulk, dead_letter_groups
 from .dead_letter_verbs import DISCARD, EDIT, REQUEUE
-from .filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter, ProjectFilter, ServiceFilter
-from .masking import masked_text, pretty
-from .matching import Matching, MatchingMixin, filters_of
-from .paging import BoundedListMixin, CreatedFilter, as_uuid
+from .filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter, ServiceFilter
+from .matching import Matching, MatchingMixin
 from .saved_filters import SavedFiltersMixin
-from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
 
 class ResolutionFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types

@@ -8,17 +8,16 @@ from django.contrib import admin
 from django.db.models import F
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from jobs.models import Executor, ServiceBreaker
 from jobs.services import outages
 from jobs.services.health import health_of
-
-from . import showing
-from .forms import OptionalReasonForm, ReasonForm
-from .masking import masked_text
-from .verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
+from queueops.screens import showing
+from queueops.screens.masking import masked_text
+from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
 
 
 @admin.register(Executor)

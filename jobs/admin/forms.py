@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from django import forms
+from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, minutes_field
 from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
     UnfoldAdminIntegerFieldWidget,
@@ -20,50 +20,9 @@ from jobs.models import PauseSwitch
 from jobs.services.bulk_run import MOST_ROWS_PER_MINUTE
 from jobs.services.pauses import OPERATORS
 from jobs.states import Priority
-
-from .masking import masked, unmasked
+from queueops.screens.masking import masked, unmasked
 
 MOST_EDITABLE = 500_000  # characters of a payload in a text field
-MOST_MINUTES = 366 * 24 * 60
-
-
-class ConfirmForm(forms.Form):
-    """Nothing but yes. `rows` are what the action is about."""
-
-    required_css_class = "required"
-
-    def __init__(self, *args: Any, rows: Sequence[Any] = (), **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.rows = rows
-
-
-class ReasonForm(ConfirmForm):
-    reason = forms.CharField(
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        max_length=2000,
-        help_text="Kept in the audit trail and shown to whoever looks later.",
-    )
-
-
-class OptionalReasonForm(ReasonForm):
-    reason = forms.CharField(
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        max_length=2000,
-        required=False,
-        help_text="Optional; kept in the audit trail.",
-    )
-
-
-def minutes_field(label: str, help_text: str, initial: float = 0) -> forms.FloatField:
-    return forms.FloatField(
-        label=label,
-        min_value=0,
-        max_value=MOST_MINUTES,
-        initial=initial,
-        required=False,
-        help_text=help_text,
-        widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 0}),
-    )
 
 
 class DelayForm(OptionalReasonForm):

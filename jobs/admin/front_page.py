@@ -14,10 +14,9 @@ from jobs.services.health import Situation, findings, health_of, open_letters
 from jobs.services.outages import count_held, grouped, open_breakers
 from jobs.services.ready import oldest_ready
 from jobs.states import RUNNING, TERMINAL, JobState
+from queueops.screens import showing
 from ratelimits.models import QuotaAlert
 from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
-
-from . import showing
 
 MOST_PROJECTS = 50
 MOST_SILENT = 20

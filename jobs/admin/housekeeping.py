@@ -20,10 +20,9 @@ from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from jobs.cluster import ALLOWED_TASKS
-
-from . import showing
-from .rules import AuditedMixin
-from .verbs import ReadOnlyMixin, VerbsMixin
+from queueops.audit.audited import AuditedMixin
+from queueops.screens import showing
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin
 
 # By name: only jobs.cluster may import the package.
 Schedule = apps.get_model("django_q", "Schedule")

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.utils.safestring import SafeString
+from queueops.tenancy.people import name_of
 
 from jobs.models import DeadLetter, Job
 from jobs.services.history import read_history
@@ -13,10 +14,9 @@ from jobs.services.outages import is_held, out_keys
 from jobs.services.snapshots import job_snapshot
 from jobs.services.waiting import Code, Waiting
 from jobs.states import RUNNING, TERMINAL, JobState
+from queueops.screens import showing
+from queueops.screens.masking import masked_text, pretty
 
-from . import showing
-from .masking import masked_text, pretty
-from .people import name_of
 from .timeline import MOST_EVENTS, attempts_of, happenings_of, path_of
 
 MOST_RELATED = 50

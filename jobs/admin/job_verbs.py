@@ -9,14 +9,15 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from django.urls import reverse
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 
 from jobs.models import DeadLetter
 from jobs.services import dead_letters, operate
 from jobs.services.results import BulkResult
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
+from queueops.screens.verbs import Outcome, Verb
 
-from .forms import DelayForm, OptionalReasonForm, PriorityForm, ReasonForm, RequeueForm, ResetForm
-from .verbs import Outcome, Verb
+from .forms import DelayForm, PriorityForm, RequeueForm, ResetForm
 
 
 def _outcome(result: BulkResult) -> Outcome:

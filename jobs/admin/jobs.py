@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from queueops.screens.filters import ProjectFilter, UserFilter
 from unfold.admin import ModelAdmin
 
 from jobs.aging import effective_priority
@@ -22,17 +23,17 @@ from jobs.services.outages import Key, is_held, out_keys
 from jobs.services.position import aging_rules
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from jobs.targets import name_of
+from queueops.screens import showing
+from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 from queueops.tenancy.models import Project
 
-from . import showing
-from .filters import BatchFilter, KindFilter, PriorityFilter, ProjectFilter, ServiceFilter, StateFilter, UserFilter
+from .filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, StateFilter
 from .job_bulk import ALL_JOBS, PARAMETERS, states_of
 from .job_page import page_of
 from .job_verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 from .matching import Matching, MatchingMixin, parameters_of
-from .paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
 from .saved_filters import SavedFiltersMixin
-from .verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
 
 MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
 

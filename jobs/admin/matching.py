@@ -15,17 +15,14 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from pydantic import BaseModel
+from queueops.screens.forms import ConfirmForm
 
 from jobs.models import BulkOperation
 from jobs.services.errors import InvalidFilter
 from jobs.services.job_filter import Counted
 from queueops.core.errors import QueueOpsError
-
-from .forms import ConfirmForm
-from .verbs import Verb, actor_of, ask, show_error
-
-# Of the list's address, what is no filter.
-NOT_FILTERS = ("before", "p", "o", "all")
+from queueops.screens.paging import NOT_FILTERS, filters_of
+from queueops.screens.verbs import Verb, actor_of, ask, show_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +140,6 @@ class MatchingMixin:
             named=[f"{name.replace('_', ' ')}: {value}" for name, value in narrowed.items()] or [self.everything],
             goes_back_to=f"{back}?{request.GET.urlencode()}",
         )
-
-
-def filters_of(request: HttpRequest) -> str:
-    """The list's parameters without its place in the pages, and without the filters that its form left empty."""
-    query = request.GET.copy()
-    for name in request.GET:
-        if name in NOT_FILTERS or not request.GET[name]:
-            del query[name]
-    return query.urlencode()
 
 
 def words_of(count: int, is_least: bool) -> str:  # noqa: FBT001 - of one figure

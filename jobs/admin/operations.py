@@ -12,21 +12,21 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from queueops.screens.forms import OptionalReasonForm
+from queueops.tenancy.people import name_of
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from jobs.models import BulkOperation
 from jobs.services import bulk_run
 from jobs.services.bulk_outcome import requeue_outcome
+from queueops.screens import showing
+from queueops.screens.masking import masked, masked_text
+from queueops.screens.paging import BoundedListMixin, as_uuid
+from queueops.screens.showing import duration
+from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
 
-from . import showing
-from .forms import OptionalReasonForm
-from .masking import masked, masked_text
 from .matching import words_of as words_of_count
-from .paging import BoundedListMixin, as_uuid
-from .people import name_of
-from .showing import duration
-from .verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
 
 MOST_FOLLOWED = 20_000  # newest requeued jobs whose fate the page tells
 SLOW = 10  # rows a minute, below which a row's own time says more

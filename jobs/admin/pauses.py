@@ -9,6 +9,9 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.forms import OptionalReasonForm
+from queueops.tenancy.people import name_of
 from unfold.admin import ModelAdmin
 from unfold.decorators import action
 
@@ -17,13 +20,21 @@ from jobs.models import PauseSwitch
 from jobs.services import pauses
 from jobs.services.job_filter import Counted
 from queueops.core.errors import QueueOpsError
+from queueops.screens import showing
+from queueops.screens.verbs import (
+    Outcome,
+    ReadOnlyMixin,
+    Verb,
+    VerbsMixin,
+    actor_of,
+    ask,
+    on_one,
+    on_selected,
+    show_error,
+)
 from queueops.tenancy.models import Project
 
-from . import showing
-from .filters import MOST_PROJECTS
-from .forms import OptionalReasonForm, PauseForm
-from .people import name_of
-from .verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, actor_of, ask, on_one, on_selected, show_error
+from .forms import PauseForm
 
 PERMISSION = "jobs.pause_work"
 ASKED = ("scope", "key", "reason")

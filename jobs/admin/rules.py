@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from unfold.admin import ModelAdmin
 
 from jobs.aging import effective_priority
 from jobs.backoff import Policy, ceiling
 from jobs.models import AgingRule, RetryPolicy
-from jobs.services import audit
 from jobs.services.position import aging_rules
 from jobs.services.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
-
-from .showing import duration
-from .verbs import actor_of
+from queueops.audit.audited import AuditedMixin
+from queueops.screens.showing import duration
 
 AGES_MINUTES = (0, 15, 30, 60, 120, 240, 480, 1440, 4320)
 MOST_DELAYS = 10
 # Of a retry policy. A longer delay ends after the last time that can be stored, and none of its jobs could be put back.
 LARGEST = {"multiplier": 1000, "max_delay_seconds": MAX_DELAY_SECONDS, "window_seconds": MAX_DELAY_SECONDS}
-
-
-class AuditedMixin:
-    """Saves a row and the audit entry that tells of it in the admin's one transaction."""
-
-    opts: Any
-
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        before = type(obj).objects.filter(pk=obj.pk).first() if change else None
-        super().save_model(request, obj, form, change)  # type: ignore[misc]
-        audit.record(
-            actor=actor_of(request),
-            action=f"{'change' if change else 'add'}_{self.opts.model_name}",
-            target=f"{self.opts.verbose_name} {obj.pk}",
-            before=self.audited(before) if before else None,
-            after=self.audited(obj),
-            project_id=getattr(obj, "project_id", "") or "",
-        )
-
-    def audited(self, obj: Any) -> Mapping[str, Any]:
-        """What the audit trail keeps of a row; nothing secret."""
-        return model_to_dict(obj)
 
 
 class RetryPolicyForm(forms.ModelForm):  # type: ignore[type-arg]

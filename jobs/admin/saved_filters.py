@@ -9,15 +9,14 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
+from queueops.screens.forms import ConfirmForm
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
 from jobs.models import SavedFilter
 from jobs.services.saved_filters import forget_filter, save_filter, visible_filters
 from queueops.core.errors import QueueOpsError
-
-from .forms import ConfirmForm
-from .matching import filters_of
-from .verbs import ask, show_error
+from queueops.screens.paging import filters_of
+from queueops.screens.verbs import ask, show_error
 
 SHARE = "jobs.share_savedfilter"
 FORGET_OTHERS = "jobs.delete_savedfilter"

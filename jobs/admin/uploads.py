@@ -10,6 +10,9 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
+from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.forms import ConfirmForm
+from queueops.tenancy.people import name_of
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
@@ -17,15 +20,11 @@ from jobs.handlers.registry import all_handlers
 from jobs.models import Upload
 from jobs.services import uploads
 from queueops.core.errors import QueueOpsError
+from queueops.screens import showing
+from queueops.screens.masking import masked_text, pretty
+from queueops.screens.paging import BoundedListMixin, as_uuid
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, actor_of, ask, show_error
 from queueops.tenancy.models import Project
-
-from . import showing
-from .filters import MOST_PROJECTS
-from .forms import ConfirmForm
-from .masking import masked_text, pretty
-from .paging import BoundedListMixin, as_uuid
-from .people import name_of
-from .verbs import ReadOnlyMixin, VerbsMixin, actor_of, ask, show_error
 
 PERMISSION = "jobs.add_upload"
 MOST_FILE_MB = uploads.MAX_UPLOAD_BYTES // 1_000_000

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
-from django.contrib import admin, messages
-from django.core.exceptions import ValidationError
+from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 
 from jobs.models import Webhook, WebhookDelivery
-from queueops.core.errors import QueueOpsError
-from queueops.tenancy.signing import new_signing_secret
-
-from . import showing
-from .paging import BoundedListMixin
-from .rules import AuditedMixin
-from .verbs import ReadOnlyMixin, VerbsMixin
-
-WRITTEN_BY_ROTATION = ("secret", "rotated_at")  # not loaded, so that saving a form does not bring an old token back
-
-
-class SignedForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Gives what is added its secret, whose text is on the instance as `shown_secret` until it has been shown."""
-
-    def clean(self) -> dict[str, Any]:
-        given = super().clean() or self.cleaned_data
-        if self.instance._state.adding and self.is_signed(given):  # noqa: SLF001 - the id is made before it is stored
-            try:
-                self.instance.shown_secret, self.instance.secret = new_signing_secret()
-            except QueueOpsError as error:
-                raise ValidationError(error.message, code=error.code) from None
-        return given
-
-    def is_signed(self, given: dict[str, Any]) -> bool:
-        return True
+from queueops.audit.audited import AuditedMixin
+from queueops.screens import showing
+from queueops.screens.paging import BoundedListMixin
+from queueops.screens.secrets import shown_once
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin
+from queueops.tenancy.admin.signed import WRITTEN_BY_ROTATION, SignedForm
 
 
 @admin.register(Webhook)
@@ -92,21 +70,3 @@ class WebhookDeliveryAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdm
     @admin.display(description="created")
     def sent(self, delivery: WebhookDelivery) -> SafeString | str:
         return showing.ago(delivery.created_at)
-
-
-def shown_once(
-    model_admin: Any, request: HttpRequest, *, title: str, secret: str, explains: str, goes_on_to: str
-) -> HttpResponse:
-    """The only page that ever shows a secret; no cache keeps it, and loading it again does not bring it back."""
-    list(messages.get_messages(request))  # read, so that "added successfully" does not turn up on a later page
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
-        "title": title,
-        "secret": secret,
-        "explains": explains,
-        "goes_on_to": goes_on_to,
-    }
-    response = TemplateResponse(request, "admin/jobs/shown_once.html", context)
-    response["Cache-Control"] = "no-store"
-    return response

@@ -5,14 +5,13 @@ from .flow import SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
 from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
-from .requests import AuditEntry, BulkOperation, IdempotencyRecord, Webhook, WebhookDelivery
+from .requests import BulkOperation, IdempotencyRecord, Webhook, WebhookDelivery
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 
 __all__ = [
     "SINCE_EVER",
     "WHOLE_PROJECT",
     "AgingRule",
-    "AuditEntry",
     "Batch",
     "BulkOperation",
     "DeadLetter",

@@ -21,10 +21,10 @@ from django.utils import timezone
 
 from jobs.classify import clean
 from jobs.models import BulkOperation
+from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.core.reasons import clean_reason
 
-from . import audit
 from .bulk_actions import ACTIONS
 from .bulk_outcome import failed_too_often
 from .errors import UnknownBulkOperation
@@ -241,7 +241,7 @@ def _save(operation: BulkOperation) -> None:
 
 def _record(operation: BulkOperation, what: str, *, actor: str, moved: int, reason: str = "") -> None:
     parameters = operation.parameters if isinstance(operation.parameters, dict) else {}
-    audit.record(
+    trail.record(
         actor=actor,
         action=f"bulk_{operation.action}",
         target=f"bulk operation {operation.pk}",

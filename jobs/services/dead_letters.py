@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, DeadLetter, Resolution, new_id
 from jobs.states import Priority
+from queueops.audit import trail
 from queueops.core.notify import Channel, notify
 from queueops.core.reasons import clean_reason, required_reason
 from queueops.core.sql import run_sql
 
-from . import audit
 from .errors import InvalidDelay
 from .prepare import MAX_DELAY_SECONDS, Details, JobSpec, PreparedJob, Rules, describe, prepare_job
 from .results import BulkResult, RequeueResult, distinct_ids
@@ -95,10 +95,10 @@ def requeue_dead_letters(
     options = RequeueOptions(payload, priority, clean_reason(note))
     moved = carry_out_requeue(letters, options, actor=actor, gap_seconds=gap)
     if letters:
-        audit.record(
+        trail.record(
             actor=actor,
             action="requeue_dead_letters",
-            target=audit.target_of("dead letter", letters),
+            target=trail.target_of("dead letter", letters),
             after={"priority": priority, "edited": payload is not None, "spread_seconds": spread_seconds},
             moved=len(moved),
             reason=options.note,
@@ -119,10 +119,10 @@ def discard_dead_letters(ids: Iterable[UUID], *, actor: str, reason: str) -> Bul
     reason = required_reason(reason)
     moved = carry_out_discard(letters, actor=actor, reason=reason)
     if letters:
-        audit.record(
+        trail.record(
             actor=actor,
             action="discard_dead_letters",
-            target=audit.target_of("dead letter", letters),
+            target=trail.target_of("dead letter", letters),
             moved=len(moved),
             reason=reason,
             project_id=_common_project(list(moved)),

@@ -14,9 +14,10 @@ from django.db.models.functions import Coalesce
 from pydantic import ValidationError
 
 from jobs.models import WHOLE_PROJECT, Job, JobCount
-from jobs.querysets import JobQuerySet, first_id_at
+from jobs.querysets import JobQuerySet
 from jobs.states import TERMINAL, WAITING, JobState, Priority
 from queueops.core.errors import fields_of
+from queueops.core.identifiers import first_id_at
 from queueops.core.moments import Moment
 from queueops.core.narrowing import Narrowing, SearchedText
 

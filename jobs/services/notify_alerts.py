@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.models import Job, new_id
-from jobs.querysets import first_id_at
+from queueops.core.identifiers import first_id_at
 from queueops.core.notify import Channel, notify
 from queueops.core.one_by_one import one_by_one
 from queueops.tenancy.models import Project

@@ -18,11 +18,11 @@ from django.db import transaction
 from jobs.models import Job
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
+from queueops.audit import trail
 from queueops.core.notify import Channel, notify
 from queueops.core.reasons import clean_reason, required_reason
 from queueops.core.sql import run_sql
 
-from . import audit
 from .errors import InvalidDelay
 from .prepare import MAX_DELAY_SECONDS
 from .results import BulkResult, distinct_ids
@@ -159,10 +159,10 @@ def _audited(
     after: dict[str, Any] | None = None,
 ) -> BulkResult:
     if ids:
-        audit.record(
+        trail.record(
             actor=actor,
             action=action,
-            target=audit.target_of("job", ids),
+            target=trail.target_of("job", ids),
             after=after,
             moved=len(moved),
             reason=reason,

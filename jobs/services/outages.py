@@ -11,8 +11,8 @@ from django.db.models import Exists, OuterRef, Sum
 
 from jobs.models import Batch, Job, ServiceBreaker
 from jobs.states import JobState
+from queueops.audit import trail
 
-from . import audit
 from .breaker import MOST_COUNTED
 
 Key = tuple[str, str, str]
@@ -102,7 +102,7 @@ def _lock_open(breaker_ids: Sequence[int]) -> list[ServiceBreaker]:
 
 def _record(action: str, breakers: Sequence[ServiceBreaker], *, actor: str, reason: str) -> None:
     for one in breakers:
-        audit.record(
+        trail.record(
             actor=actor,
             action=action,
             target=f"breaker {one}",

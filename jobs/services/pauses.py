@@ -18,13 +18,13 @@ from django.db import transaction
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, PauseSwitch
 from jobs.states import WAITING
+from queueops.audit import trail
 from queueops.core.notify import Channel, notify
 from queueops.core.one_by_one import one_by_one
 from queueops.core.reasons import clean_reason
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import Project
 
-from . import audit
 from .errors import UnknownPauseTarget
 from .job_filter import Counted, JobFilter, count_jobs
 
@@ -89,7 +89,7 @@ def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
         )
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=True)
-        audit.record(
+        trail.record(
             actor=actor,
             action="pause",
             target=str(switch),
@@ -117,7 +117,7 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
         removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key).delete()
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=False)
-        audit.record(
+        trail.record(
             actor=actor,
             action="resume",
             target=f"{wanted} {key}".strip(),

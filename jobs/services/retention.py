@@ -20,8 +20,8 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from jobs.models import Batch, BulkOperation, DeadLetter, IdempotencyRecord, Job, WebhookDelivery
-from jobs.querysets import first_id_at
 from queueops.core.clock import database_now
+from queueops.core.identifiers import first_id_at
 from queueops.core.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert

@@ -8,9 +8,8 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from jobs.models import SavedFilter
+from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
-
-from . import audit
 
 MAX_QUERY_LENGTH = 2000  # of SavedFilter.query
 MOST_OF_ONE = 50  # of a person and a screen: a row of buttons, not a table
@@ -50,7 +49,7 @@ def save_filter(*, user_id: int, screen: str, name: str, query: str, shared: boo
         owner_id=user_id, screen=screen, name=name, defaults={"query": kept, "shared": shared}
     )
     if shared or (before is not None and before.shared):
-        audit.record(
+        trail.record(
             actor=f"user:{user_id}",
             action="share_filter" if shared else "unshare_filter",
             target=f"saved filter {saved.pk}",
@@ -76,7 +75,7 @@ def forget_filter(filter_id: int, *, user_id: int, others_too: bool = False) -> 
     if mine is None:
         return False
     if mine.shared:
-        audit.record(
+        trail.record(
             actor=f"user:{user_id}",
             action="forget_filter",
             target=f"saved filter {mine.pk}",

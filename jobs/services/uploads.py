@@ -19,9 +19,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from jobs.models import Job, Upload
+from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 
-from . import audit
 from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
 from .errors import UnknownUpload
 from .intake import Intake, Line, LineError
@@ -102,7 +102,7 @@ def store_upload(
             sample=checked.sample,
             uploaded_by=actor,
         )
-        audit.record(
+        trail.record(
             actor=actor,
             action="upload_jobs",
             target=f"upload {upload.pk}",
@@ -140,7 +140,7 @@ def submit_upload(upload_id: UUID, *, actor: str, partial: bool = False) -> Uplo
         )
         upload.batch_id, upload.content = submitted.id, None
         upload.save(update_fields=["batch_id", "content"])
-        audit.record(
+        trail.record(
             actor=actor,
             action="submit_upload",
             target=f"upload {upload.pk}",

@@ -9,6 +9,7 @@ An app registers its pages in its `docs.py`, which `manage.py write_docs` import
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 Page = Callable[[], str]
 
@@ -46,3 +47,9 @@ def stale_pages(docs: Path) -> list[str]:
 
 def _text(page: Page) -> str:
     return page().rstrip("\n") + "\n"
+
+
+def table(head: list[str], rows: list[list[Any]]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from .models import Credential, Issuer
 
 MOST_SECRET_CHARACTERS = 100_000
 SEALED: list[Any] = [Credential, Issuer]  # models whose `secret` is such a token, or NULL
+CHECKS: list[Callable[[Credential], str | None]] = []
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +148,12 @@ def also_rotate(model: Any) -> None:
     """Have `rotate` and `unreadable_credentials` see to another model with `secret` and `rotated_at`."""
     if model not in SEALED:
         SEALED.append(model)
+
+
+def also_warn(check: Callable[[Credential], str | None]) -> None:
+    """Have the form of credentials show what a check says of one that was saved; None: nothing."""
+    if check not in CHECKS:
+        CHECKS.append(check)
 
 
 def open_credential(row: Credential) -> OpenCredential:

@@ -12,8 +12,8 @@ from django.db import transaction
 from django.db.models import Case, F, QuerySet, Value, When
 from django.db.models.functions import Now
 
+from queueops.audit import trail
 from queueops.core.sql import run_sql
-from ratelimits import trail
 from ratelimits.models import QuotaAlert, Unit
 from ratelimits.subjects import counter_id
 

@@ -12,10 +12,10 @@ from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
 from django.forms.models import model_to_dict
 
+from queueops.audit import trail
 from queueops.core.reasons import clean_reason
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import Project
-from ratelimits import trail
 from ratelimits.models import Allowance, AllowanceOverride
 
 from .errors import InvalidAllowance, NoAllowance

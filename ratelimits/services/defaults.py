@@ -17,9 +17,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
+from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
-from ratelimits import trail
 from ratelimits.models import Limit
 from ratelimits.services import catalogue
 

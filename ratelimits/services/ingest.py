@@ -11,8 +11,8 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
+from queueops.audit import trail
 from queueops.core.sql import plain_array, run_sql, text_array
-from ratelimits import trail
 from ratelimits.models import UsageReservation
 
 from .errors import NoAllowance

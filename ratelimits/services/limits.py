@@ -9,8 +9,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Collate, Now
 
+from queueops.audit import trail
 from queueops.core.reasons import clean_reason, required_reason
-from ratelimits import trail
 from ratelimits.models import Counter
 
 from .errors import LimitChanged

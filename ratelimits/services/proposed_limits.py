@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from ratelimits import trail
+from queueops.audit import trail
 from ratelimits.feedback import PushBack
 from ratelimits.models import Limit, Unit
 from ratelimits.subjects import Subject

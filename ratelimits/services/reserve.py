@@ -10,9 +10,9 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
+from queueops.audit import trail
 from queueops.core.errors import IdempotencyKeyReused
 from queueops.core.sql import run_sql
-from ratelimits import trail
 from ratelimits.models.allowance import new_reservation_id
 from ratelimits.months import month_end
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from django.db import transaction
 from django.db.models.functions import Now
 
+from queueops.audit import trail
 from queueops.core.reasons import clean_reason, required_reason
-from ratelimits import trail
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.validation import figure, safe_figures
 

@@ -1,8 +1,9 @@
 import pytest
 
-from jobs.models import AuditEntry, BulkOperation, DeadLetter, Job, PauseSwitch
+from jobs.models import BulkOperation, DeadLetter, Job, PauseSwitch
 from jobs.services.bulk_run import run_bulk_chunk
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
 from tests.api.conftest import Api, error_of
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs
 

@@ -6,8 +6,8 @@ from django.db import OperationalError
 from django.http import Http404
 from django.test import Client
 
-from queueops.api_docs import _subclasses, api_page
 from queueops.core.errors import QueueOpsError
+from queueops.site.api_docs import _subclasses, api_page
 from tests.api.conftest import ROOT, SPEC, Api, error_of
 
 

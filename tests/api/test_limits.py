@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from jobs.models import AuditEntry
+from queueops.audit.models import AuditEntry
 from ratelimits.api.inputs import LimitFigures
 from ratelimits.api.urls import urlpatterns
 from ratelimits.models import Counter, Limit, LimitOverride

@@ -5,7 +5,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from queueops.api_docs import described_path, described_patterns
+from queueops.site.api_docs import described_path, described_patterns
 from tests.api.conftest import ROOT
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from jobs.models import AuditEntry
+from queueops.audit.models import AuditEntry
 from ratelimits.models import Allowance, UsageEvent, UsageReservation, UsageTracking
 from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
 from tests.api.test_access import signed_in

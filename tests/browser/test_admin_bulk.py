@@ -10,9 +10,10 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from jobs.models import AuditEntry, Batch, BulkOperation, DeadLetter, Job, PauseSwitch, SavedFilter, Upload
+from jobs.models import Batch, BulkOperation, DeadLetter, Job, PauseSwitch, SavedFilter, Upload
 from jobs.services.bulk_run import run_bulk_chunk
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs
 from tests.support.people import signed_in
 from tests.support.processes import manage, wait_for

@@ -18,11 +18,12 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 
 from dashboards.services import kept
-from jobs import roles
 from jobs.lanes import lane_name
-from jobs.models import AuditEntry, Executor, FlowSample, PauseSwitch
+from jobs.models import Executor, FlowSample, PauseSwitch
 from jobs.services.flow_bins import ANSWERS, BACKLOG, DURATION_MS, SIZE_BYTES
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from queueops.site import roles
 from queueops.tenancy.models import ProducerKey
 from ratelimits.models import Counter, QuotaAlert
 from ratelimits.services import catalogue, limits

@@ -23,7 +23,7 @@ LISTS = {
     "user-quotas": "ratelimits_allowanceoverride",
     "executors": "jobs_executor",
     "breakers": "jobs_servicebreaker",
-    "audit-trail": "jobs_auditentry",
+    "audit-trail": "audit_auditentry",
     "webhooks": "jobs_webhook",
     "deliveries": "jobs_webhookdelivery",
     "retry-policies": "jobs_retrypolicy",

@@ -12,9 +12,9 @@ from django.db.models.functions import Now
 from playwright.sync_api import Page, expect
 
 from jobs.lanes import lane_name
-from jobs.models import AuditEntry
-from jobs.roles import make_groups
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from queueops.site.roles import make_groups
 from ratelimits.models import CallTally, Counter, Limit
 from ratelimits.services import catalogue, limits, overrides, steering
 from ratelimits.services.decide import Call, decide

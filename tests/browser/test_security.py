@@ -28,7 +28,7 @@ PAGES = [
     "/admin/jobs/batch/",
     "/admin/jobs/deadletter/",
     "/admin/jobs/deadletter/by-cause/",
-    "/admin/jobs/auditentry/",
+    "/admin/audit/auditentry/",
     "/admin/jobs/upload/",
     "/admin/ratelimits/limit/",
     "/admin/ratelimits/limit/add/",

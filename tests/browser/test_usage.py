@@ -11,7 +11,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from dashboards.services.usage import months_until
-from jobs.models import AuditEntry
+from queueops.audit.models import AuditEntry
 from ratelimits.models import UsageEvent, UsageTracking
 from ratelimits.services.allowance_alerts import tend_allowance_alerts
 from ratelimits.services.reserve import reserve

@@ -17,10 +17,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 from django.urls import reverse
 
-from jobs.models import AuditEntry
+from queueops.audit.models import AuditEntry
 from queueops.core.env import BadConfiguration, read
 from queueops.core.secret_key import development_credential_key
-from queueops.diagnosis import Verdict, examine_credentials
+from queueops.site.diagnosis import Verdict, examine_credentials
 from queueops.tenancy import credentials
 from queueops.tenancy.credentials import (
     BadSecret,

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.test import override_settings
 
 from jobs.models import FlowCursor
-from queueops.diagnosis import Verdict, examine_issuers, examine_metrics, examine_sums
+from queueops.site.diagnosis import Verdict, examine_issuers, examine_metrics, examine_sums
 from queueops.tenancy.models import Issuer
 from tests.support.issuers import Signer, make_issuer, publishing
 

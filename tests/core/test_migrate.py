@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from queueops.management.commands.migrate import LOCK
+from queueops.site.management.commands.migrate import LOCK
 from tests.support.processes import database_url, manage
 
 

@@ -11,10 +11,10 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboards.admin.limit_verbs import ACCEPT, CLEAR, COOL_DOWN, COUNTER_VERBS, LIMIT_VERBS
-from jobs import roles
 from jobs.lanes import lane_name
-from jobs.models import AuditEntry
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from queueops.site import roles
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services import catalogue, limits
 from ratelimits.services.decide import Call, decide

@@ -8,8 +8,9 @@ import pytest
 from django.test import Client
 
 from dashboards.services import kept
-from jobs.models import AuditEntry, Batch, BulkOperation
+from jobs.models import Batch, BulkOperation
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import ProducerKey
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts import open_alert

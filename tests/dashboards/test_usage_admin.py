@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from dashboards.admin import usage_correction, usage_export
 from dashboards.services.usage import months_until
-from jobs.models import AuditEntry
+from queueops.audit.models import AuditEntry
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.services import allowance_alerts, reserve
 from tests.factories import (

@@ -18,7 +18,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from queueops.core.embedded import EmbeddedServer
 from queueops.core.postgres.conditions import CONDITIONS, DiskFull, OutOfMemory, try_to_write
-from queueops.diagnosis import Verdict, examine_database
+from queueops.site.diagnosis import Verdict, examine_database
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.faults.clusters import cluster

@@ -17,9 +17,9 @@ from django.db import connection
 from django.test import Client
 
 from jobs.models import Job
-from queueops import diagnosis
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.embedded import SUPERUSER, EmbeddedServer
+from queueops.site import diagnosis
 from queueops.tenancy import checks
 from queueops.tenancy.database_roles import RolesMissing, missing_roles
 from queueops.tenancy.models import ProducerKey, Scope
@@ -104,7 +104,14 @@ def test_the_api_the_admin_and_the_workers_work_for_a_login_that_policies_confin
     assert [job["id"] for job in client.get("/api/v1/jobs/").json()["results"]] == [submitted.json()["id"]]
     operator = Client()
     operator.force_login(person("op", is_superuser=True))
-    for page in ("jobs/job", "jobs/batch", "jobs/auditentry", "tenancy/producerkey", "tenancy/project", "jobs/webhook"):
+    for page in (
+        "jobs/job",
+        "jobs/batch",
+        "audit/auditentry",
+        "tenancy/producerkey",
+        "tenancy/project",
+        "jobs/webhook",
+    ):
         answer = operator.get(f"/admin/{page}/")
         assert answer.status_code == 200, page
     assert operator.get("/live/ops.json").status_code == 200

@@ -13,11 +13,10 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs.admin import paging
-from jobs.admin.paging import time_of
 from jobs.models import DeadLetter, Job, new_id
-from jobs.querysets import first_id_at
 from jobs.states import JobState
+from queueops.core.identifiers import first_id_at, time_of
+from queueops.screens import paging
 from tests.factories import make_batch, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 

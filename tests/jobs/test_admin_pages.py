@@ -14,12 +14,9 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.urls import reverse
 
-from jobs.admin.masking import MASK, masked, masked_text, pretty, unmasked
-from jobs.admin.showing import state_badge
 from jobs.admin.timeline import attempts_of, path_of
 from jobs.models import (
     AgingRule,
-    AuditEntry,
     BulkOperation,
     DeadLetter,
     Executor,
@@ -34,6 +31,9 @@ from jobs.services.batch_pace import batch_pace
 from jobs.services.history import read_history
 from jobs.services.uploads import store_upload
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from queueops.screens.masking import MASK, masked, masked_text, pretty, unmasked
+from queueops.screens.showing import state_badge
 from queueops.tenancy.models import ProducerKey, digest_of
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import QuotaAlert
@@ -87,7 +87,7 @@ def test_what_producers_and_providers_wrote_is_shown_as_text_on_every_page(text)
         "/admin/",
         *(
             reverse(f"admin:{screen}_changelist")
-            for screen in (*PAGES, "jobs_pauseswitch", "jobs_bulkoperation", "jobs_auditentry")
+            for screen in (*PAGES, "jobs_pauseswitch", "jobs_bulkoperation", "audit_auditentry")
         ),
         reverse("admin:jobs_job_change", args=[letter.job_id]),
         reverse("admin:jobs_deadletter_change", args=[letter.pk]),
@@ -293,7 +293,7 @@ def test_a_key_is_shown_once_and_never_stored():
     for address in (
         reverse("admin:tenancy_producerkey_changelist"),
         reverse("admin:tenancy_producerkey_change", args=[key.pk]),
-        "/admin/jobs/auditentry/",
+        "/admin/audit/auditentry/",
     ):
         page = client.get(address).content.decode()
         assert secret not in page

@@ -8,17 +8,18 @@ from django.contrib.auth.models import Group, Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from jobs import roles
 from jobs.admin.batch_verbs import BATCH_VERBS
 from jobs.admin.dead_letter_verbs import DEAD_LETTER_VERBS
 from jobs.admin.job_verbs import JOB_VERBS
 from jobs.admin.job_verbs import REQUEUE as REQUEUE_JOB
 from jobs.admin.operations import STOP
 from jobs.admin.pauses import RESUME as RESUME_SCOPE
-from jobs.admin.projects import REVOKE
-from jobs.models import AuditEntry, BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, SavedFilter, Upload
+from jobs.models import BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, SavedFilter, Upload
 from jobs.services.uploads import store_upload
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from queueops.site import roles
+from queueops.tenancy.admin.projects import REVOKE
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_batch, make_dead_letter, make_job, make_project
 from tests.support.people import signed_in

@@ -11,7 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs.models import AuditEntry, Job
+from jobs.models import Job
+from queueops.audit.models import AuditEntry
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import AlertRoute, Limit, QuotaAlert
 from ratelimits.services import catalogue

@@ -13,7 +13,7 @@ from django.db.models import F
 
 from jobs.backoff import Policy
 from jobs.classify import Failure
-from jobs.models import AuditEntry, DeadLetter, Job, JobEvent, ServiceBreaker
+from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
 from jobs.services import lanes, outages, watch
 from jobs.services.breaker import LEAST_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.services.claim import claim_jobs, promote_due
@@ -24,6 +24,7 @@ from jobs.services.prepare import JobSpec
 from jobs.services.submit import submit_job
 from jobs.states import JobState
 from jobs.turns import ClassTurns
+from queueops.audit.models import AuditEntry
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
 from ratelimits.models import Limit, QuotaAlert

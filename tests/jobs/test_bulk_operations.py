@@ -14,7 +14,7 @@ import pytest
 from django.db import connection, connections
 from django.db.models.functions import Now
 
-from jobs.models import AuditEntry, BulkOperation, DeadLetter, Job
+from jobs.models import BulkOperation, DeadLetter, Job
 from jobs.services import bulk, bulk_run
 from jobs.services.bulk_actions import ACTIONS
 from jobs.services.bulk_outcome import requeue_outcome
@@ -29,6 +29,7 @@ from jobs.services.errors import (
 from jobs.services.prepare import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
+from queueops.audit.models import AuditEntry
 from queueops.core.reasons import ReasonRequired
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, move_along
 from tests.support.processes import database_url, started, wait_for

@@ -12,13 +12,14 @@ from django.db import connections
 from django.db.models.functions import Now
 
 from jobs.handlers.registry import find_handler
-from jobs.models import AuditEntry, Batch, DeadLetter, Job, JobEvent
+from jobs.models import Batch, DeadLetter, Job, JobEvent
 from jobs.services import bulk, dead_letters
 from jobs.services.errors import InvalidDelay
 from jobs.services.prepare import InvalidJob
 from jobs.services.snapshots import batch_counts, project_counts
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
+from queueops.audit.models import AuditEntry
 from queueops.core.reasons import ReasonRequired
 from queueops.tenancy.credentials import CredentialNotAllowed, seal
 from queueops.tenancy.models import Credential

@@ -2,10 +2,11 @@
 
 import pytest
 
-from jobs.models import AuditEntry, DeadLetter, Job, JobEvent
+from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.submit import BatchRejected, submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
+from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Credential
 from ratelimits.models import Counter, Limit
 from tests.sandbox.providers import SheetsClient

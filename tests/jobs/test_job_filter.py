@@ -8,12 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from jobs.models import AuditEntry, BulkOperation, Job
+from jobs.models import BulkOperation, Job
 from jobs.services import bulk, bulk_run, job_filter
 from jobs.services.dead_letter_filter import parse_filter
 from jobs.services.errors import InvalidDelay, InvalidFilter
 from jobs.services.job_filter import UNFINISHED, Counted, count_jobs, parse_job_filter
 from jobs.states import JobState, Priority
+from queueops.audit.models import AuditEntry
 from queueops.core.reasons import ReasonRequired
 from tests.factories import make_batch, make_job, make_jobs
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from django.db import connection, connections, transaction
 
-from jobs.models import AuditEntry, Job, JobEvent, new_id
+from jobs.models import Job, JobEvent, new_id
 from jobs.services import operate
 from jobs.services.claim import claim_jobs
 from jobs.services.errors import InvalidDelay
@@ -21,6 +21,7 @@ from jobs.services.snapshots import project_counts
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns
+from queueops.audit.models import AuditEntry
 from queueops.core.reasons import ReasonRequired
 from tests.factories import make_job, make_jobs, move_along
 

@@ -17,26 +17,18 @@ from django.test import Client
 from django.utils import timezone
 
 from jobs import cluster
-from jobs.models import (
-    AuditEntry,
-    Batch,
-    BulkOperation,
-    DeadLetter,
-    IdempotencyRecord,
-    Job,
-    JobCount,
-    JobEvent,
-    PauseSwitch,
-)
-from jobs.querysets import first_id_at
-from jobs.services import audit, retention
+from jobs.models import Batch, BulkOperation, DeadLetter, IdempotencyRecord, Job, JobCount, JobEvent, PauseSwitch
+from jobs.services import retention
 from jobs.services.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.history import read_history
 from jobs.services.partitions import AUDIT, EVENTS, Partitioned, make_partitions
 from jobs.services.retention import RULES, apply_retention, find_overdue
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
-from queueops.diagnosis import Verdict, examine_retention
+from queueops.audit import trail
+from queueops.audit.models import AuditEntry
+from queueops.core.identifiers import first_id_at
+from queueops.site.diagnosis import Verdict, examine_retention
 from ratelimits.models import QuotaAlert
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
 
@@ -202,7 +194,7 @@ def test_a_day_stays_until_its_dead_letters_have_what_they_need_of_it(monkeypatc
 
 def test_old_months_of_the_audit_trail_go_whole_and_nothing_else_removes_an_entry():
     name = old_part(AUDIT, days=500)
-    entry = audit.record(actor="user:1", action="x", target="y")
+    entry = trail.record(actor="user:1", action="x", target="y")
     for statement in ("DELETE FROM jobs_auditentry", "UPDATE jobs_auditentry SET actor = 'z'"):
         with pytest.raises(Exception, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)

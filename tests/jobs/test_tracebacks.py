@@ -14,7 +14,6 @@ from django.urls import reverse
 
 from dashboards.live.subjects import Subject, open_job
 from dashboards.live.viewer import Viewer, viewer_of_key, viewer_of_session
-from jobs import roles
 from jobs.classify import failure_of, fingerprint
 from jobs.executor.loop import HandlerLoop
 from jobs.handlers import registry
@@ -25,6 +24,7 @@ from jobs.services.finish import Failed
 from jobs.states import JobState
 from jobs.tracebacks import MAX_LINE, MAX_TRACEBACK, traceback_of
 from queueops.core.sql import run_sql
+from queueops.site import roles
 from queueops.tenancy.credentials import OpenCredential
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from tests.factories import make_job

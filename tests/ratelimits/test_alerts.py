@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -12,7 +11,6 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from queueops.core.sql import load_sql
-from ratelimits import trail
 from ratelimits.models import CallTally, Counter, Limit, QuotaAlert
 from ratelimits.services import alerts, catalogue, forecast
 from ratelimits.services.alerts import Usage, acknowledge_alerts, note_saturated, tell_exceeded, watch
@@ -20,6 +18,7 @@ from ratelimits.services.decide import Call, Settlement, decide, settle
 from ratelimits.services.quiet import resolve_quiet
 from ratelimits.subjects import Subject, counter_id
 from tests.jobs.test_plans import assert_bounded
+from tests.support.audit import entries_written
 from tests.support.racing import run_together
 
 NOW = datetime(2026, 3, 2, 14, 30, tzinfo=UTC).timestamp()
@@ -337,15 +336,10 @@ def test_acknowledging_counts_what_it_did_and_is_audited():
     limit = make_limit()
     decide([Call(WRITES)] * 85)
     first, second = QuotaAlert.objects.order_by("pk")
-    told: list[dict[str, Any]] = []
-
-    def listen(**record: Any) -> None:
-        told.append(record)
-
-    trail.recorded.connect(listen)
     QuotaAlert.objects.filter(pk=second.pk).update(resolved_at=timezone.now())
-    assert acknowledge_alerts([first.pk, second.pk], actor="user:1") == 1
-    assert acknowledge_alerts([first.pk], actor="user:2") == 0
+    with entries_written() as told:
+        assert acknowledge_alerts([first.pk, second.pk], actor="user:1") == 1
+        assert acknowledge_alerts([first.pk], actor="user:2") == 0
     first.refresh_from_db()
     assert first.acknowledged_by == "user:1"
     assert first.resolved_at is None

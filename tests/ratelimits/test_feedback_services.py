@@ -9,7 +9,6 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from ratelimits import trail
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
 from ratelimits.services import catalogue, proposed_limits
@@ -20,6 +19,7 @@ from ratelimits.services.quiet import resolve_quiet
 from ratelimits.services.saving import find_limit
 from ratelimits.services.stated_caps import note_stated_cap
 from ratelimits.subjects import Subject, counter_id
+from tests.support.audit import entries_written
 
 WRITER = Subject("google-sheets", "write", "acme", "ada")
 OTHER = WRITER._replace(user="bob")
@@ -70,14 +70,8 @@ def gemini(db):
 @pytest.fixture
 def lines():
     """Lines of the audit trail, as they are recorded."""
-    found = []
-
-    def keep(sender, **line):
-        found.append(line)
-
-    trail.recorded.connect(keep)
-    yield found
-    trail.recorded.disconnect(keep)
+    with entries_written() as found:
+        yield found
 
 
 def now():

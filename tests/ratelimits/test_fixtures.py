@@ -25,8 +25,8 @@ from ratelimits.services.defaults import (
     load_limits_if_none,
     names_of_defaults,
 )
-from ratelimits.trail import recorded
 from ratelimits.validation import check_limit
+from tests.support.audit import entries_written
 
 NAMES = ("gemini", "google_sheets", "llm")
 
@@ -42,14 +42,8 @@ def limits_of(name: str) -> dict[str, Limit]:
 @pytest.fixture
 def trail():
     """Collect what the audit trail is told."""
-    told: list[tuple[str, str]] = []
-
-    def note(sender, **entry):
-        told.append((entry["action"], entry["target"]))
-
-    recorded.connect(note)
-    yield told
-    recorded.disconnect(note)
+    with entries_written() as told:
+        yield told
 
 
 def test_the_files_are_the_known_defaults():
@@ -129,7 +123,7 @@ def test_what_an_operator_changed_stays_unless_the_defaults_are_asked_for_again(
     assert (same.outcome, replaced.outcome) == (Outcome.SAME, Outcome.REPLACED)
     limit = Limit.objects.get(name="llm-tokens")
     assert (limit.capacity, limit.headroom_percent, limit.enabled) == (30_000, 10, False)
-    assert trail[-1] == ("change_limit", "limit llm-tokens")
+    assert (trail[-1]["action"], trail[-1]["target"]) == ("change_limit", "limit llm-tokens")
 
 
 @pytest.mark.django_db

@@ -16,7 +16,6 @@ from django.utils import timezone
 
 from queueops.core.notify import Channel
 from queueops.core.reasons import ReasonRequired
-from ratelimits import trail
 from ratelimits.models import CallTally, Counter, Limit, LimitOverride, QuotaAlert
 from ratelimits.services import catalogue, limits, overrides, stated_caps, steering
 from ratelimits.services.decide import Call, decide
@@ -31,6 +30,7 @@ from ratelimits.services.errors import (
 from ratelimits.services.gauges import gauges, top_users
 from ratelimits.services.upkeep import forget_old
 from ratelimits.subjects import Subject
+from tests.support.audit import entries_written
 from tests.support.processes import database_url, wait_for
 
 pytestmark = pytest.mark.django_db
@@ -50,14 +50,8 @@ def _no_rules_of_other_tests() -> Any:
 @pytest.fixture
 def entries() -> Iterator[list[dict[str, Any]]]:
     """What the audit trail is told."""
-    told: list[dict[str, Any]] = []
-
-    def note(sender: object, **entry: Any) -> None:
-        told.append(entry)
-
-    trail.recorded.connect(note)
-    yield told
-    trail.recorded.disconnect(note)
+    with entries_written() as told:
+        yield told
 
 
 def make_limit(**figures: Any) -> Limit:

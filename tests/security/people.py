@@ -7,9 +7,9 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from jobs import roles
 from queueops.access.models import Authenticator
 from queueops.access.services import second_factor
+from queueops.site import roles
 
 PASSWORD = "a long enough password"
 LOGIN = "/admin/login/"

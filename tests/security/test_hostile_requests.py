@@ -13,7 +13,8 @@ from django.db import transaction
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
-from jobs.models import AuditEntry, BulkOperation
+from jobs.models import BulkOperation
+from queueops.audit.models import AuditEntry
 from queueops.core.unreadable import OF_EVERY_LIST
 from tests.factories import make_job
 from tests.security.addresses import PARAMETER, every_address

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from jobs.admin.masking import masked_text
 from jobs.classify import Failure, clean, clean_json, fingerprint
 from jobs.handlers.answers import MOST_SECRETS, excerpt_of, json_of, one_line, secrets_in, storable
 from jobs.handlers.google_sheets_group import with_missing_grid, with_unreadable
@@ -27,6 +26,7 @@ from queueops.core.outbound import OutboundResponse
 from queueops.core.outbound_policy import OutboundPolicy, parse_target
 from queueops.core.retry_after import parse_retry_after
 from queueops.rest.parsers import parse_json
+from queueops.screens.masking import masked_text
 from ratelimits.feedback import parse_google, parse_openai
 
 SHORT, LONG = 100_000, 1_000_000

@@ -10,10 +10,10 @@ from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 from django.test import Client, RequestFactory
 
-from jobs.models import AuditEntry
 from queueops.access.models import SignInCount
 from queueops.access.services import guard
 from queueops.access.services.guard import Purpose, SignInLocked, guarded
+from queueops.audit.models import AuditEntry
 from queueops.core.client_address import client_address
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from queueops.access.models import SignInCount
 from queueops.core.env import BadConfiguration, read
-from queueops.diagnosis import Verdict, examine_sign_in
+from queueops.site.diagnosis import Verdict, examine_sign_in
 from tests.security.people import person, with_second_factor
 from tests.support.processes import ROOT
 

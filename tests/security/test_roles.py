@@ -10,8 +10,8 @@ from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.urls import NoReverseMatch, reverse
 
-from jobs import roles
-from queueops.access.docs import roles_page
+from queueops.site import roles
+from queueops.site.role_docs import roles_page
 from tests.security.world import World
 from tests.support.people import signed_in
 

@@ -12,11 +12,11 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from jobs.models import AuditEntry
 from queueops.access import pending
 from queueops.access.backend import GuardedBackend
 from queueops.access.models import Authenticator, RecoveryCode
 from queueops.access.services import second_factor
+from queueops.audit.models import AuditEntry
 from queueops.tenancy import credentials
 from tests.factories import make_project
 from tests.security.people import (

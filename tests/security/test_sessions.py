@@ -10,9 +10,9 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 
 from dashboards.live.viewer import still_allowed, viewer_of_session
-from jobs.models import AuditEntry
 from queueops.access.services import sessions
 from queueops.access.session_engine import SessionStore
+from queueops.audit.models import AuditEntry
 from tests.factories import make_project
 from tests.security.people import PASSWORD, is_signed_in, person, try_password
 from tests.support.people import signed_in

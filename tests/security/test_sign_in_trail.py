@@ -10,10 +10,10 @@ from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from jobs.models import AuditEntry
-from jobs.services import audit
-from queueops.access.services import trail
+from queueops.access.services import trail as sign_ins
 from queueops.access.services.guard import Purpose, guarded
+from queueops.audit import trail
+from queueops.audit.models import AuditEntry
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -23,7 +23,7 @@ ADDRESS = "203.0.113.9"
 
 @pytest.fixture
 def anna() -> User:
-    trail._failures._until = 0.0
+    sign_ins._failures._until = 0.0
     return User.objects.create_superuser("anna", password=PASSWORD)
 
 
@@ -56,8 +56,8 @@ def test_the_failure_that_locks_is_told_and_no_attempt_after_it(anna, client):
 
 
 def test_a_flood_of_failures_cannot_fill_the_trail_nor_show_what_was_mistyped(anna, client, monkeypatch):
-    monkeypatch.setattr(trail, "MOST_FAILURES", 3)
-    trail._failures._until = 0.0
+    monkeypatch.setattr(sign_ins, "MOST_FAILURES", 3)
+    sign_ins._failures._until = 0.0
     for number in range(6):
         guarded(Purpose.PASSWORD, lambda: None, account=f"my secret {number}", address=ADDRESS)
     assert len(told()) == 3
@@ -89,7 +89,7 @@ def test_a_changed_password_is_told_with_who_changed_it(anna, client):
 
 def test_a_wrong_code_and_a_right_one_are_told(anna):
     guarded(Purpose.CODE, lambda: None, account="anna")
-    trail.tell_second_factor(anna)
+    sign_ins.tell_second_factor(anna)
     assert [(action, target) for _, action, target, _ in told()] == [
         ("fail_sign_in", "sign-in anna"),
         ("show_second_factor", "sign-in anna"),
@@ -99,5 +99,5 @@ def test_a_wrong_code_and_a_right_one_are_told(anna):
 def test_what_an_operator_does_has_their_address_and_what_house_keeping_does_has_none(anna, client):
     sign_in(client)
     client.post("/admin/password_change/", {}, REMOTE_ADDR=ADDRESS)
-    audit.record(actor="system", action="x", target="y")
+    trail.record(actor="system", action="x", target="y")
     assert AuditEntry.objects.latest("id").address == ""

@@ -13,8 +13,9 @@ from django.test import Client
 from dashboards.live.socket import LiveSocket
 from dashboards.live.subjects import Refused, open_batch, open_job, open_me, open_ops
 from dashboards.live.viewer import Viewer, viewer_of_key, viewer_of_session, viewer_of_token
-from jobs import roles
-from jobs.models import AuditEntry, BulkOperation, DeadLetter, Job, ServiceBreaker, Upload
+from jobs.models import BulkOperation, DeadLetter, Job, ServiceBreaker, Upload
+from queueops.audit.models import AuditEntry
+from queueops.site import roles
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from tests.security.addresses import every_address
 from tests.security.test_every_address import send

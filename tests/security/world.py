@@ -17,9 +17,7 @@ from django.db.models import Model
 from django.db.models.functions import Now
 from django_q.models import Schedule
 
-from jobs import roles
 from jobs.models import (
-    AuditEntry,
     BulkOperation,
     Executor,
     Job,
@@ -31,6 +29,8 @@ from jobs.models import (
     WebhookDelivery,
 )
 from queueops.access.models import SignInCount
+from queueops.audit.models import AuditEntry
+from queueops.site import roles
 from queueops.tenancy import credentials
 from queueops.tenancy.models import Credential, Issuer, ProducerKey
 from ratelimits.models import AllowanceOverride, Limit, UsageTracking
@@ -123,7 +123,7 @@ class World:
             sample=[{"line": 1, "kind": text, "payload": {text: text}}],
             uploaded_by=text[:100],
         )
-        made["jobs_auditentry"] = AuditEntry.objects.create(
+        made["audit_auditentry"] = AuditEntry.objects.create(
             project_id=project, actor=text, action="x", target=text, reason=text, before={text: text}, after={"a": text}
         )
         made["tenancy_producerkey"] = ProducerKey.issue(made_project, name=text)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from jobs import roles
+from queueops.site import roles
 
 
 def signed_in(role: str | None) -> Client:

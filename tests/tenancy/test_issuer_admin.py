@@ -10,7 +10,7 @@ import pytest
 from django.apps import apps
 from django.test import Client
 
-from jobs.models import AuditEntry
+from queueops.audit.models import AuditEntry
 from queueops.tenancy import credentials
 from queueops.tenancy.models import Issuer, ProducerKey, Project
 from queueops.tenancy.tokens import verify_token

@@ -10,9 +10,10 @@ import pytest
 from django.core.checks import Tags, run_checks
 from django.db import DatabaseError, connection, transaction
 
-from jobs.models import AuditEntry, Job, JobEvent, PauseSwitch, Webhook
-from queueops import diagnosis
+from jobs.models import Job, JobEvent, PauseSwitch, Webhook
+from queueops.audit.models import AuditEntry
 from queueops.core.database import UnsuitableDatabase
+from queueops.site import diagnosis
 from queueops.tenancy import checks, database_roles
 from queueops.tenancy.models import Credential, Project
 from queueops.tenancy.scope import ANONYMOUS_ROLE, acting_for, reading_for

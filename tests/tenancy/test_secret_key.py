@@ -9,7 +9,7 @@ from django_q.tasks import async_task
 
 from jobs.models import Executor
 from queueops.core.database import UnsuitableDatabase
-from queueops.diagnosis import Verdict, examine_secret_key
+from queueops.site.diagnosis import Verdict, examine_secret_key
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from tests.support.processes import free_port, manage
 

@@ -16,7 +16,7 @@ from jobs.handlers.alert import Delivery
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, find_handler
 from jobs.models import Webhook
-from queueops.diagnosis import Verdict, examine_credentials
+from queueops.site.diagnosis import Verdict, examine_credentials
 from queueops.tenancy.credentials import CredentialKeysMissing
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import AlertRoute

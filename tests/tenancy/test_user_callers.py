@@ -11,8 +11,9 @@ from django.test import Client
 from django.urls import URLPattern
 
 from jobs.api.urls import urlpatterns as queue
-from jobs.models import AuditEntry, Batch, BulkOperation, IdempotencyRecord, Job
+from jobs.models import Batch, BulkOperation, IdempotencyRecord, Job
 from jobs.states import JobState
+from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import Issuer, ProducerKey
 from queueops.tenancy.throttles import BAD_KEYS_PER_MINUTE, CallerThrottle, Rate, bad_keys
 from ratelimits.api.urls import urlpatterns as limiter

@@ -19,8 +19,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.services import audit
 from queueops.access.models import SignInCount
+from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import run_sql
 
@@ -85,7 +85,7 @@ def unlock(name: str, *, actor: str, reason: str = "") -> int:
     """
     forgotten, _ = SignInCount.objects.filter(Q(account=known_name(name)) | Q(account="", address=name)).delete()
     if forgotten:
-        audit.record(actor=actor, action="unlock_sign_in", target=f"sign-in {name}", moved=forgotten, reason=reason)
+        trail.record(actor=actor, action="unlock_sign_in", target=f"sign-in {name}", moved=forgotten, reason=reason)
     return forgotten
 
 

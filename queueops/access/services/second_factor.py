@@ -17,8 +17,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models.functions import Now
 
-from jobs.services import audit
 from queueops.access.models import Authenticator, RecoveryCode
+from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy import credentials
 from queueops.tenancy.models import digest_of
@@ -140,7 +140,7 @@ def set_up(user: User, secret: bytes, code: str, *, actor: str) -> tuple[Authent
     if Authenticator.objects.filter(user=user).exists():
         raise AlreadySetUp
     authenticator = Authenticator.objects.create(user=user, secret=seal(secret), last_step=step)
-    audit.record(actor=actor, action="set_up_second_factor", target=_target(user.pk))
+    trail.record(actor=actor, action="set_up_second_factor", target=_target(user.pk))
     return authenticator, _issue_codes(authenticator)
 
 
@@ -167,7 +167,7 @@ def show(authenticator: Authenticator, code: str) -> Shown | None:
 @transaction.atomic
 def renew_recovery_codes(authenticator: Authenticator, *, actor: str) -> list[str]:
     """Replace all recovery codes, used or not, and return the new ones: the only time they can be seen."""
-    audit.record(actor=actor, action="renew_recovery_codes", target=_target(authenticator.user_id))
+    trail.record(actor=actor, action="renew_recovery_codes", target=_target(authenticator.user_id))
     return _issue_codes(authenticator)
 
 
@@ -188,7 +188,7 @@ def take_away(user_ids: Sequence[int], *, actor: str, reason: str = "") -> int:
     owners = [authenticator.user_id for authenticator in found]
     Authenticator.objects.filter(user_id__in=owners).delete()
     for owner in owners:
-        audit.record(actor=actor, action="reset_second_factor", target=_target(owner), reason=reason)
+        trail.record(actor=actor, action="reset_second_factor", target=_target(owner), reason=reason)
     return len(owners)
 
 

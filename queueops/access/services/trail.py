@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from jobs.services import audit
+from queueops.audit import trail
 from queueops.core.asking import asking_person
 
 ANYBODY = "anonymous"
@@ -43,7 +43,7 @@ def tell_failure(what: str, name: str, *, attempt: int, locks: bool) -> None:
     """
     if _failures.take():
         action = "lock_sign_in" if locks else "fail_sign_in"
-        audit.record(actor=ANYBODY, action=action, target=f"sign-in {name}", after={"wrong": what, "attempt": attempt})
+        trail.record(actor=ANYBODY, action=action, target=f"sign-in {name}", after={"wrong": what, "attempt": attempt})
 
 
 def tell_second_factor(user: Any) -> None:
@@ -65,8 +65,8 @@ def tell_password(instance: Any, created: bool, **told: Any) -> None:  # noqa: F
     is_set = instance._password is not None  # noqa: SLF001 - not where a hash is renewed, and nothing else tells
     actor = asking_person()
     if is_set and not created and actor in ("system", f"user:{instance.pk}"):
-        audit.record(actor=actor, action="change_password", target=f"user {instance.get_username()}")
+        trail.record(actor=actor, action="change_password", target=f"user {instance.get_username()}")
 
 
 def _tell(user: Any, action: str) -> None:
-    audit.record(actor=f"user:{user.pk}", action=action, target=f"sign-in {user.get_username()}")
+    trail.record(actor=f"user:{user.pk}", action=action, target=f"sign-in {user.get_username()}")

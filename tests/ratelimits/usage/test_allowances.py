@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from jobs.models import AuditEntry
+from queueops.audit.models import AuditEntry
 from ratelimits.models import Allowance, AllowanceOverride, UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
 from ratelimits.services.allowances import remove_override, set_allowance, set_override

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.core.management import CommandError, call_command
 
-from jobs.models import AuditEntry
+from queueops.audit.models import AuditEntry
 from queueops.core.reasons import ReasonRequired
 from ratelimits.models import UsageEvent, UsageTracking
 from ratelimits.services.errors import InvalidCorrection, NoAllowance

@@ -5,9 +5,10 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
+from django.db.models.signals import post_save
 
+from queueops.audit.models import AuditEntry
 from queueops.core.errors import IdempotencyKeyReused
-from ratelimits import trail
 from ratelimits.models import UsageReservation, UsageTracking
 from ratelimits.services.allowances import remove_override, set_override
 from ratelimits.services.errors import NoAllowance, QuotaExceeded
@@ -170,10 +171,10 @@ def test_what_an_operator_reserves_is_in_the_trail_or_is_not_reserved(user, key)
     def fail(**_told):
         raise OSError
 
-    trail.recorded.connect(fail)
+    post_save.connect(fail, sender=AuditEntry)
     try:
         with pytest.raises(OSError):  # noqa: PT011 - it has no message
             reserve(project_id="acme", user_id=user, amount=1, idempotency_key=key, actor=ACTOR)
     finally:
-        trail.recorded.disconnect(fail)
+        post_save.disconnect(fail, sender=AuditEntry)
     assert not UsageReservation.objects.exists()

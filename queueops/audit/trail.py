@@ -9,8 +9,9 @@ from uuid import UUID
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from jobs.models import AuditEntry
 from queueops.core.asking import asking_address
+
+from .models import AuditEntry
 
 
 def record(
@@ -46,12 +47,6 @@ def record(
         project_id=project_id,
         address=asking_address(),
     )
-
-
-def keep_trail(**told: Any) -> None:
-    """Receive what `ratelimits.trail` tells: the limiter's changes are part of the same trail."""
-    del told["signal"], told["sender"]
-    record(**told)
 
 
 def target_of(noun: str, ids: Collection[UUID]) -> str:

@@ -5,7 +5,7 @@ from django.core.management.base import BaseCommand
 from rich.console import Console
 from rich.table import Table
 
-from queueops.diagnosis import Verdict, examine
+from queueops.site.diagnosis import Verdict, examine
 
 COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
 

@@ -162,7 +162,7 @@ def ask(model_admin: Any, request: HttpRequest, *, title: str, form: forms.Form,
     shared = model_admin.admin_site.each_context(request)
     return TemplateResponse(
         request,
-        "admin/jobs/confirm.html",
+        "admin/kit/confirm.html",
         {**shared, "opts": model_admin.opts, "title": title, "form": form, **context},
     )
 

@@ -10,9 +10,8 @@ from django.contrib.auth.models import Group, User
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from jobs.services import audit
-
-from .verbs import actor_of
+from queueops.audit import trail
+from queueops.screens.verbs import actor_of
 
 KEPT = ("username", "email", "is_active", "is_staff", "is_superuser")
 
@@ -41,7 +40,7 @@ class AuditedPeopleMixin:
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponseBase:  # noqa: A002 - Django's
         response: HttpResponse = super().user_change_password(request, id, form_url)  # type: ignore[misc]
         if request.method == "POST" and response.status_code == 302:  # noqa: PLR2004 - done
-            audit.record(actor=actor_of(request), action="set_password", target=f"user {id}")
+            trail.record(actor=actor_of(request), action="set_password", target=f"user {id}")
         return response
 
 
@@ -63,7 +62,7 @@ def _codenames(permissions: Any) -> list[str]:
 
 def _record(request: HttpRequest, verb: str, obj: Any, *, before: Any, gone: bool = False) -> None:
     noun = obj._meta.model_name  # noqa: SLF001 - Django's name for it
-    audit.record(
+    trail.record(
         actor=actor_of(request),
         action=f"{verb}_{noun}",
         target=f"{noun} {obj.pk}",

@@ -14,12 +14,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 
-from jobs.models import AuditEntry
+from queueops.screens import showing
+from queueops.screens.masking import masked
+from queueops.screens.paging import as_uuid
+from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin
 
-from . import showing
-from .masking import masked
-from .paging import as_uuid
-from .verbs import ReadOnlyMixin, VerbsMixin
+from .models import AuditEntry
 
 NEWEST = 10_000  # entries; older ones are found by their target
 

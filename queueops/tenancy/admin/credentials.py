@@ -1,4 +1,4 @@
-"""Credentials of providers: their secrets go in and never come out. Here, like projects: changes are audited."""
+"""Credentials of providers: their secrets go in and never come out."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from django.views.decorators.debug import sensitive_post_parameters
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from jobs.services import audit
+from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
-from queueops.tenancy.credentials import parse_secret, seal
+from queueops.screens import showing
+from queueops.screens.verbs import VerbsMixin, actor_of
+from queueops.tenancy.credentials import CHECKS, parse_secret, seal
 from queueops.tenancy.models import Credential
-from ratelimits.models import Limit
-
-from . import showing
-from .verbs import VerbsMixin, actor_of
 
 AUDITED = ("name", "service", "quota_project", "quota_user", "base_url")
 SHAPES = 'A JSON object: {"api_key": "…"}, {"access_token": "…"} or the key file of a Google service account.'
@@ -126,7 +124,7 @@ class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
-        audit.record(
+        trail.record(
             actor=actor_of(request),
             action="change_credential" if change else "add_credential",
             target=f"credential {form.instance.name}",
@@ -134,18 +132,14 @@ class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
             after={**_audited(form.instance), "secret_replaced": form.cleaned_data["new_secret"] is not None},
         )
 
-        if _counts_users_apart(form.instance):
-            self.message_user(
-                request,
-                f"{form.instance.name} has no quota user: limits count each user of its jobs apart, and"
-                f" {form.instance.service} counts them as one. Name the account that the secret belongs to.",
-                messages.WARNING,
-            )
+        for check in CHECKS:
+            if warning := check(form.instance):
+                self.message_user(request, warning, messages.WARNING)
 
     def delete_model(self, request: HttpRequest, obj: Credential) -> None:
         before = _audited(obj)
         super().delete_model(request, obj)
-        audit.record(
+        trail.record(
             actor=actor_of(request), action="delete_credential", target=f"credential {obj.name}", before=before
         )
 
@@ -160,12 +154,6 @@ class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
     @admin.display(description="encrypted")
     def encrypted(self, credential: Credential) -> SafeString | str:
         return showing.ago(credential.rotated_at or credential.created_at)
-
-
-def _counts_users_apart(credential: Credential) -> bool:
-    """Whether limits for each user take the users of its jobs for several, where the provider sees one."""
-    of_users = Limit.objects.filter(enabled=True, scope__in=[Limit.Scope.USER, Limit.Scope.PROJECT_USER])
-    return not credential.quota_user and of_users.filter(service=credential.service).exists()
 
 
 def _audited(credential: Credential) -> dict[str, Any]:

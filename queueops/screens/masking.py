@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jobs.masking import MASK, SECRET_KEY, masked_text
+from queueops.core.masking import MASK, SECRET_KEY, masked_text
 
 __all__ = ["MASK", "masked", "masked_or_hidden", "masked_text", "pretty", "unmasked"]
 

@@ -17,14 +17,13 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from jobs.admin import showing
-from jobs.admin.forms import ReasonForm
-from jobs.admin.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, actor_of, on_one, on_selected
-from jobs.services import audit
+from queueops.access.models import SignInCount
+from queueops.access.services import guard, second_factor
+from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
-
-from .models import SignInCount
-from .services import guard, second_factor
+from queueops.screens import showing
+from queueops.screens.forms import ReasonForm
+from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, actor_of, on_one, on_selected
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -113,7 +112,7 @@ class AuditedPeopleMixin:
         return super().log_change(request, obj, message)  # type: ignore[misc]
 
     def _record(self, request: HttpRequest, obj: Any, verb: str, before: Any, *, deleted: bool = False) -> None:
-        audit.record(
+        trail.record(
             actor=actor_of(request),
             action=f"{verb}_{self.opts.model_name}",
             target=f"{self.opts.verbose_name} {obj.pk}",

@@ -26,8 +26,8 @@ class Command(BaseCommand):
             raise CommandError(error.message) from error
         # Imported here: the application switches this process to pooled connections, and every
         # other command would load Twisted for nothing.
-        from queueops.asgi import application, body_limits, cross_origin
         from queueops.core.web_server import serve
+        from queueops.site.asgi import application, body_limits, cross_origin
 
         chosen = settings.QUEUEOPS
         cut_off = serve(

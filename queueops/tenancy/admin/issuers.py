@@ -17,7 +17,11 @@ from django.views.decorators.debug import sensitive_post_parameters
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from jobs.services import audit
+from queueops.audit import trail
+from queueops.screens import showing
+from queueops.screens.filters import ProjectFilter
+from queueops.screens.forms import ConfirmForm
+from queueops.screens.verbs import Outcome, Verb, VerbsMixin, actor_of, on_one
 from queueops.tenancy.issuer_keys import ALGORITHMS, fetch_keys
 from queueops.tenancy.issuers import read_issuer
 from queueops.tenancy.models import Issuer
@@ -30,12 +34,8 @@ from queueops.tenancy.tokens import (
     read_unverified,
 )
 
-from . import showing
 from .credentials import UnrenderedTextarea
-from .filters import ProjectFilter
-from .forms import ConfirmForm
 from .issuer_form import IssuerForm
-from .verbs import Outcome, Verb, VerbsMixin, actor_of, on_one
 
 AUDITED = ("project_id", "name", "issuer", "audiences", "jwks_url", "leeway_seconds", "scopes", "enabled")
 SHOWN_CLAIMS = ("iss", "aud", "sub", "exp", "nbf", "iat")
@@ -55,7 +55,7 @@ def _fetch(ids: Sequence[int], *, actor: str) -> Outcome:
     if issuer is None:
         return Outcome(0, len(ids))
     count = fetch_keys(issuer.pk, issuer.jwks_url)
-    audit.record(
+    trail.record(
         actor=actor,
         action="fetch_keys",
         target=f"issuer {issuer.name}",
@@ -173,7 +173,7 @@ class IssuerAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has n
         obj.save(
             update_fields=[*(name for name in AUDITED if name in form.cleaned_data), *form.written] if change else None
         )
-        audit.record(
+        trail.record(
             actor=actor_of(request),
             action="change_issuer" if change else "add_issuer",
             target=f"issuer {obj.name}",
@@ -185,7 +185,7 @@ class IssuerAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has n
     def delete_model(self, request: HttpRequest, obj: Issuer) -> None:
         before = _audited(obj)
         super().delete_model(request, obj)
-        audit.record(
+        trail.record(
             actor=actor_of(request),
             action="delete_issuer",
             target=f"issuer {obj.name}",

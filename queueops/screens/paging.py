@@ -24,7 +24,7 @@ from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.utils import parse_datetime_str
 from unfold.views import ChangeList
 
-from jobs.querysets import first_id_at
+from queueops.core.identifiers import first_id_at, time_of
 
 WINDOW = 50_000
 MOST_WINDOWS = 10  # looked through for one page; about 25 ms each from memory
@@ -32,6 +32,8 @@ SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold dis
 BEFORE = "before"
 LONGEST_NUMBER = 19  # a bigint's digits
 
+# Of the list's address, what is no filter.
+NOT_FILTERS = ("before", "p", "o", "all")
 # An id is made by a web process's clock, created_at by the database's.
 CLOCK_SLACK = timedelta(hours=1)
 
@@ -39,7 +41,7 @@ CLOCK_SLACK = timedelta(hours=1)
 class OlderPages(Paginator):  # type: ignore[type-arg]
     """Stands in for Django's, which counts; the changelist has the page already."""
 
-    template_name = "admin/jobs/older_pages.html"
+    template_name = "admin/kit/older_pages.html"
 
     @property
     def count(self) -> int:
@@ -228,15 +230,18 @@ def as_number(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < LONGEST_NUMBER else None
 
 
-def time_of(identifier: UUID) -> datetime:
-    """When a UUIDv7 was made."""
-    milliseconds = identifier.int >> 80
-    return datetime.fromtimestamp(min(milliseconds / 1000, 253_000_000_000), tz=UTC)
-
-
 def about_how_many(table: str) -> int:
     """The planner's estimate of a table's rows: as old as the last analyze, and free."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = %s::regclass", [table])
         [estimate] = cursor.fetchone()
     return int(estimate)
+
+
+def filters_of(request: HttpRequest) -> str:
+    """The list's parameters without its place in the pages, and without the filters that its form left empty."""
+    query = request.GET.copy()
+    for name in request.GET:
+        if name in NOT_FILTERS or not request.GET[name]:
+            del query[name]
+    return query.urlencode()

@@ -134,7 +134,7 @@ UNFOLD: dict[str, Any] = {
                 "collapsible": True,
                 "items": [
                     _item("Alert routes", "forward_to_inbox", "ratelimits_alertroute", "ratelimits.view_alertroute"),
-                    _item("Audit trail", "history", "jobs_auditentry", "jobs.view_auditentry"),
+                    _item("Audit trail", "history", "audit_auditentry", "audit.view_auditentry"),
                     _item("Users", "person", "auth_user", "auth.view_user"),
                     _item("Roles", "group", "auth_group", "auth.view_group"),
                     _item("Failed sign-ins", "lock", "access_signincount", "access.view_signincount"),

@@ -2,7 +2,8 @@
 
 from itertools import groupby
 
-import queueops.api_docs  # noqa: F401 (registers the API's page)
+import queueops.site.api_docs
+import queueops.site.role_docs  # noqa: F401 (both register a page)
 from queueops.core.env import Setting, declared_settings
 from queueops.core.generated_docs import generated_page
 

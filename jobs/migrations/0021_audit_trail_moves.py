@@ -1,0 +1,6 @@
+from django.db import migrations
+
+
+class Migration(migrations.Migration):
+    dependencies = [("audit", "0001_from_jobs"), ("jobs", "0018_unserved_kinds")]
+    operations = [migrations.SeparateDatabaseAndState(state_operations=[migrations.DeleteModel("AuditEntry")])]

@@ -1,0 +1,5 @@
+"""Accounts, second factors and lock-outs: importing it registers their screens."""
+
+from . import accounts
+
+__all__ = ["accounts"]

@@ -1,0 +1,1 @@
+"""The audit trail: below all apps, so that each writes to it."""

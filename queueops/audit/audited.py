@@ -1,0 +1,34 @@
+"""Rows that a person edits in a form, each change in the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.forms.models import model_to_dict
+from django.http import HttpRequest
+
+from queueops.audit import trail
+from queueops.screens.verbs import actor_of
+
+
+class AuditedMixin:
+    """Saves a row and the audit entry that tells of it in the admin's one transaction."""
+
+    opts: Any
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        before = type(obj).objects.filter(pk=obj.pk).first() if change else None
+        super().save_model(request, obj, form, change)  # type: ignore[misc]
+        trail.record(
+            actor=actor_of(request),
+            action=f"{'change' if change else 'add'}_{self.opts.model_name}",
+            target=f"{self.opts.verbose_name} {obj.pk}",
+            before=self.audited(before) if before else None,
+            after=self.audited(obj),
+            project_id=getattr(obj, "project_id", "") or "",
+        )
+
+    def audited(self, obj: Any) -> Mapping[str, Any]:
+        """What the audit trail keeps of a row; nothing secret."""
+        return model_to_dict(obj)

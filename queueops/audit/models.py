@@ -1,0 +1,33 @@
+"""What people and keys changed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class AuditEntry(models.Model):
+    """What a person or key changed. The database refuses to update or delete a row; old months are dropped whole."""
+
+    id = models.BigAutoField(primary_key=True)
+    project_id = models.CharField(max_length=63, blank=True)
+    actor = models.CharField(max_length=100)
+    action = models.CharField(max_length=60)
+    target = models.CharField(max_length=200)
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    moved = models.PositiveIntegerField(default=1, help_text="How many rows it changed.")
+    reason = models.TextField(blank=True)
+    address = models.CharField(max_length=64, blank=True, default="", help_text="Of who asked.")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "audit entries"
+        db_table = "jobs_auditentry"  # its name when the jobs app kept it: triggers, policies and months go by it
+        indexes: ClassVar = [models.Index(fields=["target", "-id"], name="jobs_auditentry_target_idx")]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.action} {self.target}"

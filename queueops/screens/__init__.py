@@ -1,0 +1,1 @@
+"""What the screens of all apps are made of."""

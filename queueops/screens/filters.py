@@ -1,0 +1,56 @@
+"""Filters of lists: values typed in full, and the project."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.apps import apps
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.contrib.filters.admin import DropdownFilter, TextFilter
+
+from .paging import as_uuid
+
+MOST_PROJECTS = 500  # of a drop-down; beyond them a project's own page leads to its jobs
+
+
+class ProjectFilter(DropdownFilter):  # type: ignore[misc]
+    title = "project"
+    parameter_name = "project"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [
+            (key, key)
+            for key in apps.get_model("tenancy", "Project").objects.values_list("pk", flat=True)[:MOST_PROJECTS]
+        ]
+
+    def has_output(self) -> bool:
+        return True
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(project_id=self.value()) if self.value() else queryset
+
+
+class ExactText(TextFilter):  # type: ignore[misc]
+    """Typed in full: a part of a text would have to be looked for in every row."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        given = self.value()
+        return queryset.filter(**{self.parameter_name: given.strip()}) if given else queryset
+
+
+class ExactId(TextFilter):  # type: ignore[misc]
+    """An id in full; anything else finds nothing."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        given = self.value()
+        if not given:
+            return queryset
+        identifier: UUID | None = as_uuid(given)
+        return queryset.filter(**{self.parameter_name: identifier}) if identifier else queryset.none()
+
+
+class UserFilter(ExactId):
+    title = "user id"
+    parameter_name = "user_id"

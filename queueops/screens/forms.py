@@ -1,0 +1,50 @@
+"""What a person is asked before an action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextareaWidget
+
+MOST_MINUTES = 366 * 24 * 60
+
+
+class ConfirmForm(forms.Form):
+    """Nothing but yes. `rows` are what the action is about."""
+
+    required_css_class = "required"
+
+    def __init__(self, *args: Any, rows: Sequence[Any] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rows = rows
+
+
+class ReasonForm(ConfirmForm):
+    reason = forms.CharField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        max_length=2000,
+        help_text="Kept in the audit trail and shown to whoever looks later.",
+    )
+
+
+class OptionalReasonForm(ReasonForm):
+    reason = forms.CharField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        max_length=2000,
+        required=False,
+        help_text="Optional; kept in the audit trail.",
+    )
+
+
+def minutes_field(label: str, help_text: str, initial: float = 0) -> forms.FloatField:
+    return forms.FloatField(
+        label=label,
+        min_value=0,
+        max_value=MOST_MINUTES,
+        initial=initial,
+        required=False,
+        help_text=help_text,
+        widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 0}),
+    )

@@ -1,0 +1,1 @@
+"""The roof: what joins all apps into one installation. Nothing imports it."""

@@ -1,0 +1,28 @@
+from typing import Any
+
+from django.apps import AppConfig, apps
+from django.db.models.signals import post_migrate, pre_migrate
+
+
+class SiteConfig(AppConfig):
+    name = "queueops.site"
+    label = "queueops"
+    verbose_name = "QueueOps"
+
+    def ready(self) -> None:
+        # The signals are sent app by app, for apps with models; the last has everybody's permissions before it.
+        last = [config for config in apps.get_app_configs() if config.models_module][-1]
+        pre_migrate.connect(_remember_permissions, sender=last)
+        post_migrate.connect(_make_groups, sender=last)
+
+
+def _remember_permissions(**kwargs: Any) -> None:
+    from . import roles
+
+    roles.remember_permissions()
+
+
+def _make_groups(**kwargs: Any) -> None:
+    from . import roles
+
+    roles.make_groups()

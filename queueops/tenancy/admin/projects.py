@@ -1,0 +1,233 @@
+"""Projects and the keys of their producers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db import transaction
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
+
+from queueops.audit import trail
+from queueops.audit.audited import AuditedMixin
+from queueops.screens import showing
+from queueops.screens.filters import ProjectFilter
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
+from queueops.screens.secrets import shown_once
+from queueops.screens.verbs import Outcome, Verb, VerbsMixin, actor_of, on_one, on_selected
+from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
+
+
+@admin.register(Project)
+class ProjectAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    list_display: tuple[str, ...] = ("id", "name", "weight", "max_waiting_jobs", "keys", "read_by")
+    fields = ("id", "name", "weight", "max_waiting_jobs", "anonymous_read")
+    search_fields = ("id", "name")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
+        return ("id",) if obj else ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Project | None = None) -> bool:
+        return False  # its jobs name it, and looking for them would read the whole table
+
+    @display(description="read by", label={"everybody": "warning"})  # type: ignore[untyped-decorator]
+    def read_by(self, project: Project) -> str:
+        return "everybody" if project.anonymous_read else "those it knows"
+
+    @admin.display(description="keys")
+    def keys(self, project: Project) -> SafeString:
+        address = reverse("admin:tenancy_producerkey_changelist")
+        return format_html('<a class="qo-link" href="{}?project={}">keys</a>', address, project.pk)
+
+
+@transaction.atomic
+def _revoke(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+    usable = ProducerKey.objects.select_for_update().filter(pk__in=ids, revoked_at=None).order_by("pk")
+    revoked = 0
+    for key in usable:
+        revoked += ProducerKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now())
+        trail.record(
+            actor=actor, action="revoke_key", target=f"key {key.prefix}", reason=reason, project_id=key.project_id
+        )
+    return Outcome(revoked, len(ids) - revoked)
+
+
+REVOKE = Verb(
+    name="revoke",
+    permission="tenancy.change_producerkey",
+    label="Revoke",
+    done="revoked",
+    explains="Requests with the key are refused from the next one on. This cannot be taken back.",
+    icon="key_off",
+    applies=lambda rows: rows.filter(revoked_at=None),
+    carry_out=_revoke,
+    form=ReasonForm,
+    overrides=True,
+)
+
+
+class RateForm(OptionalReasonForm):
+    requests_per_minute = forms.IntegerField(
+        label="Requests a minute",
+        min_value=1,
+        max_value=10_000_000,
+        required=False,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="To each web process. Empty: as set for all keys.",
+    )
+    field_order = ("requests_per_minute", "reason")
+
+
+@transaction.atomic
+def _change_rate(ids: Sequence[int], *, actor: str, requests_per_minute: int | None, reason: str) -> Outcome:
+    key = ProducerKey.objects.select_for_update().filter(pk__in=ids, revoked_at=None).first()
+    if key is None:
+        return Outcome(0, len(ids))
+    ProducerKey.objects.filter(pk=key.pk).update(requests_per_minute=requests_per_minute)
+    trail.record(
+        actor=actor,
+        action="change_key_rate",
+        target=f"key {key.prefix}",
+        reason=reason,
+        before={"requests_per_minute": key.requests_per_minute},
+        after={"requests_per_minute": requests_per_minute},
+        project_id=key.project_id,
+    )
+    return Outcome(1)
+
+
+CHANGE_RATE = Verb(
+    name="change_rate",
+    permission="tenancy.change_producerkey",
+    label="Change rate",
+    done="changed",
+    explains="How often its holder may ask. It counts from the next request on; beyond it the answer is 429.",
+    icon="speed",
+    applies=lambda rows: rows.filter(revoked_at=None),
+    carry_out=_change_rate,
+    form=RateForm,
+)
+
+
+class IssueForm(forms.ModelForm):  # type: ignore[type-arg]
+    scopes = forms.MultipleChoiceField(
+        choices=Scope.choices,
+        initial=default_scopes,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="What requests with the key may do.",
+    )
+
+    class Meta:
+        model = ProducerKey
+        fields = ("project", "name", "scopes", "requests_per_minute", "expires_at")
+
+    def clean_expires_at(self) -> Any:
+        expires_at = self.cleaned_data["expires_at"]
+        if expires_at is not None and expires_at <= timezone.now():
+            raise forms.ValidationError("That is past.")
+        return expires_at
+
+
+@admin.register(ProducerKey)
+class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
+    form = IssueForm
+    list_display = ("prefix_shown", "of_project", "name", "scopes_shown", "rate", "state", "used", "expires")
+    list_filter = (ProjectFilter,)
+    fields = ("project", "name", "scopes", "requests_per_minute", "expires_at")
+    actions = ("revoke_selected",)
+    actions_detail = ("change_rate", "revoke")
+
+    revoke_selected, revoke = on_selected(REVOKE), on_one(REVOKE)
+    change_rate = on_one(CHANGE_RATE)
+
+    def has_change_permission(self, request: HttpRequest, obj: ProducerKey | None = None) -> bool:
+        return False  # a key is issued and revoked; what it may do never changes under its holder
+
+    def has_delete_permission(self, request: HttpRequest, obj: ProducerKey | None = None) -> bool:
+        return False
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        one_button = {"show_save_and_add_another": False, "show_save_and_continue": False}
+        response: HttpResponse = super().add_view(request, form_url, {**(extra_context or {}), **one_button})
+        return response
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        usable = ProducerKey.objects.filter(pk=object_id, revoked_at=None).exists()
+        return super().get_actions_detail(request, object_id) if usable else []
+
+    def save_model(self, request: HttpRequest, obj: ProducerKey, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        key, secret = ProducerKey.issue(
+            obj.project,
+            name=obj.name,
+            scopes=form.cleaned_data["scopes"],
+            requests_per_minute=obj.requests_per_minute,
+            expires_at=obj.expires_at,
+        )
+        trail.record(
+            actor=actor_of(request),
+            action="issue_key",
+            target=f"key {key.prefix}",
+            after={
+                "name": key.name,
+                "scopes": key.scopes,
+                "requests_per_minute": key.requests_per_minute,
+                "expires_at": key.expires_at,
+            },
+            project_id=key.project_id,
+        )
+        obj.pk, obj.prefix, obj.digest = key.pk, key.prefix, key.digest
+        request.issued_secret = secret  # type: ignore[attr-defined]  # for response_add alone
+
+    def response_add(
+        self, request: HttpRequest, obj: ProducerKey, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        return shown_once(
+            self,
+            request,
+            title="Key issued",
+            secret=request.issued_secret,  # type: ignore[attr-defined]
+            explains=f"The key of {obj.name} for project {obj.project_id}. Only its digest is stored.",
+            goes_on_to=reverse("admin:tenancy_producerkey_changelist"),
+        )
+
+    @admin.display(description="key")
+    def prefix_shown(self, key: ProducerKey) -> SafeString:
+        return format_html('<code class="qo-id">{}…</code>', key.prefix)
+
+    @admin.display(description="project")
+    def of_project(self, key: ProducerKey) -> str:
+        return key.project_id
+
+    @admin.display(description="scopes")
+    def scopes_shown(self, key: ProducerKey) -> str:
+        return ", ".join(key.scopes)
+
+    @admin.display(description="a minute")
+    def rate(self, key: ProducerKey) -> str:
+        return "as set for all" if key.requests_per_minute is None else f"{key.requests_per_minute:,}"
+
+    @display(description="state", label={"usable": "success", "revoked": "danger", "expired": "warning"})  # type: ignore[untyped-decorator]
+    def state(self, key: ProducerKey) -> str:
+        if key.revoked_at:
+            return "revoked"
+        return "expired" if key.expires_at and key.expires_at <= timezone.now() else "usable"
+
+    @admin.display(description="last used")
+    def used(self, key: ProducerKey) -> SafeString | str:
+        return showing.ago(key.last_used_at)
+
+    @admin.display(description="expires")
+    def expires(self, key: ProducerKey) -> SafeString | str:
+        return showing.ago(key.expires_at)

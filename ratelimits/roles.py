@@ -1,0 +1,40 @@
+"""What the roles may do with limits, usage and alerts; docs/reference/roles.md."""
+
+from __future__ import annotations
+
+SEEN = (
+    "limit",
+    "limitoverride",
+    "counter",
+    "quotaalert",
+    "allowance",
+    "allowanceoverride",
+    "usagetracking",
+    "usagereservation",
+    "usageevent",
+)
+
+VIEWER = frozenset(f"ratelimits.view_{model}" for model in SEEN)
+OPERATOR = frozenset({"ratelimits.acknowledge_alert", "ratelimits.cancel_reservation"})
+LIMITS_MANAGER = frozenset(
+    {
+        "ratelimits.acknowledge_alert",
+        "ratelimits.steer_counter",
+        "ratelimits.add_charge",  # asking the limiter spends quota
+        *(f"ratelimits.{verb}_{model}" for verb in ("add", "change", "delete") for model in ("limit", "limitoverride")),
+        "ratelimits.add_allowance",
+        "ratelimits.change_allowance",
+        *(f"ratelimits.{verb}_allowanceoverride" for verb in ("add", "change", "delete")),
+        "ratelimits.cancel_reservation",
+        "ratelimits.export_usage",
+    }
+)
+ADMINISTRATOR = frozenset(
+    {
+        "ratelimits.correct_usage",
+        "ratelimits.add_usageevent",  # reporting over the API with a session
+        "ratelimits.view_alertroute",
+        "ratelimits.add_alertroute",
+        "ratelimits.change_alertroute",
+    }
+)
