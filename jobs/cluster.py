@@ -77,7 +77,7 @@ class TaskNotAllowed(Exception):
     """The function is not on the list of what django-q2 may run here."""
 
 
-class SkipLockedBroker(ORM):  # type: ignore[misc]  # django_q has no types
+class SkipLockedBroker(ORM):  # django_q has no types
     """
     Hands out tasks with one SKIP LOCKED statement instead of a read and an optimistic update for each row.
 
@@ -126,7 +126,7 @@ class DatabaseClock:
         return datetime.fromtimestamp(database_now(), UTC)
 
 
-class KillSafeQueue(Queue):  # type: ignore[misc]  # django_q has no types
+class KillSafeQueue(Queue):  # django_q has no types
     """
     A queue whose reader holds the lock only to read.
 
@@ -146,7 +146,7 @@ class KillSafeQueue(Queue):  # type: ignore[misc]  # django_q has no types
                 raise Empty
 
 
-class CarefulCluster(django_q.cluster.Cluster):  # type: ignore[misc]  # django_q has no types
+class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
     """A cluster that does not start with another installation's secret key, nor where LISTEN would harm others."""
 
     def start(self) -> int:

@@ -12,15 +12,15 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 
 from jobs.services.notify_alerts import can_send_email, send_test
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.secrets import shown_once
-from queueops.screens.verbs import Outcome, Verb, VerbsMixin, on_one, on_selected
+from queueops.screens.verbs import Outcome, Verb, on_one, on_selected
 from queueops.tenancy.admin.signed import WRITTEN_BY_ROTATION, SignedForm
 from ratelimits.models import AlertRoute
 
@@ -74,12 +74,10 @@ class AlertRouteForm(SignedForm):
 
 
 @admin.register(AlertRoute)
-class AlertRouteAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class AlertRouteAdmin(AuditedMixin, QueueAdmin):
     form = AlertRouteForm
     list_display = ("name", "channel", "target_shown", "least_severity", "enabled", "last_sent", "error")
     fields = ("name", "channel", "target", "least_severity", "enabled")
-    change_list_template = "admin/kit/change_list.html"
-    show_full_result_count = False
     empty_title = "Nobody is told of alerts."
     empty_hint = "Add an e-mail address or a webhook; alerts of the chosen severity and above go there."
     actions = ("test_selected",)

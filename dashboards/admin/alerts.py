@@ -16,13 +16,13 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
-from unfold.contrib.filters.admin import DropdownFilter
 
 from dashboards.runbooks import read_runbook
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import Choice
 from queueops.screens.forms import ConfirmForm
-from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
+from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected
 from ratelimits.models import Allowance, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts import acknowledge_alerts
 from ratelimits.services.allowance_alerts import OF_ALLOWANCES
@@ -65,7 +65,7 @@ ACKNOWLEDGE = Verb(
 )
 
 
-class StateFilter(DropdownFilter):  # type: ignore[misc]
+class StateFilter(Choice):
     title = "state"
     parameter_name = "state"
 
@@ -76,64 +76,50 @@ class StateFilter(DropdownFilter):  # type: ignore[misc]
         return queryset.filter(**STATES.get(self.value() or "", {}))
 
 
-class SeverityFilter(DropdownFilter):  # type: ignore[misc]
+class SeverityFilter(Choice):
     title = "severity"
     parameter_name = "severity"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return list(QuotaAlert.Severity.choices)
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
-        return queryset.filter(severity=self.value()) if self.value() else queryset
 
-
-class KindFilter(DropdownFilter):  # type: ignore[misc]
+class KindFilter(Choice):
     title = "kind"
     parameter_name = "kind"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return list(QuotaAlert.Kind.choices)
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
-        return queryset.filter(kind=self.value()) if self.value() else queryset
 
-
-class ServiceFilter(DropdownFilter):  # type: ignore[misc]
+class ServiceFilter(Choice):
     title = "service"
     parameter_name = "service"
+    column = "limit__service"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         services = Limit.objects.order_by("service").values_list("service", flat=True).distinct()
         return [(service, service) for service in services]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
-        return queryset.filter(limit__service=self.value()) if self.value() else queryset
 
-
-class ProjectFilter(DropdownFilter):  # type: ignore[misc]
+class ProjectFilter(Choice):
     title = "project of a user's allowance"
     parameter_name = "project"
+    column = "figures__project"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         projects = Allowance.objects.order_by("project_id").values_list("project_id", flat=True)
         return [(project, project) for project in projects]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaAlert]) -> QuerySet[QuotaAlert]:
-        return queryset.filter(figures__project=self.value()) if self.value() else queryset
-
 
 @admin.register(QuotaAlert)
-class QuotaAlertAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class QuotaAlertAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("told", "severity_shown", "state", "kind_shown", "since", "ends", "acknowledged")
+    sortable_by = ()
     list_filter = (StateFilter, SeverityFilter, KindFilter, ServiceFilter, ProjectFilter)
     list_filter_submit = True
-    list_fullwidth = True
-    list_per_page = 50
     list_select_related = ("limit",)
     list_before_template = "admin/ratelimits/quotaalert/states.html"
-    change_list_template = "admin/kit/change_list.html"
-    show_full_result_count = False
-    sortable_by = ()
     empty_title = "No alerts."
     empty_hint = "Caps that come near, queues behind them, and workers or dead letters that need a person appear here."
     actions = ("acknowledge_selected",)

@@ -10,14 +10,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ReasonForm
 from queueops.screens.paging import as_uuid
-from queueops.screens.verbs import Outcome, Verb, VerbsMixin, actor_of, on_one, on_selected
+from queueops.screens.verbs import Outcome, Verb, actor_of, on_one, on_selected
 from queueops.tenancy.models import Project
 from ratelimits.models import AllowanceOverride
 from ratelimits.services import allowances
@@ -56,19 +56,15 @@ class WithUnits(NewestPage):
 
 
 @admin.register(AllowanceOverride)
-class AllowanceOverrideAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class AllowanceOverrideAdmin(QueueAdmin):
     form = UserQuotaForm
     list_display = ("user", "of_project", "quota_shown", "note_shown", "months")
+    sortable_by = ()
     list_display_links = ("user",)
     list_filter = (ProjectFilter,)
     list_filter_submit = True
-    list_fullwidth = True
-    list_per_page = 50
-    show_full_result_count = False
-    sortable_by = ()
     search_fields = ("pk",)
     search_help_text = "A user's id, in full"
-    change_list_template = "admin/kit/change_list.html"
     fields = ("project", "user_id", "quota", "note", "reason")
     empty_title = "Every user has the quota of the project's allowance."
     empty_hint = "A quota for one user is set here, or on the page of the user's month."

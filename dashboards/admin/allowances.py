@@ -11,13 +11,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
-from unfold.views import ChangeList
 
 from dashboards.services.usage import MOST_COUNTED, Users, users_of_allowances
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
-from queueops.screens.verbs import VerbsMixin, actor_of
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.paging import TypedChangeList
+from queueops.screens.verbs import actor_of
 from ratelimits.models import Allowance
 from ratelimits.services import allowances
 
@@ -26,7 +26,7 @@ from .allowance_form import AllowanceForm
 from .usage_parts import amount, narrowed
 
 
-class WithUsers(ChangeList):  # type: ignore[misc]  # unfold has no types
+class WithUsers(TypedChangeList):
     """The page's allowances with their users, counted together."""
 
     def get_results(self, request: HttpRequest) -> None:
@@ -39,16 +39,12 @@ class WithUsers(ChangeList):  # type: ignore[misc]  # unfold has no types
 
 
 @admin.register(Allowance)
-class AllowanceAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class AllowanceAdmin(QueueAdmin):
     form = AllowanceForm
     list_display = ("of_project", "quota_shown", "policy_shown", "zone", "users", "near", "over")
-    list_display_links = ("of_project",)
-    list_fullwidth = True
-    list_per_page = 50
-    show_full_result_count = False
     sortable_by = ()
+    list_display_links = ("of_project",)
     search_fields = ("project__id", "project__name")
-    change_list_template = "admin/kit/change_list.html"
     change_form_before_template = "admin/ratelimits/allowance/before_form.html"
     change_form_outer_before_template = "admin/ratelimits/allowance/above_form.html"
     warn_unsaved_form = True

@@ -10,13 +10,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
-from unfold.contrib.filters.admin import DropdownFilter
 
 from jobs.services.queues import clears_at, queues_behind
 from queueops.core.clock import database_now
 from queueops.screens import showing
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import Choice
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import Counter, Limit
 from ratelimits.services.catalogue import rules_of
 from ratelimits.services.gauges import CounterGauge, gauges
@@ -36,7 +36,7 @@ class WithGauges(OnePage):
             counter.gauge = read[counter.pk]  # type: ignore[attr-defined]
 
 
-class LimitFilter(DropdownFilter):  # type: ignore[misc]
+class LimitFilter(Choice):
     title = "limit"
     parameter_name = "limit"
 
@@ -49,18 +49,14 @@ class LimitFilter(DropdownFilter):  # type: ignore[misc]
 
 
 @admin.register(Counter)
-class CounterAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class CounterAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("named", "of_limit", "gauge", "unusual", "changed")
+    sortable_by = ()
     list_display_links = ("named",)
     list_filter = (LimitFilter,)
     list_filter_submit = True
-    list_fullwidth = True
-    list_per_page = 50
-    sortable_by = ()
-    show_full_result_count = False
     search_fields = ("key",)
     search_help_text = "A key or a part of one, such as project:acme"
-    change_list_template = "admin/kit/change_list.html"
     empty_title = "Nothing is counted yet."
     empty_hint = "A counter appears with the first call that a limit counts, and goes when it has been idle for long."
     actions = ("clear_selected", "cool_down_selected")

@@ -6,17 +6,17 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin, TabularInline
-from unfold.contrib.filters.admin import DropdownFilter
-from unfold.views import ChangeList
+from unfold.admin import TabularInline
 
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
-from queueops.screens.verbs import VerbsMixin, actor_of, on_one
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import Choice
+from queueops.screens.paging import TypedChangeList
+from queueops.screens.verbs import actor_of, on_one
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services import limits, overrides
 from ratelimits.services.stated_caps import proposals_of
@@ -41,7 +41,7 @@ COUNTERS_SHOWN = 20
 MOST_OVERRIDES = 100
 
 
-class ServiceFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+class ServiceFilter(Choice):
     title = "service"
     parameter_name = "service"
 
@@ -49,11 +49,8 @@ class ServiceFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no type
         services = Limit.objects.order_by("service").values_list("service", flat=True).distinct()
         return [(service, service) for service in services]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Limit]) -> QuerySet[Limit]:
-        return queryset.filter(service=self.value()) if self.value() else queryset
 
-
-class WithStandings(ChangeList):  # type: ignore[misc]
+class WithStandings(TypedChangeList):
     """The page's limits with their gauges and queues, read together."""
 
     def get_results(self, request: HttpRequest) -> None:
@@ -93,19 +90,15 @@ def _without(fields: Sequence[Any], names: Collection[str]) -> tuple[Any, ...]:
 
 
 @admin.register(Limit)
-class LimitAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class LimitAdmin(QueueAdmin):
     form = LimitForm
     inlines = (OverrideInline,)
     list_display = ("called", "counts", "cap", "fullest", "waiting", "clears", "unusual")
+    sortable_by = ()
     list_display_links = ("called",)
     list_filter = (ServiceFilter,)
     list_filter_submit = True
-    list_fullwidth = True
-    list_per_page = 50
-    sortable_by = ()
-    show_full_result_count = False
     search_fields = ("name", "service")
-    change_list_template = "admin/kit/change_list.html"
     change_form_before_template = "admin/ratelimits/limit/before_form.html"
     change_form_outer_before_template = "admin/ratelimits/limit/above_form.html"
     change_form_outer_after_template = "admin/ratelimits/limit/below_form.html"

@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from unfold.views import ChangeList
 
-from queueops.screens.paging import BEFORE, OlderPages, as_number
+from queueops.screens.paging import BEFORE, OlderPages, TypedChangeList, as_number
 
 AFTER = "after"
 
 
-class OnePage(ChangeList):  # type: ignore[misc]  # unfold has no types
+class OnePage(TypedChangeList):
     """In the order of the keys, from the one in the parameter `after`."""
 
     parameter: ClassVar = AFTER

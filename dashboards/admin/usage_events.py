@@ -10,12 +10,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from queueops.screens.filters import ProjectFilter, UserFilter
-from unfold.admin import ModelAdmin
 
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import ProjectFilter, UserFilter
 from queueops.screens.paging import NumberedListMixin, as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin
+from queueops.screens.verbs import ReadOnlyMixin
 from queueops.tenancy.models import Project
 from ratelimits.models import UsageEvent, UsageReservation
 
@@ -24,12 +24,11 @@ from .usage_parts import amount, event_marks, month_link, units_of
 
 
 @admin.register(UsageEvent)
-class UsageEventAdmin(ReadOnlyMixin, VerbsMixin, NumberedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class UsageEventAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     list_display = ("event", "of_project", "of_month", "counted", "token_count", "by_service", "when", "marks")
     list_display_links = ("event",)
     list_filter = (ProjectFilter, UserFilter, MonthFilter, MarkFilter)
     list_filter_submit = True
-    list_fullwidth = True
     search_fields = ("pk",)
     search_help_text = "An event's id, in full, as whoever reported it chose it"
     empty_title = "No events yet."

@@ -7,9 +7,9 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
-from unfold.contrib.filters.admin import DropdownFilter
 
 from dashboards.services.usage import months_until
+from queueops.screens.filters import Choice
 from ratelimits.models.allowance import NEAR, PASSED
 
 from .usage_parts import is_month
@@ -40,18 +40,16 @@ def month_wanted(request: HttpRequest) -> str | None:
     return None if chosen == EVERY_MONTH or request.GET.get("q") else this_month()
 
 
-class MonthFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+class MonthFilter(Choice):
     title = "month"
     parameter_name = "month"
+    column = "month_year"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         offered = months_offered()
         chosen = request.GET.get("month", "")
         more = [chosen] if is_month(chosen) and chosen not in offered else []
         return [(month, month) for month in [*more, *offered]]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(month_year=self.value()) if self.value() else queryset
 
 
 class ThisMonthFilter(MonthFilter):
@@ -67,7 +65,7 @@ class ThisMonthFilter(MonthFilter):
         return queryset.filter(month_year=month) if month else queryset
 
 
-class LevelFilter(DropdownFilter):  # type: ignore[misc]
+class LevelFilter(Choice):
     title = "level"
     parameter_name = "level"
 
@@ -78,7 +76,7 @@ class LevelFilter(DropdownFilter):  # type: ignore[misc]
         return _those(queryset, LEVELS, self.value())
 
 
-class MarkFilter(DropdownFilter):  # type: ignore[misc]
+class MarkFilter(Choice):
     title = "marked"
     parameter_name = "marked"
 

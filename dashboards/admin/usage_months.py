@@ -13,11 +13,11 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from queueops.screens.filters import ProjectFilter
-from unfold.admin import ModelAdmin
 
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import ProjectFilter
 from queueops.screens.paging import BoundedChangeList, NumberedListMixin, as_number, as_uuid, filters_of
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one
+from queueops.screens.verbs import ReadOnlyMixin, on_one
 from queueops.tenancy.models import Project
 from ratelimits.models import AllowanceOverride, UsageTracking
 from ratelimits.models.allowance import NEAR
@@ -37,12 +37,11 @@ class UsageChangeList(BoundedChangeList):
 
 
 @admin.register(UsageTracking)
-class UsageTrackingAdmin(ReadOnlyMixin, VerbsMixin, NumberedListMixin, ModelAdmin):  # type: ignore[misc]
+class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     list_display = ("user", "of_project", "month", "used_of", "left")
     list_display_links = ("user",)
     list_filter = (ThisMonthFilter, ProjectFilter, LevelFilter)
     list_filter_submit = True
-    list_fullwidth = True
     list_before_template = "admin/ratelimits/usagetracking/tools.html"
     search_fields = ("pk",)
     search_help_text = "A user's id, in full: all months of that user"

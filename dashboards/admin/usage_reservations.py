@@ -10,13 +10,12 @@ from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
-from queueops.screens.filters import ProjectFilter, UserFilter
-from unfold.admin import ModelAdmin
-from unfold.contrib.filters.admin import DropdownFilter
 
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import Choice, ProjectFilter, UserFilter
 from queueops.screens.paging import BoundedChangeList, BoundedListMixin, as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import UsageReservation
 
 from .one_page import OnePage
@@ -34,7 +33,7 @@ SIGNS = {
 }
 
 
-class StateFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+class StateFilter(Choice):
     """Active ones unless another choice is made: they hold something."""
 
     title = "state"
@@ -83,12 +82,11 @@ class FirstToExpire(OnePage):
 
 
 @admin.register(UsageReservation)
-class UsageReservationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]
+class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     list_display = ("reservation", "state", "of_project", "of_month", "held", "made", "expires")
     list_display_links = ("reservation",)
     list_filter = (StateFilter, ProjectFilter, UserFilter, MonthFilter)
     list_filter_submit = True
-    list_fullwidth = True
     search_fields = ("pk",)
     search_help_text = "A reservation's id, in full"
     empty_title = "Nothing is reserved."

@@ -38,7 +38,7 @@ RESUME_SECONDS = 1.0  # between two of them
 Opener = Callable[[Viewer], Subject]
 
 
-class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
+class LiveConsumer(AsyncWebsocketConsumer):
     """One socket; docs/reference/live-protocol.md. The subclasses say what is opened."""
 
     def __init__(self) -> None:
@@ -272,7 +272,7 @@ class OpsConsumer(LiveConsumer):
             raise Refused(Refusal.BAD_MESSAGE, str(wrong)) from wrong
 
 
-class UnknownConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
+class UnknownConsumer(AsyncWebsocketConsumer):
     """An address where nothing is: refused before the handshake ends."""
 
     async def connect(self) -> None:

@@ -10,10 +10,6 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from queueops.screens.filters import ProjectFilter
-from queueops.tenancy.people import name_of
-from unfold.admin import ModelAdmin
-from unfold.contrib.filters.admin import DropdownFilter
 
 from jobs.models import Batch, Job
 from jobs.services.batch_pace import batch_pace
@@ -21,8 +17,11 @@ from jobs.services.outages import count_held_of
 from jobs.services.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.states import JobState
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+from queueops.tenancy.people import name_of
 
 from .batch_verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 from .saved_filters import SavedFiltersMixin
@@ -30,7 +29,7 @@ from .saved_filters import SavedFiltersMixin
 OUTAGE = "outage"  # shown as a state
 
 
-class BatchStateFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+class BatchStateFilter(Choice):
     title = "state"
     parameter_name = "state"
 
@@ -47,11 +46,10 @@ class BatchStateFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no t
 
 
 @admin.register(Batch)
-class BatchAdmin(ReadOnlyMixin, VerbsMixin, SavedFiltersMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin):
     list_display = ("batch", "of_project", "state", "progress", "failed", "rate", "eta", "age")
     list_filter = (BatchStateFilter, ProjectFilter, ("created_at", CreatedFilter))
     list_filter_submit = True
-    list_fullwidth = True
     list_before_template = "admin/jobs/batch/tools.html"
     search_fields = ("pk",)
     search_help_text = "Batch id, in full"

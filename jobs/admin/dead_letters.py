@@ -11,18 +11,17 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from queueops.screens.filters import ProjectFilter
-from unfold.admin import ModelAdmin
-from unfold.contrib.filters.admin import DropdownFilter
 
 from jobs.models import DeadLetter, Resolution
 from jobs.services.dead_letter_filter import DeadLetterFilter
 from jobs.services.job_filter import Counted
 from jobs.tracebacks import without_traceback
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.masking import masked_text, pretty
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 
 from . import dead_letter_bulk, dead_letter_groups
 from .dead_letter_verbs import DISCARD, EDIT, REQUEUE
@@ -31,7 +30,7 @@ from .matching import Matching, MatchingMixin
 from .saved_filters import SavedFiltersMixin
 
 
-class ResolutionFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+class ResolutionFilter(Choice):
     """Open ones unless another choice is made: they are what needs a person."""
 
     title = "state"
@@ -49,21 +48,13 @@ class ResolutionFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no t
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(
-    ReadOnlyMixin,
-    VerbsMixin,
-    SavedFiltersMixin,
-    MatchingMixin,
-    BoundedListMixin,
-    ModelAdmin,  # type: ignore[misc]  # unfold has no types
-):
+class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, QueueAdmin):
     list_display = ("letter", "of_project", "kind", "service", "error", "tries", "resolved", "age")
     list_filter = (
         ResolutionFilter, ProjectFilter, KindFilter, ServiceFilter, ErrorCodeFilter, FingerprintFilter, BatchFilter,
         ("created_at", CreatedFilter),
     )  # fmt: skip
     list_filter_submit = True
-    list_fullwidth = True
     list_before_template = "admin/jobs/deadletter/matching.html"
     list_defer = ("payload", "attempts", "remediation")
     search_fields = ("pk",)

@@ -8,25 +8,23 @@ from django.contrib import admin
 from django.db.models import F
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from queueops.screens.forms import OptionalReasonForm, ReasonForm
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from jobs.models import Executor, ServiceBreaker
 from jobs.services import outages
 from jobs.services.health import health_of
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.masking import masked_text
-from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
+from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected
 
 
 @admin.register(Executor)
-class ExecutorAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class ExecutorAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("process", "role", "health", "busy", "heartbeat", "loop_lag", "held", "leases_lost", "since")
     empty_title = "No executor runs."
     empty_hint = "Start one with: manage.py qcluster."
-    list_fullwidth = True
-    show_full_result_count = False
 
     @admin.display(description="process")
     def process(self, executor: Executor) -> str:
@@ -95,7 +93,7 @@ PROBE = Verb(
 
 
 @admin.register(ServiceBreaker)
-class ServiceBreakerAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class ServiceBreakerAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("target_shown", "project_id", "health", "holds", "failures", "open_since", "next_probe", "probes",
                     "last_error_shown")  # fmt: skip
     ordering = (F("opened_at").desc(nulls_last=True), "service", "target", "project_id")
@@ -106,7 +104,6 @@ class ServiceBreakerAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignor
     fields = ("target_shown", "project_id", "health", "holds", "failures", "open_since", "next_probe", "probes",
               "last_error_shown")  # fmt: skip
     readonly_fields = fields
-    list_fullwidth = True
 
     close_selected, close = on_selected(CLOSE), on_one(CLOSE)
     probe_selected, probe = on_selected(PROBE), on_one(PROBE)

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http import HttpRequest
-from queueops.screens.filters import ExactId, ExactText
-from unfold.contrib.filters.admin import DropdownFilter
 
 from jobs.handlers.registry import all_handlers
 from jobs.states import JobState, Priority
+from queueops.screens.filters import Choice, ExactId, ExactText
 
 
-class StateFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+class StateFilter(Choice):
     title = "state"
     parameter_name = "state"
+    column = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return list(JobState.choices)
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(status=self.value()) if self.value() else queryset
 
-
-class KindFilter(DropdownFilter):  # type: ignore[misc]
+class KindFilter(Choice):
     title = "kind"
     parameter_name = "kind"
 
@@ -33,19 +29,13 @@ class KindFilter(DropdownFilter):  # type: ignore[misc]
         given = request.GET.get(self.parameter_name)
         return [(kind, kind) for kind in (known if not given or given in known else [*known, given])]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(kind=self.value()) if self.value() else queryset
 
-
-class PriorityFilter(DropdownFilter):  # type: ignore[misc]
+class PriorityFilter(Choice):
     title = "priority"
     parameter_name = "priority"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return list(Priority.choices)
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(priority=self.value()) if self.value() else queryset
 
 
 class ServiceFilter(ExactText):

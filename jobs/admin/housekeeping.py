@@ -15,14 +15,14 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from jobs.cluster import ALLOWED_TASKS
 from queueops.audit.audited import AuditedMixin
 from queueops.screens import showing
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.verbs import ReadOnlyMixin
 
 # By name: only jobs.cluster may import the package.
 Schedule = apps.get_model("django_q", "Schedule")
@@ -62,11 +62,10 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     )
 
 
-class ScheduleAdmin(SuperuserMixin, AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class ScheduleAdmin(SuperuserMixin, AuditedMixin, QueueAdmin):
     form = ScheduleForm
     list_display = ("name", "func", "schedule_type", "minutes", "next_at")
     fields = ("name", "func", "schedule_type", "minutes", "repeats", "next_run")
-    show_full_result_count = False
 
     @admin.display(description="next run")
     def next_at(self, schedule: Any) -> SafeString | str:
@@ -76,11 +75,10 @@ class ScheduleAdmin(SuperuserMixin, AuditedMixin, VerbsMixin, ModelAdmin):  # ty
         return {name: getattr(obj, name) for name in ("name", "func", "schedule_type", "minutes", "repeats")}
 
 
-class QueuedTaskAdmin(ReadOnlyMixin, SuperuserMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class QueuedTaskAdmin(ReadOnlyMixin, SuperuserMixin, QueueAdmin):
     list_display = ("id", "key", "handed_out_after")
     fields = ("id", "key", "handed_out_after")
     readonly_fields = fields
-    show_full_result_count = False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = super().get_queryset(request).defer("payload")
@@ -91,11 +89,10 @@ class QueuedTaskAdmin(ReadOnlyMixin, SuperuserMixin, VerbsMixin, ModelAdmin):  #
         return showing.ago(task.lock)
 
 
-class FinishedTaskAdmin(ReadOnlyMixin, SuperuserMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class FinishedTaskAdmin(ReadOnlyMixin, SuperuserMixin, QueueAdmin):
     list_display = ("name", "func", "outcome", "began", "took")
     fields = ("name", "func", "outcome", "began", "took", "attempt_count")
     readonly_fields = ("outcome", "began", "took")
-    show_full_result_count = False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = super().get_queryset(request).defer("args", "kwargs", "result")

@@ -12,8 +12,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from queueops.screens.filters import ProjectFilter, UserFilter
-from unfold.admin import ModelAdmin
 
 from jobs.aging import effective_priority
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch
@@ -24,8 +22,10 @@ from jobs.services.position import aging_rules
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from jobs.targets import name_of
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import ProjectFilter, UserFilter
 from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.models import Project
 
 from .filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, StateFilter
@@ -47,14 +47,7 @@ INDEXED_STATES: dict[str, dict[str, Any]] = {
 
 
 @admin.register(Job)
-class JobAdmin(
-    ReadOnlyMixin,
-    VerbsMixin,
-    SavedFiltersMixin,
-    MatchingMixin,
-    BoundedListMixin,
-    ModelAdmin,  # type: ignore[misc]  # unfold has no types
-):
+class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, QueueAdmin):
     list_display = (
         "name",
         "kind",
@@ -72,7 +65,6 @@ class JobAdmin(
         ("created_at", CreatedFilter),
     )  # fmt: skip
     list_filter_submit = True
-    list_fullwidth = True
     list_before_template = "admin/jobs/job/states.html"
     list_defer = ("payload", "result", "last_error_message")
     search_fields = ("pk",)  # shows the box; get_search_results decides what is looked up

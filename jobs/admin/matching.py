@@ -15,12 +15,13 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from pydantic import BaseModel
-from queueops.screens.forms import ConfirmForm
 
 from jobs.models import BulkOperation
 from jobs.services.errors import InvalidFilter
 from jobs.services.job_filter import Counted
 from queueops.core.errors import QueueOpsError
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.forms import ConfirmForm
 from queueops.screens.paging import NOT_FILTERS, filters_of
 from queueops.screens.verbs import Verb, actor_of, ask, show_error
 
@@ -44,7 +45,7 @@ class Matching:
     done: str = ""
 
 
-class MatchingMixin:
+class MatchingMixin(QueueAdmin):
     """
     Offers the actions of `matching` above a list, and their pages below its address.
 
@@ -76,7 +77,7 @@ class MatchingMixin:
                 path(f"all-{one.verb.name}/", self.admin_site.admin_view(self._view_of(one)), name=self.screen_of(one))
                 for one in self.matching
             ),
-            *super().get_urls(),  # type: ignore[misc]
+            *super().get_urls(),
         ]
 
     def screen_of(self, action: Matching) -> str:

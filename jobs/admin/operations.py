@@ -12,19 +12,19 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
-from queueops.screens.forms import OptionalReasonForm
-from queueops.tenancy.people import name_of
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from jobs.models import BulkOperation
 from jobs.services import bulk_run
 from jobs.services.bulk_outcome import requeue_outcome
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.masking import masked, masked_text
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.showing import duration
-from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, on_one, on_selected
+from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected
+from queueops.tenancy.people import name_of
 
 from .matching import words_of as words_of_count
 
@@ -55,10 +55,9 @@ STOP = Verb(
 
 
 @admin.register(BulkOperation)
-class BulkOperationAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     list_display = ("action_shown", "status_shown", "progress", "done", "skipped", "who", "began")
     list_filter = ("status", "action")
-    list_fullwidth = True
     list_defer = ("parameters",)
     actions = ("stop_selected",)
     actions_detail = ("stop",)

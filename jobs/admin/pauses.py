@@ -9,10 +9,6 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from queueops.screens.filters import MOST_PROJECTS
-from queueops.screens.forms import OptionalReasonForm
-from queueops.tenancy.people import name_of
-from unfold.admin import ModelAdmin
 from unfold.decorators import action
 
 from jobs.handlers.registry import all_handlers
@@ -21,11 +17,13 @@ from jobs.services import pauses
 from jobs.services.job_filter import Counted
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import (
     Outcome,
     ReadOnlyMixin,
     Verb,
-    VerbsMixin,
     actor_of,
     ask,
     on_one,
@@ -33,6 +31,7 @@ from queueops.screens.verbs import (
     show_error,
 )
 from queueops.tenancy.models import Project
+from queueops.tenancy.people import name_of
 
 from .forms import PauseForm
 
@@ -60,7 +59,7 @@ RESUME = Verb(
 
 
 @admin.register(PauseSwitch)
-class PauseSwitchAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("switch", "reason", "who", "since")
     actions = ("resume_selected",)
     actions_list = ("pause_work",)

@@ -8,7 +8,6 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from unfold.admin import ModelAdmin
 
 from jobs.aging import effective_priority
 from jobs.backoff import Policy, ceiling
@@ -17,6 +16,7 @@ from jobs.services.position import aging_rules
 from jobs.services.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
 from queueops.audit.audited import AuditedMixin
+from queueops.screens.admin import QueueAdmin
 from queueops.screens.showing import duration
 
 AGES_MINUTES = (0, 15, 30, 60, 120, 240, 480, 1440, 4320)
@@ -38,7 +38,7 @@ class RetryPolicyForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(RetryPolicy)
-class RetryPolicyAdmin(AuditedMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class RetryPolicyAdmin(AuditedMixin, QueueAdmin):
     form = RetryPolicyForm
     list_display = (
         "name",
@@ -111,7 +111,7 @@ class AgingRuleForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(AgingRule)
-class AgingRuleAdmin(AuditedMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class AgingRuleAdmin(AuditedMixin, QueueAdmin):
     form = AgingRuleForm
     list_display = (
         "tier",

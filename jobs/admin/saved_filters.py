@@ -9,12 +9,13 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
-from queueops.screens.forms import ConfirmForm
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
 from jobs.models import SavedFilter
 from jobs.services.saved_filters import forget_filter, save_filter, visible_filters
 from queueops.core.errors import QueueOpsError
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.forms import ConfirmForm
 from queueops.screens.paging import filters_of
 from queueops.screens.verbs import ask, show_error
 
@@ -33,7 +34,7 @@ class SaveForm(ConfirmForm):
     )
 
 
-class SavedFiltersMixin:
+class SavedFiltersMixin(QueueAdmin):
     """What a list with saved filters needs: `saved_context` for its page, and the pages below its address."""
 
     opts: Any
@@ -45,7 +46,7 @@ class SavedFiltersMixin:
         return [
             path("save-filter/", view(self.save_filter), name=f"{name}_save_filter"),
             path("forget-filter/<int:filter_id>/", view(self.forget_filter), name=f"{name}_forget_filter"),
-            *super().get_urls(),  # type: ignore[misc]
+            *super().get_urls(),
         ]
 
     def saved_context(self, request: HttpRequest) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class SavedFiltersMixin:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
 
     def _refuse_strangers(self, request: HttpRequest) -> None:
-        if not self.has_view_permission(request):  # type: ignore[attr-defined]
+        if not self.has_view_permission(request):
             raise PermissionDenied
 
     @staticmethod

@@ -10,10 +10,6 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
-from queueops.screens.filters import MOST_PROJECTS
-from queueops.screens.forms import ConfirmForm
-from queueops.tenancy.people import name_of
-from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from jobs.handlers.registry import all_handlers
@@ -21,10 +17,14 @@ from jobs.models import Upload
 from jobs.services import uploads
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.forms import ConfirmForm
 from queueops.screens.masking import masked_text, pretty
 from queueops.screens.paging import BoundedListMixin, as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin, actor_of, ask, show_error
+from queueops.screens.verbs import ReadOnlyMixin, actor_of, ask, show_error
 from queueops.tenancy.models import Project
+from queueops.tenancy.people import name_of
 
 PERMISSION = "jobs.add_upload"
 MOST_FILE_MB = uploads.MAX_UPLOAD_BYTES // 1_000_000
@@ -62,9 +62,8 @@ class UploadForm(ConfirmForm):
 
 
 @admin.register(Upload)
-class UploadAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class UploadAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     list_display = ("file_name", "of_project", "lines", "faulty", "became", "who", "age")
-    list_fullwidth = True
     list_defer = ("content", "errors", "sample")
     empty_title = "No files yet."
     empty_hint = "A file of jobs is checked first; you see what is wrong with which line before anything is submitted."

@@ -8,19 +8,19 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 
 from jobs.models import Webhook, WebhookDelivery
 from queueops.audit.audited import AuditedMixin
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
 from queueops.screens.paging import BoundedListMixin
 from queueops.screens.secrets import shown_once
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin
+from queueops.screens.verbs import ReadOnlyMixin
 from queueops.tenancy.admin.signed import WRITTEN_BY_ROTATION, SignedForm
 
 
 @admin.register(Webhook)
-class WebhookAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class WebhookAdmin(AuditedMixin, QueueAdmin):
     form = SignedForm
     list_display = ("url", "project", "enabled", "created_at")
     list_select_related = ("project",)
@@ -55,7 +55,7 @@ class WebhookAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc] 
 
 
 @admin.register(WebhookDelivery)
-class WebhookDeliveryAdmin(ReadOnlyMixin, VerbsMixin, BoundedListMixin, ModelAdmin):  # type: ignore[misc]
+class WebhookDeliveryAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     list_display = ("webhook", "batch_link", "job_link", "sent")
     list_select_related = ("webhook",)
 

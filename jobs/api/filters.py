@@ -11,13 +11,13 @@ from django.db.models import QuerySet
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Resolution
 from jobs.states import EventType, JobState, Priority
 from queueops.core.identifiers import first_id_at
-from queueops.rest.filtering import ChoicesFilter, MomentFilter, TruthFilter
+from queueops.rest.filtering import ChoicesFilter, FilterSet, MomentFilter, TruthFilter
 
 # An id is made by a web process's clock, created_at by the database's.
 CLOCK_SLACK = timedelta(hours=1)
 
 
-class CreatedFilterSet(django_filters.FilterSet):  # type: ignore[misc]
+class CreatedFilterSet(FilterSet):
     created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
     created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 

@@ -12,12 +12,12 @@ from django.db.models.functions import Cast, Concat
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
 from queueops.screens.masking import masked
 from queueops.screens.paging import as_uuid
-from queueops.screens.verbs import ReadOnlyMixin, VerbsMixin
+from queueops.screens.verbs import ReadOnlyMixin
 
 from .models import AuditEntry
 
@@ -25,11 +25,8 @@ NEWEST = 10_000  # entries; older ones are found by their target
 
 
 @admin.register(AuditEntry)
-class AuditEntryAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class AuditEntryAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("when", "who", "action", "target", "of_project", "moved", "reason_shown", "address")
-    list_per_page = 50
-    list_fullwidth = True
-    show_full_result_count = False
     sortable_by = ()
     search_fields = ("pk",)
     search_help_text = "Target in full, such as “job <id>”, or an id"

@@ -9,17 +9,18 @@ from django.forms.models import model_to_dict
 from django.http import HttpRequest
 
 from queueops.audit import trail
+from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import actor_of
 
 
-class AuditedMixin:
+class AuditedMixin(QueueAdmin):
     """Saves a row and the audit entry that tells of it in the admin's one transaction."""
 
     opts: Any
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         before = type(obj).objects.filter(pk=obj.pk).first() if change else None
-        super().save_model(request, obj, form, change)  # type: ignore[misc]
+        super().save_model(request, obj, form, change)
         trail.record(
             actor=actor_of(request),
             action=f"{'change' if change else 'add'}_{self.opts.model_name}",

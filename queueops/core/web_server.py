@@ -71,7 +71,7 @@ def serve(
     return server.cut_off
 
 
-class Socket(WebSocketProtocol):  # type: ignore[misc]
+class Socket(WebSocketProtocol):
     maxMessagePayloadSize: int  # noqa: N815
 
     def sendMessage(self, *arguments: Any, **options: Any) -> None:  # noqa: N802 (autobahn's name)
@@ -83,11 +83,11 @@ class Socket(WebSocketProtocol):  # type: ignore[misc]
             self.maxMessagePayloadSize = capped
 
 
-class SocketFactory(WebSocketFactory):  # type: ignore[misc]
+class SocketFactory(WebSocketFactory):
     protocol = Socket
 
 
-class CappedRequest(WebRequest):  # type: ignore[misc]
+class CappedRequest(WebRequest):
     """
     Answers 413 as soon as a body is known to be too large, and keeps none of it.
 

@@ -23,7 +23,7 @@ GOING_AWAY = 1001  # RFC 6455, 7.4.1: the server goes down; the dashboard comes 
 reactor: Any = twisted_reactor
 
 
-class Factory(HTTPFactory):  # type: ignore[misc]
+class Factory(HTTPFactory):
     """Knows its connections: an idle one has no request that would tell of it."""
 
     def __init__(self, server: Any) -> None:
@@ -36,7 +36,7 @@ class Factory(HTTPFactory):  # type: ignore[misc]
         return protocol
 
 
-class StoppingServer(daphne.server.Server):  # type: ignore[misc]
+class StoppingServer(daphne.server.Server):
     """
     Daphne, which at SIGTERM or SIGINT would drop every connection and the requests with them.
 

@@ -18,7 +18,7 @@ from .errors import InvalidQuery
 from .pagination import NewestFirst
 
 
-class StrictFilterBackend(DjangoFilterBackend):  # type: ignore[misc]  # untyped package
+class StrictFilterBackend(DjangoFilterBackend):
     """A misspelt filter must not answer with everything."""
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
@@ -52,14 +52,18 @@ def refuse_unknown(request: Request, known: set[str]) -> None:
         raise InvalidQuery(fields=fields)
 
 
-class _ChoicesField(BaseCSVField):  # type: ignore[misc]
+class FilterSet(django_filters.FilterSet):
+    """Of every list."""
+
+
+class _ChoicesField(BaseCSVField):
     def clean(self, value: Any) -> Any:
         if value is not None and not all(value):
             raise forms.ValidationError("empty between commas")
         return super().clean(value)
 
 
-class ChoicesFilter(django_filters.BaseInFilter, django_filters.ChoiceFilter):  # type: ignore[misc]
+class ChoicesFilter(django_filters.BaseInFilter, django_filters.ChoiceFilter):
     """One or more of the choices, separated by commas."""
 
     base_field_class = _ChoicesField
@@ -74,7 +78,7 @@ class _MomentField(forms.Field):
 
 
 @extend_schema_field({"type": "string", "format": "date-time", "pattern": moments.PATTERN})
-class MomentFilter(django_filters.Filter):  # type: ignore[misc]
+class MomentFilter(django_filters.Filter):
     """A date, a time and its offset."""
 
     field_class = _MomentField
@@ -89,7 +93,7 @@ class _TruthField(forms.Field):
         return value == "true"
 
 
-class TruthFilter(django_filters.BooleanFilter):  # type: ignore[misc]
+class TruthFilter(django_filters.BooleanFilter):
     """Django's takes whatever it does not know for no filter at all."""
 
     field_class = _TruthField

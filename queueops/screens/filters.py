@@ -15,9 +15,19 @@ from .paging import as_uuid
 MOST_PROJECTS = 500  # of a drop-down; beyond them a project's own page leads to its jobs
 
 
-class ProjectFilter(DropdownFilter):  # type: ignore[misc]
+class Choice(DropdownFilter):
+    """One of some values of a column; of `parameter_name`'s own, unless `column` names another."""
+
+    column = ""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(**{self.column or self.parameter_name: self.value()}) if self.value() else queryset
+
+
+class ProjectFilter(Choice):
     title = "project"
     parameter_name = "project"
+    column = "project_id"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
@@ -28,11 +38,12 @@ class ProjectFilter(DropdownFilter):  # type: ignore[misc]
     def has_output(self) -> bool:
         return True
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(project_id=self.value()) if self.value() else queryset
+
+class Typed(TextFilter):
+    pass
 
 
-class ExactText(TextFilter):  # type: ignore[misc]
+class ExactText(Typed):
     """Typed in full: a part of a text would have to be looked for in every row."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -40,7 +51,7 @@ class ExactText(TextFilter):  # type: ignore[misc]
         return queryset.filter(**{self.parameter_name: given.strip()}) if given else queryset
 
 
-class ExactId(TextFilter):  # type: ignore[misc]
+class ExactId(Typed):
     """An id in full; anything else finds nothing."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:

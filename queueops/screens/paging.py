@@ -26,6 +26,8 @@ from unfold.views import ChangeList
 
 from queueops.core.identifiers import first_id_at, time_of
 
+from .admin import QueueAdmin
+
 WINDOW = 50_000
 MOST_WINDOWS = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
@@ -48,7 +50,11 @@ class OlderPages(Paginator):  # type: ignore[type-arg]
         return len(self.object_list)
 
 
-class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no types
+class TypedChangeList(ChangeList):
+    pass
+
+
+class BoundedChangeList(TypedChangeList):
     """
     One page by id.
 
@@ -127,7 +133,7 @@ class BoundedChangeList(ChangeList):  # type: ignore[misc]  # unfold has no type
         return (rows.filter(pk__gte=end[0]), end[0]) if end else (rows, None)
 
 
-class CreatedFilter(RangeDateTimeFilter):  # type: ignore[misc]  # unfold has no types
+class CreatedFilter(RangeDateTimeFilter):
     """Ids are UUIDv7: bounding them as well lets the primary key find the time."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -170,12 +176,10 @@ class CreatedFilter(RangeDateTimeFilter):  # type: ignore[misc]  # unfold has no
         return str(value[-1] if isinstance(value, list) else value)
 
 
-class BoundedListMixin:
+class BoundedListMixin(QueueAdmin):
     """What an admin of a big table says about its list. Ids are UUIDv7, or `key_of` and `time_of_key` know others."""
 
-    show_full_result_count = False
     sortable_by: tuple[str, ...] = ()
-    list_per_page = 50
     list_defer: tuple[str, ...] = ()
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedChangeList]:
@@ -191,7 +195,8 @@ class BoundedListMixin:
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Any]:
         """The rows of which the newest WINDOW are looked at; only conditions that an index (…, id) serves."""
-        return self.model.objects.order_by()  # type: ignore[attr-defined, no-any-return]
+        rows: QuerySet[Any] = self.model.objects.order_by()
+        return rows
 
     def prepare_rows(self, rows: list[Any]) -> None:
         """Fetch what the columns need, for all rows of the page at once."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import django_filters
 
-from queueops.rest.filtering import ChoicesFilter, TruthFilter
+from queueops.rest.filtering import ChoicesFilter, FilterSet, TruthFilter
 from ratelimits.models import CallType, Limit, Unit
 from ratelimits.models.allowance import UsageEvent, UsageTracking
 
 
-class LimitFilter(django_filters.FilterSet):  # type: ignore[misc]  # untyped package
+class LimitFilter(FilterSet):  # untyped package
     scope = ChoicesFilter(choices=Limit.Scope.choices)
     call_type = ChoicesFilter(choices=CallType.choices)
     unit = ChoicesFilter(choices=Unit.choices)
@@ -21,7 +21,7 @@ class LimitFilter(django_filters.FilterSet):  # type: ignore[misc]  # untyped pa
         fields = ("service", "name", "model")
 
 
-class UserMonthFilter(django_filters.FilterSet):  # type: ignore[misc]
+class UserMonthFilter(FilterSet):
     user_id = django_filters.UUIDFilter()
     month = django_filters.CharFilter(field_name="month_year")
 

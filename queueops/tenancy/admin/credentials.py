@@ -13,13 +13,13 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters
-from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
-from queueops.screens.verbs import VerbsMixin, actor_of
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.verbs import actor_of
 from queueops.tenancy.credentials import CHECKS, parse_secret, seal
 from queueops.tenancy.models import Credential
 
@@ -72,7 +72,7 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Credential)
-class CredentialAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class CredentialAdmin(QueueAdmin):
     form = CredentialForm
     list_display = ("name", "service", "used_by", "counted_as", "encrypted")
     list_filter = ("service",)

@@ -14,14 +14,14 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from queueops.audit import trail
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ConfirmForm
-from queueops.screens.verbs import Outcome, Verb, VerbsMixin, actor_of, on_one
+from queueops.screens.verbs import Outcome, Verb, actor_of, on_one
 from queueops.tenancy.issuer_keys import ALGORITHMS, fetch_keys
 from queueops.tenancy.issuers import read_issuer
 from queueops.tenancy.models import Issuer
@@ -119,7 +119,7 @@ TRY = Verb(
 
 
 @admin.register(Issuer)
-class IssuerAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class IssuerAdmin(QueueAdmin):
     form = IssuerForm
     list_display = ("name", "of_project", "issuer", "signed_with", "scopes_shown", "state", "keys_state")
     list_filter = (ProjectFilter,)

@@ -14,22 +14,22 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminIntegerFieldWidget
 
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.secrets import shown_once
-from queueops.screens.verbs import Outcome, Verb, VerbsMixin, actor_of, on_one, on_selected
+from queueops.screens.verbs import Outcome, Verb, actor_of, on_one, on_selected
 from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 
 
 @admin.register(Project)
-class ProjectAdmin(AuditedMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class ProjectAdmin(AuditedMixin, QueueAdmin):
     list_display: tuple[str, ...] = ("id", "name", "weight", "max_waiting_jobs", "keys", "read_by")
     fields = ("id", "name", "weight", "max_waiting_jobs", "anonymous_read")
     search_fields = ("id", "name")
@@ -139,7 +139,7 @@ class IssueForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(ProducerKey)
-class ProducerKeyAdmin(VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class ProducerKeyAdmin(QueueAdmin):
     form = IssueForm
     list_display = ("prefix_shown", "of_project", "name", "scopes_shown", "rate", "state", "used", "expires")
     list_filter = (ProjectFilter,)

@@ -22,8 +22,9 @@ from queueops.access.services import guard, second_factor
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ReasonForm
-from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, VerbsMixin, actor_of, on_one, on_selected
+from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, actor_of, on_one, on_selected
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -125,7 +126,7 @@ class AuditedPeopleMixin:
 
 
 @admin.register(User)
-class UserAdmin(AuditedPeopleMixin, VerbsMixin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg, misc]  # unfold has no types
+class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignore[type-arg, misc]  # unfold has no types
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -152,13 +153,13 @@ class UserAdmin(AuditedPeopleMixin, VerbsMixin, DjangoUserAdmin, ModelAdmin):  #
 
 
 @admin.register(Group)
-class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
+class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
     def audited(self, obj: Group) -> Mapping[str, Any]:
         return {"name": obj.name, "permissions": _names(obj.permissions.all())}
 
 
 @admin.register(SignInCount)
-class SignInCountAdmin(ReadOnlyMixin, VerbsMixin, ModelAdmin):  # type: ignore[misc]
+class SignInCountAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("whose", "purpose", "from_address", "failures", "state", "until")
     list_filter = ("purpose",)
     search_fields = ("account", "address")

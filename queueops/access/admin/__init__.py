@@ -1,5 +1,0 @@
-"""Accounts, second factors and lock-outs: importing it registers their screens."""
-
-from . import accounts
-
-__all__ = ["accounts"]
