@@ -14,13 +14,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from psycopg.errors import QueryCanceled
-from queueops.screens.filters import MOST_PROJECTS
-from queueops.screens.forms import ConfirmForm, ReasonForm
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
+from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.forms import ConfirmForm, ReasonForm
 from queueops.screens.verbs import actor_of, ask, show_error
 from ratelimits.models import Allowance
 from ratelimits.services import ledger

@@ -7,9 +7,9 @@ from typing import Any
 
 from django import forms
 from django.urls import reverse
-from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
 from ratelimits.services import limits, stated_caps, steering
 

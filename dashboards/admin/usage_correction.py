@@ -9,12 +9,12 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from queueops.screens.forms import ReasonForm
 from unfold.decorators import action
 from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminIntegerFieldWidget
 
 from queueops.core.errors import QueueOpsError
+from queueops.screens.forms import ReasonForm
 from queueops.screens.paging import as_number
 from queueops.screens.verbs import actor_of, ask, show_error
 from ratelimits.models import UsageTracking

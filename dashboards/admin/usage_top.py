@@ -9,10 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from queueops.screens.filters import MOST_PROJECTS
 
 from dashboards.services.usage import MOST_USERS_READ, months_until, top_users_of_month
 from queueops.screens import showing
+from queueops.screens.filters import MOST_PROJECTS
 from ratelimits.models import Allowance
 
 from .usage_parts import UNITS, amount, is_month, usage_marks

@@ -7,9 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
-from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
 
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
 from ratelimits.models import AllowanceOverride, UsageReservation, UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA

@@ -7,10 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from django.urls import reverse
-from queueops.screens.forms import OptionalReasonForm, ReasonForm
 
 from jobs.models import BulkOperation
 from jobs.services import bulk, pauses
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
 
 from .forms import BulkRequeueForm, PriorityForm

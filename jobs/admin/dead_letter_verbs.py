@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from queueops.screens.forms import ReasonForm
-
 from jobs.services import dead_letters
+from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import Outcome, Verb
 
 from .forms import EditedRequeueForm, RequeueForm

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, minutes_field
 from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
     UnfoldAdminIntegerFieldWidget,
@@ -20,6 +19,7 @@ from jobs.models import PauseSwitch
 from jobs.services.bulk_run import MOST_ROWS_PER_MINUTE
 from jobs.services.pauses import OPERATORS
 from jobs.states import Priority
+from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, minutes_field
 from queueops.screens.masking import masked, unmasked
 
 MOST_EDITABLE = 500_000  # characters of a payload in a text field

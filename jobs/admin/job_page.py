@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 from django.utils.safestring import SafeString
-from queueops.tenancy.people import name_of
 
 from jobs.models import DeadLetter, Job
 from jobs.services.history import read_history
@@ -16,6 +15,7 @@ from jobs.services.waiting import Code, Waiting
 from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.screens import showing
 from queueops.screens.masking import masked_text, pretty
+from queueops.tenancy.people import name_of
 
 from .timeline import MOST_EVENTS, attempts_of, happenings_of, path_of
 

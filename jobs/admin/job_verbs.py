@@ -9,12 +9,12 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from django.urls import reverse
-from queueops.screens.forms import OptionalReasonForm, ReasonForm
 
 from jobs.models import DeadLetter
 from jobs.services import dead_letters, operate
 from jobs.services.results import BulkResult
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
 
 from .forms import DelayForm, PriorityForm, RequeueForm, ResetForm
