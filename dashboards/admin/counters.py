@@ -16,6 +16,8 @@ from queueops.core.clock import database_now
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice
+from queueops.screens.one_page import OnePage
+from queueops.screens.showing import list_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import Counter, Limit
 from ratelimits.services.catalogue import rules_of
@@ -23,10 +25,9 @@ from ratelimits.services.gauges import CounterGauge, gauges
 from ratelimits.subjects import counter_id
 from ratelimits.validation import figure
 
-from .gauge_parts import NO_QUEUE, cap_in_words, gauge_bar, list_of, marks
+from .gauge_parts import NO_QUEUE, cap_in_words, gauge_bar, marks
 from .limit_page import users_of
 from .limit_verbs import ACCEPT, CLEAR, COOL_DOWN, DECLINE
-from .one_page import OnePage
 
 
 class WithGauges(OnePage):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.utils.html import format_html, format_html_join
@@ -169,8 +169,3 @@ def _badge(tone: str, sign: str, words: SafeString) -> SafeString:
         sign,
         words,
     )
-
-
-def list_of(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
-    """Facts that are known, in order."""
-    return [(label, value) for label, value in pairs if value not in (None, "")]

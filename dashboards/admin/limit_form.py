@@ -8,6 +8,7 @@ from django import forms
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from queueops.core.errors import QueueOpsError
+from queueops.screens.asking_form import AskingForm
 from ratelimits.models import Limit, LimitOverride
 from ratelimits.services.catalogue import rule_of
 from ratelimits.services.errors import InvalidLimit
@@ -15,8 +16,6 @@ from ratelimits.services.look_over import propose_limit
 from ratelimits.services.saving import EDITABLE
 from ratelimits.services.simulate import Simulation, simulate
 from ratelimits.validation import check_override
-
-from .asking_form import AskingForm
 
 SIMULATE = "_simulate"
 DEFAULTED = ("guard_seconds", "lease_seconds", "headroom_percent")  # left empty, they are what a new limit has

@@ -9,11 +9,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_POST
 
-from dashboards.admin.alerts import ACKNOWLEDGE
 from jobs.admin.batch_verbs import CANCEL, PAUSE, RESUME
 from jobs.models import Batch
 from queueops.core.errors import QueueOpsError, error_body
 from queueops.screens.verbs import Outcome, Verb, actor_of
+from ratelimits.admin.alerts import ACKNOWLEDGE
 from ratelimits.models import QuotaAlert
 
 from .access import operators_data

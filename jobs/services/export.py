@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 
 from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
+from queueops.core.csv_lines import csv_line
 
 PAGE = 100  # dead letters in memory at once, as a payload may have megabytes
 
@@ -40,7 +39,6 @@ COLUMNS = (
     "attempts",
 )
 JSON_COLUMNS = frozenset({"payload", "attempts"})
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def dead_letters_as_ndjson(letters: DeadLetterQuerySet) -> Iterator[str]:
@@ -59,17 +57,6 @@ def dead_letters_as_csv(letters: DeadLetterQuerySet) -> Iterator[str]:
             else row[column]
             for column in COLUMNS
         )
-
-
-def csv_line(cells: Iterable[Any]) -> str:
-    """One CSV line. Text that a spreadsheet would take for a formula gets an apostrophe before it."""
-    buffer = io.StringIO()
-    csv.writer(buffer).writerow([_safe(cell) for cell in cells])
-    return buffer.getvalue()
-
-
-def _safe(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
 
 
 def _rows(letters: DeadLetterQuerySet) -> Iterator[dict[str, Any]]:

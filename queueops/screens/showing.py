@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -82,6 +83,11 @@ def bar(percent: float, label: str = "") -> SafeString:
         round(percent, 1),
         label or f"{percent:.0f} %",
     )
+
+
+def list_of(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+    """Facts that are known, in order."""
+    return [(label, value) for label, value in pairs if value not in (None, "")]
 
 
 def _time(moment: datetime, words: str) -> SafeString:

@@ -12,8 +12,8 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from dashboards.admin import ledger_check
-from dashboards.services.usage import months_until
+from ratelimits.admin import ledger_check
+from ratelimits.services.usage_reports import months_until
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db

@@ -8,6 +8,7 @@ import pytest
 
 from jobs.models import DeadLetter
 from jobs.services import export
+from queueops.core.csv_lines import csv_line
 from tests.factories import make_dead_letters
 
 
@@ -35,6 +36,6 @@ def test_csv_can_be_read_back():
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_csv_cell_can_act_as_a_formula(start):
-    [[cell, number]] = csv.reader(io.StringIO(export.csv_line([f"{start}cmd|' /C calc'!A0", -1]), newline=""))
+    [[cell, number]] = csv.reader(io.StringIO(csv_line([f"{start}cmd|' /C calc'!A0", -1]), newline=""))
     assert cell == f"'{start}cmd|' /C calc'!A0"
     assert number == "-1"

@@ -10,12 +10,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboards.services.usage import MOST_USERS_READ, months_until, top_users_of_month
 from queueops.screens import showing
 from queueops.screens.filters import MOST_PROJECTS
 from ratelimits.models import Allowance
+from ratelimits.services.usage_reports import MOST_USERS_READ, months_until, top_users_of_month
 
-from .usage_parts import UNITS, amount, is_month, usage_marks
+from .parts import UNITS, amount, is_month, usage_marks
 
 MONTHS_OFFERED = 12
 

@@ -19,8 +19,8 @@ from queueops.screens.verbs import ReadOnlyMixin
 from queueops.tenancy.models import Project
 from ratelimits.models import UsageEvent, UsageReservation
 
-from .usage_filters import MarkFilter, MonthFilter
-from .usage_parts import amount, event_marks, month_link, units_of
+from .filters import MarkFilter, MonthFilter
+from .parts import amount, event_marks, month_link, units_of
 
 
 @admin.register(UsageEvent)

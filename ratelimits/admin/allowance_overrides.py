@@ -16,16 +16,16 @@ from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ReasonForm
+from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import Outcome, Verb, actor_of, on_one, on_selected
 from queueops.tenancy.models import Project
+from ratelimits.admin.usage.parts import amount, narrowed, units_of
+from ratelimits.admin.usage.verbs import REMOVE_QUOTA
 from ratelimits.models import AllowanceOverride
 from ratelimits.services import allowances
 
 from .allowance_form import UserQuotaForm
-from .one_page import NewestPage
-from .usage_parts import amount, narrowed, units_of
-from .usage_verbs import REMOVE_QUOTA
 
 
 def _remove(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:

@@ -8,19 +8,19 @@ from zoneinfo import ZoneInfo
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from dashboards.services.usage import MOST_EVENTS as MOST_SUMMED
-from dashboards.services.usage import Days, Month, days_of_month, months_of_user
 from queueops.audit.models import AuditEntry
 from queueops.screens import showing
+from queueops.screens.showing import list_of
 from queueops.tenancy.people import name_of
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.months import month_end
 from ratelimits.services.allowance_alerts import OF_ALLOWANCES
+from ratelimits.services.usage_reports import MOST_EVENTS as MOST_SUMMED
+from ratelimits.services.usage_reports import Days, Month, days_of_month, months_of_user
 
-from .gauge_parts import list_of
-from .usage_charts import chart_of_days, chart_of_months
-from .usage_parts import amount, event_marks, narrowed, remaining_of, units_of, usage_bar, usage_marks
-from .usage_verbs import CANCEL
+from .charts import chart_of_days, chart_of_months
+from .parts import amount, event_marks, narrowed, remaining_of, units_of, usage_bar, usage_marks
+from .verbs import CANCEL
 
 MOST_EVENTS = 20
 MOST_RESERVATIONS = 10

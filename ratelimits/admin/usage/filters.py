@@ -8,11 +8,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from dashboards.services.usage import months_until
 from queueops.screens.filters import Choice
 from ratelimits.models.allowance import NEAR, PASSED
+from ratelimits.services.usage_reports import months_until
 
-from .usage_parts import is_month
+from .parts import is_month
 
 EVERY_MONTH = "any"
 MONTHS_OFFERED = 24

@@ -8,11 +8,10 @@ from zoneinfo import available_timezones
 from django import forms
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
-from dashboards.services.usage import MOST_COUNTED, current_month, users_beyond, was_used
+from queueops.screens.asking_form import AskingForm
 from queueops.tenancy.models import Project
 from ratelimits.models import Allowance, AllowanceOverride
-
-from .asking_form import AskingForm
+from ratelimits.services.usage_reports import MOST_COUNTED, current_month, users_beyond, was_used
 
 FIGURES = ("unit", "quota", "policy", "time_zone", "reservation_seconds")
 

@@ -12,18 +12,18 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboards.services.usage import MOST_COUNTED, Users, users_of_allowances
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of
+from ratelimits.admin.usage.parts import amount, narrowed
 from ratelimits.models import Allowance
 from ratelimits.services import allowances
+from ratelimits.services.usage_reports import MOST_COUNTED, Users, users_of_allowances
 
 from . import ledger_check
 from .allowance_form import AllowanceForm
-from .usage_parts import amount, narrowed
 
 
 class WithUsers(TypedChangeList):

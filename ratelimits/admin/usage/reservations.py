@@ -14,14 +14,14 @@ from django.utils.safestring import SafeString
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice, ProjectFilter, UserFilter
+from queueops.screens.one_page import OnePage
 from queueops.screens.paging import BoundedChangeList, BoundedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import UsageReservation
 
-from .one_page import OnePage
-from .usage_filters import MonthFilter
-from .usage_parts import amount, month_link, units_of
-from .usage_verbs import CANCEL
+from .filters import MonthFilter
+from .parts import amount, month_link, units_of
+from .verbs import CANCEL
 
 Status = UsageReservation.Status
 EVERY_STATE = "any"

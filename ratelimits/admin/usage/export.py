@@ -10,13 +10,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
-from jobs.services.export import csv_line
 from queueops.audit import trail
+from queueops.core.csv_lines import csv_line
 from queueops.screens.paging import filters_of
 from queueops.screens.verbs import actor_of
 from ratelimits.models import UsageTracking
 
-from .usage_parts import remaining_of, units_of
+from .parts import remaining_of, units_of
 
 PERMISSION = "ratelimits.export_usage"
 PAGE = 1_000  # rows in memory at once

@@ -17,17 +17,16 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboards.runbooks import read_runbook
+from queueops.core.runbooks import read_runbook
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice
 from queueops.screens.forms import ConfirmForm
+from queueops.screens.one_page import NewestPage
 from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected
 from ratelimits.models import Allowance, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts import acknowledge_alerts
 from ratelimits.services.allowance_alerts import OF_ALLOWANCES
-
-from .one_page import NewestPage
 
 STATES: dict[str, dict[str, Any]] = {
     "open": {"resolved_at": None, "acknowledged_at": None},

@@ -22,11 +22,13 @@ from queueops.tenancy.models import Project
 from ratelimits.models import AllowanceOverride, UsageTracking
 from ratelimits.models.allowance import NEAR
 
-from . import usage_correction, usage_export, usage_top
-from .usage_filters import EVERY_MONTH, LevelFilter, ThisMonthFilter, month_wanted, months_offered, this_month
-from .usage_page import page_of
-from .usage_parts import amount, remaining_of, units_of, usage_bar, usage_marks
-from .usage_verbs import REMOVE_QUOTA, SET_QUOTA
+from . import correction as usage_correction
+from . import export as usage_export
+from . import top as usage_top
+from .filters import EVERY_MONTH, LevelFilter, ThisMonthFilter, month_wanted, months_offered, this_month
+from .page import page_of
+from .parts import amount, remaining_of, units_of, usage_bar, usage_marks
+from .verbs import REMOVE_QUOTA, SET_QUOTA
 
 MONTHS_AT_HAND = 3
 MOST_OF_A_USER = 1_000  # months that a search shows

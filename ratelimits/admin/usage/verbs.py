@@ -15,7 +15,7 @@ from ratelimits.models import AllowanceOverride, UsageReservation, UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
 from ratelimits.services import allowances, release
 
-from .usage_parts import units_of
+from .parts import units_of
 
 LONGEST_NOTE = 2000
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.services.usage import Day, Month
+from ratelimits.services.usage_reports import Day, Month
 
-from .usage_parts import amount
+from .parts import amount
 
 USED, OVER, RESERVED = "in_progress", "failed", "rate_limited"  # colours of admin.css
 GAP = 0.14  # of a bar's width

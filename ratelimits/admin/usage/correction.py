@@ -21,7 +21,7 @@ from ratelimits.models import UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
 from ratelimits.services import ledger
 
-from .usage_parts import amount, remaining_of, units_of
+from .parts import amount, remaining_of, units_of
 
 PERMISSION = "ratelimits.correct_usage"
 EXPLAINS = (

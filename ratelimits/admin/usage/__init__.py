@@ -1,0 +1,1 @@
+"""What users used of their allowances, month by month."""
