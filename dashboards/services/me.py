@@ -10,7 +10,7 @@ from jobs.services.foresee import foresee
 from jobs.services.outages import Key, count_held, is_held, out_keys
 from jobs.services.snapshots import project_counts
 from queueops.core.clock import database_now
-from queueops.screens.masking import masked_text
+from queueops.core.masking import masked_text
 
 from .batches import batch_rows
 from .wire import iso

@@ -9,16 +9,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_POST
 
-from jobs.admin.batch_verbs import CANCEL, PAUSE, RESUME
 from jobs.models import Batch
 from queueops.core.errors import QueueOpsError, error_body
-from queueops.screens.verbs import Outcome, Verb, actor_of
-from ratelimits.admin.alerts import ACKNOWLEDGE
+from queueops.screens.verbs import Outcome, Verb, actor_of, verb_of
 from ratelimits.models import QuotaAlert
 
 from .access import operators_data
 
-BATCH_VERBS = {verb.name: verb for verb in (PAUSE, RESUME, CANCEL)}
+BATCH_VERBS = {"pause", "resume", "cancel"}
 
 NOT_FOUND = error_body("not_found", "It is not there any more.")
 LEFT_ALONE = error_body("nothing_to_do", "There was nothing to do: somebody or something was faster.")
@@ -26,18 +24,19 @@ LEFT_ALONE = error_body("nothing_to_do", "There was nothing to do: somebody or s
 
 @require_POST
 def act_on_batch(request: HttpRequest, batch_id: UUID, verb: str) -> HttpResponse:
-    chosen = BATCH_VERBS.get(verb)
-    if chosen is None:
-        return JsonResponse(NOT_FOUND, status=404)
-    return _act(request, chosen, Batch.objects.filter(pk=batch_id))
+    return _act(request, Batch.objects.filter(pk=batch_id), verb if verb in BATCH_VERBS else "")
 
 
 @require_POST
 def acknowledge_alert(request: HttpRequest, alert_id: int) -> HttpResponse:
-    return _act(request, ACKNOWLEDGE, QuotaAlert.objects.filter(pk=alert_id))
+    return _act(request, QuotaAlert.objects.filter(pk=alert_id), "acknowledge")
 
 
-def _act(request: HttpRequest, verb: Verb, rows: QuerySet[Any]) -> HttpResponse:
+def _act(request: HttpRequest, rows: QuerySet[Any], name: str) -> HttpResponse:
+    verb = verb_of(rows.model, name)
+    if verb is None:
+        return JsonResponse(NOT_FOUND, status=404)
+
     @operators_data(verb.permission)
     def allowed(request: HttpRequest) -> HttpResponse:
         if not rows.exists():

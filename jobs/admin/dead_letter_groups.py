@@ -14,8 +14,8 @@ from django.urls import reverse
 
 from jobs.models import DeadLetter
 from queueops.core.identifiers import time_of
+from queueops.core.masking import masked_text
 from queueops.screens import showing
-from queueops.screens.masking import masked_text
 
 MOST_GROUPS = 200
 

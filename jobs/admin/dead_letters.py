@@ -16,10 +16,10 @@ from jobs.models import DeadLetter, Resolution
 from jobs.services.dead_letter_filter import DeadLetterFilter
 from jobs.services.job_filter import Counted
 from jobs.tracebacks import without_traceback
+from queueops.core.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice, ProjectFilter
-from queueops.screens.masking import masked_text, pretty
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 

@@ -13,10 +13,10 @@ from unfold.decorators import display
 from jobs.models import Executor, ServiceBreaker
 from jobs.services import outages
 from jobs.services.health import health_of
+from queueops.core.masking import masked_text
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
-from queueops.screens.masking import masked_text
 from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected
 
 

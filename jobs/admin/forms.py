@@ -19,8 +19,8 @@ from jobs.models import PauseSwitch
 from jobs.services.bulk_run import MOST_ROWS_PER_MINUTE
 from jobs.services.pauses import OPERATORS
 from jobs.states import Priority
+from queueops.core.masking import masked, unmasked
 from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, minutes_field
-from queueops.screens.masking import masked, unmasked
 
 MOST_EDITABLE = 500_000  # characters of a payload in a text field
 

@@ -13,8 +13,8 @@ from jobs.services.outages import is_held, out_keys
 from jobs.services.snapshots import job_snapshot
 from jobs.services.waiting import Code, Waiting
 from jobs.states import RUNNING, TERMINAL, JobState
+from queueops.core.masking import masked_text, pretty
 from queueops.screens import showing
-from queueops.screens.masking import masked_text, pretty
 from queueops.tenancy.people import name_of
 
 from .timeline import MOST_EVENTS, attempts_of, happenings_of, path_of

@@ -17,10 +17,10 @@ from unfold.decorators import display
 from jobs.models import BulkOperation
 from jobs.services import bulk_run
 from jobs.services.bulk_outcome import requeue_outcome
+from queueops.core.masking import masked, masked_text
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm
-from queueops.screens.masking import masked, masked_text
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.showing import duration
 from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected

@@ -16,11 +16,11 @@ from jobs.handlers.registry import all_handlers
 from jobs.models import Upload
 from jobs.services import uploads
 from queueops.core.errors import QueueOpsError
+from queueops.core.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import MOST_PROJECTS
 from queueops.screens.forms import ConfirmForm
-from queueops.screens.masking import masked_text, pretty
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, ask, show_error
 from queueops.tenancy.models import Project

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from jobs.classify import Failure
+from jobs.deferral import deferral_delay
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.lanes import lane_name, read_lane, subject_of
 from jobs.states import JobState
 from jobs.transitions import Move
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
-from ratelimits.algorithms.deferral import deferral_delay
 from ratelimits.services.catalogue import limited_services
 from ratelimits.services.decide import Call, Decision, Settlement, decide, settle
 from ratelimits.subjects import Subject

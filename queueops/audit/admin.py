@@ -13,9 +13,9 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from queueops.core.masking import masked
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
-from queueops.screens.masking import masked
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import ReadOnlyMixin
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import forms
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -105,6 +105,7 @@ def on_one(verb: Verb) -> Any:
 
     one.__name__ = verb.name
     one.needs = verb.permission  # type: ignore[attr-defined]
+    one.verb = verb  # type: ignore[attr-defined]  # for `verb_of`
     return action(
         one,
         description=verb.label,
@@ -112,6 +113,12 @@ def on_one(verb: Verb) -> Any:
         icon=verb.icon,
         variant=ActionVariant.DANGER if verb.overrides else ActionVariant.DEFAULT,
     )
+
+
+def verb_of(model: type[Model], name: str) -> Verb | None:
+    """The verb that the page of such a row offers under this name; None: it offers none."""
+    button = getattr(admin.site.get_model_admin(model), name, None)
+    return getattr(button, "verb", None)
 
 
 def ask_or_act(

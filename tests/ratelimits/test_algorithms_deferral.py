@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.deferral import LONGEST_SECONDS, deferral_delay
 from ratelimits.algorithms.admission import State, admit
-from ratelimits.algorithms.deferral import LONGEST_SECONDS, deferral_delay
 from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.pressure import Pressure, PressureRules, pressure_at, pushed_back
 from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket

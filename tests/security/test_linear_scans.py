@@ -21,12 +21,12 @@ from jobs.handlers.llm_tokens import split_text
 from jobs.services.csv_jobs import jobs_of_csv
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import without_secrets
+from queueops.core.masking import masked_text
 from queueops.core.nul import NUL_ESCAPE
 from queueops.core.outbound import OutboundResponse
 from queueops.core.outbound_policy import OutboundPolicy, parse_target
 from queueops.core.retry_after import parse_retry_after
 from queueops.rest.parsers import parse_json
-from queueops.screens.masking import masked_text
 from ratelimits.feedback import parse_google, parse_openai
 
 SHORT, LONG = 100_000, 1_000_000

@@ -14,8 +14,8 @@ from rest_framework.response import Response
 
 from jobs.api.serializers import SHOWS_TRACEBACKS
 from jobs.services.idempotency import answer_once
+from queueops.core.masking import masked
 from queueops.rest.views import CallerListView, CallerView, Row
-from queueops.screens.masking import masked
 from queueops.tenancy.models import Scope
 from queueops.tenancy.permissions import Need, sees_secrets, sees_tracebacks
 
