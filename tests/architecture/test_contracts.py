@@ -1,0 +1,71 @@
+"""Each import contract of pyproject.toml fails on an import that breaks it."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from typing import Any
+
+import grimp
+import pytest
+from django.conf import settings
+from importlinter import configuration
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.layers import LayersContract
+
+configuration.configure()
+SECTION = tomllib.loads((settings.BASE_DIR / "pyproject.toml").read_text())["tool"]["importlinter"]
+CONTRACTS = {contract["name"]: contract for contract in SECTION["contracts"]}
+TYPES = {"layers": LayersContract, "forbidden": ForbiddenContract}
+
+# Who must not import whom: one that goes upwards for each layer, and one for each other contract.
+BREACHES = [
+    ("Imports go one way", "queueops.core.errors", "queueops.audit.trail"),
+    ("Imports go one way", "queueops.core.errors", "queueops.screens.verbs"),
+    ("Imports go one way", "queueops.screens.verbs", "queueops.audit.trail"),
+    ("Imports go one way", "queueops.audit.trail", "queueops.tenancy.models"),
+    ("Imports go one way", "queueops.tenancy.models", "queueops.rest.views"),
+    ("Imports go one way", "queueops.rest.views", "queueops.access.models"),
+    ("Imports go one way", "queueops.access.models", "ratelimits.models"),
+    ("Imports go one way", "ratelimits.services.decide", "jobs.models"),
+    ("Imports go one way", "jobs.services.claim", "dashboards.services.ops"),
+    ("Imports go one way", "dashboards.services.ops", "queueops.site.urls"),
+    ("Only jobs.cluster knows django-q2", "jobs.services.claim", "django_q"),
+    ("Only dashboards knows channels", "jobs.services.claim", "channels"),
+    ("Services translate nothing and call no surface", "ratelimits.services.decide", "queueops.screens.verbs"),
+    ("Of the limiter others know services, models and vocabulary", "jobs.services.claim", "ratelimits.admin.alerts"),
+    ("Of the queue others know services, models, states and vocabulary", "dashboards.services.ops", "jobs.admin.jobs"),
+    ("The executor knows no django-q2", "jobs.executor.loop", "jobs.cluster"),
+]
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*SECTION["root_packages"], include_external_packages=True, cache_dir=None)
+
+
+def options_of(section: dict[str, Any], *, without: set[str]) -> dict[str, Any]:
+    """As the linter reads them: truth is a word."""
+    kept = {key: value for key, value in section.items() if key not in without}
+    return {key: str(value) if isinstance(value, bool) else value for key, value in kept.items()}
+
+
+def is_kept(contract: dict[str, Any], graph: grimp.ImportGraph) -> bool:
+    made = TYPES[contract["type"]](
+        name=contract["name"],
+        session_options=options_of(SECTION, without={"contracts"}),
+        contract_options=options_of(contract, without={"name", "type"}),
+    )
+    return made.check(copy.deepcopy(graph), verbose=False).kept
+
+
+def test_every_contract_has_a_breach():
+    assert {name for name, _, _ in BREACHES} == set(CONTRACTS)
+
+
+@pytest.mark.parametrize(("name", "importer", "imported"), BREACHES)
+def test_a_breach_of_a_contract_is_found(graph, name, importer, imported):
+    assert importer in graph.modules
+    broken = copy.deepcopy(graph)
+    broken.add_import(importer=importer, imported=imported)
+    assert not is_kept(CONTRACTS[name], broken)
