@@ -19,8 +19,8 @@ from bench.harness.processes import web
 from bench.harness.report import percentile
 from bench.harness.session import Session, run
 from jobs.models import Batch, BulkOperation, DeadLetter, Executor, Job
-from jobs.services import bulk, bulk_run
-from jobs.services.snapshots import batch_counts
+from jobs.services.explain.snapshots import batch_counts
+from jobs.services.operate import bulk, bulk_run
 from jobs.states import JobState
 
 JOBS, CANCELLED = 250_000, 20_000

@@ -12,7 +12,7 @@ from bench.harness.claims import claim_milliseconds
 from bench.harness.report import percentile
 from bench.harness.seeding import PROJECT, depth
 from bench.harness.session import Session, run
-from jobs.services.retention import CHUNK, SHARE, apply_retention
+from jobs.services.upkeep.retention import CHUNK, SHARE, apply_retention
 
 FINISHED = 400_000
 LETTERS = 50_000

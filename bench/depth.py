@@ -13,7 +13,7 @@ from bench.harness.processes import cluster, wait_until_finished
 from bench.harness.report import commit_milliseconds, percentile
 from bench.harness.seeding import depth
 from bench.harness.session import Session, run
-from jobs.services.pauses import pause_scope, resume_scope
+from jobs.services.operate.pauses import pause_scope, resume_scope
 
 SHALLOW = 10_000
 DEPTHS = (SHALLOW, 500_000, 2_000_000)

@@ -16,7 +16,7 @@ from bench.harness.processes import cluster, cpu_seconds, wait_until_finished
 from bench.harness.report import ROOT
 from bench.harness.seeding import one_batch
 from bench.harness.session import Session, run
-from jobs.services.pauses import pause_scope, resume_scope
+from jobs.services.operate.pauses import pause_scope, resume_scope
 
 JOBS = 50_000
 PROCESSES = 2

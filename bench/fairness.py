@@ -13,8 +13,8 @@ from bench.harness.report import commit_milliseconds, percentile
 from bench.harness.seeding import one_project
 from bench.harness.session import Session, run
 from jobs.models import Job
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_job
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_job
 from jobs.states import JobState
 from queueops.tenancy.models import Project
 

@@ -9,7 +9,7 @@ from bench.harness.processes import cluster, memory_mb, web
 from bench.harness.seeding import PROJECT, issue_key, noop_lines, one_project
 from bench.harness.session import Session, run
 from jobs.models import Job
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from tests.support.processes import wait_for
 

@@ -12,7 +12,7 @@ from bench.harness.processes import web
 from bench.harness.report import percentile
 from bench.harness.seeding import PROJECT, issue_key, noop_lines, one_project
 from bench.harness.session import Session, run
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import ProducerKey, Project
 
 JOBS = 5_000

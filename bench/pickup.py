@@ -10,8 +10,8 @@ from bench.harness.processes import cluster
 from bench.harness.report import commit_milliseconds, percentile
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_job
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_job
 
 JOBS = 200
 FULL_JOBS = 2000

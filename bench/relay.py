@@ -20,7 +20,7 @@ from bench.harness.report import ROOT, commit_milliseconds, percentile
 from bench.harness.seeding import PROJECT, issue_key, one_project
 from bench.harness.session import Session, run
 from jobs.models import Job
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 
 CLIENTS = 290
 OPERATORS = 10

@@ -22,7 +22,7 @@ class JobsConfig(AppConfig):
 
 def _prepare_database(**kwargs: Any) -> None:
     from jobs import cluster
-    from jobs.services import upkeep
+    from jobs.services.upkeep import upkeep
 
     upkeep.prepare_database()
     cluster.ensure_schedules()

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.db.models import Count, Max
 
 from jobs.models import Batch, DeadLetter
-from jobs.services.snapshots import batch_snapshot
+from jobs.services.explain.snapshots import batch_snapshot
 from jobs.states import RUNNING, JobState
 
 BAR_CHARACTERS = 16

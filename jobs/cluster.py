@@ -33,7 +33,9 @@ from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
 from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
-from jobs.services import bulk_run, executors, partitions, pauses, retention, upkeep, uploads
+from jobs.services.operate import bulk_run, pauses
+from jobs.services.submit import uploads
+from jobs.services.upkeep import executors, partitions, retention, upkeep
 from queueops.core.clock import database_now
 from queueops.core.errors import QueueOpsError
 from queueops.core.parent import end_with_parent

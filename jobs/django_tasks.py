@@ -25,8 +25,8 @@ from django_tasks.exceptions import TaskResultDoesNotExist
 from django_tasks.signals import task_enqueued
 
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_job
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_job
 from jobs.states import RUNNING, EventType, JobState, Priority
 from queueops.tenancy.models import Project, project_id_rule
 

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from jobs.handlers.registry import find_handler
 from jobs.models import Batch, DeadLetter, Job, Webhook, new_id
-from jobs.services.prepare import JobSpec, PreparedJob
-from jobs.services.submit import insert_prepared
+from jobs.services.submit.prepare import JobSpec, PreparedJob
+from jobs.services.submit.submit import insert_prepared
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Project

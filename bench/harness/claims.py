@@ -7,9 +7,9 @@ from uuid import uuid4
 
 from django.db import connection
 
-from jobs.services.claim import claim_jobs
-from jobs.services.finish import Succeeded, record_outcomes
-from jobs.services.lanes import LaneGate
+from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.lanes import LaneGate
+from jobs.services.finish.finish import Succeeded, record_outcomes
 from jobs.turns import ClassTurns
 
 WARM_UP = 5  # until the statements are prepared

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.db import connection, transaction
 
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import Project
 
 from .seeding import PROJECT, noop_lines, one_project

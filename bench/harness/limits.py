@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from uuid import UUID
 
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 from ratelimits.models import Limit
 from ratelimits.services import catalogue
 

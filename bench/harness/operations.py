@@ -13,7 +13,7 @@ from django.utils import timezone
 from bench.harness.seeding import indexes_built_after
 from jobs.lanes import lane_name, subject_of
 from jobs.models import Batch, Executor, new_id
-from jobs.services.partitions import EVENTS
+from jobs.services.upkeep.partitions import EVENTS
 from queueops.tenancy.models import Project
 from ratelimits.services.defaults import load_limits, names_of_defaults
 

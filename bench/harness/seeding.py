@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import ProducerKey, Project
 
 PROJECT = "bench"

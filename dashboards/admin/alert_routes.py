@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.services.notify_alerts import can_send_email, send_test
+from jobs.services.upkeep.notify_alerts import can_send_email, send_test
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
 from queueops.screens import showing

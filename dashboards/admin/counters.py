@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.services.queues import clears_at, queues_behind
+from jobs.services.explain.queues import clears_at, queues_behind
 from queueops.core.clock import database_now
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin

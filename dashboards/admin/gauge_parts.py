@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from jobs.services.queues import Queue, clears_at, queues_behind
+from jobs.services.explain.queues import Queue, clears_at, queues_behind
 from queueops.core.clock import database_now
 from queueops.screens import showing
 from ratelimits.models import Limit, Unit

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from django.conf import settings
 
-from jobs.services.event_log import LAST_ID, NEWEST_ID, TAKE_XID, Horizon
+from jobs.services.explain.event_log import LAST_ID, NEWEST_ID, TAKE_XID, Horizon
 from queueops.core.database import connect_directly
 from queueops.core.notify import Channel
 from queueops.core.sql import load_sql

@@ -16,7 +16,7 @@ from dashboards.services.me import me_snapshot
 from dashboards.services.ops import ops_snapshot
 from jobs.api.serializers import batch_detail_answer, job_answer
 from jobs.models import Batch, Job, JobEvent
-from jobs.services.snapshots import batch_snapshot, job_snapshot
+from jobs.services.explain.snapshots import batch_snapshot, job_snapshot
 from jobs.tracebacks import without_traceback
 from queueops.core.masking import masked
 

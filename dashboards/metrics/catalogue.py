@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.services.breaker import MOST_COUNTED as MOST_HELD
-from jobs.services.depths import MOST_COUNTED
-from jobs.services.flow import MOST_SERVICES
+from jobs.services.explain.depths import MOST_COUNTED
+from jobs.services.explain.flow import MOST_SERVICES
+from jobs.services.finish.breaker import MOST_COUNTED as MOST_HELD
 
 PREFIX = "queueops_"
 

@@ -12,11 +12,11 @@ from django.utils import timezone
 
 from dashboards.services.kept import Kept
 from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ServiceBreaker
-from jobs.services import flow
-from jobs.services.depths import waiting_depths
-from jobs.services.flow_bins import DURATION_MS, SIZE_BYTES
-from jobs.services.health import health_of, open_letters
-from jobs.services.ready import oldest_ready
+from jobs.services.claim.ready import oldest_ready
+from jobs.services.explain import flow
+from jobs.services.explain.depths import waiting_depths
+from jobs.services.explain.flow_bins import DURATION_MS, SIZE_BYTES
+from jobs.services.upkeep.health import health_of, open_letters
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
 from ratelimits.services.gauges import CounterGauge, gauges

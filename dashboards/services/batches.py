@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from jobs.models import Batch
 from jobs.querysets import BatchQuerySet
-from jobs.services.outages import count_held_of
-from jobs.services.snapshots import batch_counts, batch_snapshot
+from jobs.services.explain.outages import count_held_of
+from jobs.services.explain.snapshots import batch_counts, batch_snapshot
 
 from .wire import iso, link
 

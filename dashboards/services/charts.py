@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from jobs.services.flow import FlowPoint, FlowRates, rates, series
-from jobs.services.flow_bins import ANSWERS, NAMED_4XX
+from jobs.services.explain.flow import FlowPoint, FlowRates, rates, series
+from jobs.services.explain.flow_bins import ANSWERS, NAMED_4XX
 from jobs.states import RUNNING, JobState
 
 from .kept import Kept

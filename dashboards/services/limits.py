@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 
-from jobs.services.health import HeldBack
-from jobs.services.queues import Queue, clears_at, queues_behind
+from jobs.services.explain.queues import Queue, clears_at, queues_behind
+from jobs.services.upkeep.health import HeldBack
 from queueops.core.clock import database_now
 from ratelimits.models import Counter, Limit
 from ratelimits.services.catalogue import Rule, rules

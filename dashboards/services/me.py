@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jobs.models import Batch, DeadLetter, Job
-from jobs.services.foresee import foresee
-from jobs.services.outages import Key, count_held, is_held, out_keys
-from jobs.services.snapshots import project_counts
+from jobs.services.explain.foresee import foresee
+from jobs.services.explain.outages import Key, count_held, is_held, out_keys
+from jobs.services.explain.snapshots import project_counts
 from queueops.core.clock import database_now
 from queueops.core.masking import masked_text
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from jobs.services.health import OpenLetters
+from jobs.services.upkeep.health import OpenLetters
 from jobs.states import RUNNING, JobState
 
 from .charts import rates_now, sparks

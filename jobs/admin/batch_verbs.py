@@ -9,7 +9,7 @@ from uuid import UUID
 from django.urls import reverse
 
 from jobs.models import BulkOperation
-from jobs.services import bulk, pauses
+from jobs.services.operate import bulk, pauses
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
 

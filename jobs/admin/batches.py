@@ -12,9 +12,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.models import Batch, Job
-from jobs.services.batch_pace import batch_pace
-from jobs.services.outages import count_held_of
-from jobs.services.snapshots import BatchSnapshot, batch_counts, batch_snapshot
+from jobs.services.explain.batch_pace import batch_pace
+from jobs.services.explain.outages import count_held_of
+from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.states import JobState
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin

@@ -14,10 +14,10 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs.services import bulk, export
-from jobs.services.dead_letter_filter import DeadLetterFilter, parse_filter
-from jobs.services.errors import InvalidFilter
-from jobs.services.job_filter import Counted
+from jobs.errors import InvalidFilter
+from jobs.services.operate import bulk, export
+from jobs.services.operate.dead_letter_filter import DeadLetterFilter, parse_filter
+from jobs.services.operate.job_filter import Counted
 from queueops.audit import trail
 from queueops.screens.verbs import actor_of
 from ratelimits.models import Unit

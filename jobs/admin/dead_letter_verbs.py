@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from jobs.services import dead_letters
+from jobs.services.operate import dead_letters
 from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import Outcome, Verb
 

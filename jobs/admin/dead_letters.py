@@ -13,8 +13,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.models import DeadLetter, Resolution
-from jobs.services.dead_letter_filter import DeadLetterFilter
-from jobs.services.job_filter import Counted
+from jobs.services.operate.dead_letter_filter import DeadLetterFilter
+from jobs.services.operate.job_filter import Counted
 from jobs.tracebacks import without_traceback
 from queueops.core.masking import masked_text, pretty
 from queueops.screens import showing

@@ -16,8 +16,8 @@ from unfold.widgets import (
 )
 
 from jobs.models import PauseSwitch
-from jobs.services.bulk_run import MOST_ROWS_PER_MINUTE
-from jobs.services.pauses import OPERATORS
+from jobs.services.operate.bulk_run import MOST_ROWS_PER_MINUTE
+from jobs.services.operate.pauses import OPERATORS
 from jobs.states import Priority
 from queueops.core.masking import masked, unmasked
 from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, minutes_field

@@ -9,10 +9,10 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from jobs.models import WHOLE_PROJECT, Executor, JobCount, PauseSwitch
-from jobs.services.failing import failing_services
-from jobs.services.health import Situation, findings, health_of, open_letters
-from jobs.services.outages import count_held, grouped, open_breakers
-from jobs.services.ready import oldest_ready
+from jobs.services.claim.ready import oldest_ready
+from jobs.services.explain.outages import count_held, grouped, open_breakers
+from jobs.services.upkeep.failing import failing_services
+from jobs.services.upkeep.health import Situation, findings, health_of, open_letters
 from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.screens import showing
 from ratelimits.models import QuotaAlert

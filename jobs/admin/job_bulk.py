@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from jobs.models import BulkOperation
-from jobs.services import bulk
-from jobs.services.job_filter import STATES_OF, JobFilter
+from jobs.services.operate import bulk
+from jobs.services.operate.job_filter import STATES_OF, JobFilter
 
 from . import job_verbs as verbs
 from .forms import PacedDelayForm, PacedOptionalReasonForm, PacedPriorityForm, PacedReasonForm

@@ -11,8 +11,8 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from jobs.models import DeadLetter
-from jobs.services import dead_letters, operate
-from jobs.services.results import BulkResult
+from jobs.services.operate import dead_letters, operate
+from jobs.services.submit.results import BulkResult
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb

@@ -16,9 +16,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from pydantic import BaseModel
 
+from jobs.errors import InvalidFilter
 from jobs.models import BulkOperation
-from jobs.services.errors import InvalidFilter
-from jobs.services.job_filter import Counted
+from jobs.services.operate.job_filter import Counted
 from queueops.core.errors import QueueOpsError
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
@@ -33,7 +33,7 @@ class Matching:
 
     Attributes:
         verb: Says what it is called, needs and does; its own form and service are for chosen rows.
-        start: A service of jobs/services/bulk.py; called with the filter, `actor` and the form's fields.
+        start: A service of jobs/services/operate/bulk.py; called with the filter, `actor` and the form's fields.
         initial: Of the form, by the filter and the count.
         done: What will be said of the rows, where it is not what the verb says.
     """

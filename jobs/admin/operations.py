@@ -15,8 +15,8 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from jobs.models import BulkOperation
-from jobs.services import bulk_run
-from jobs.services.bulk_outcome import requeue_outcome
+from jobs.services.operate import bulk_run
+from jobs.services.operate.bulk_outcome import requeue_outcome
 from queueops.core.masking import masked, masked_text
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin

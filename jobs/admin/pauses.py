@@ -13,8 +13,8 @@ from unfold.decorators import action
 
 from jobs.handlers.registry import all_handlers
 from jobs.models import PauseSwitch
-from jobs.services import pauses
-from jobs.services.job_filter import Counted
+from jobs.services.operate import pauses
+from jobs.services.operate.job_filter import Counted
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin

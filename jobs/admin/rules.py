@@ -12,8 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from jobs.aging import effective_priority
 from jobs.backoff import Policy, ceiling
 from jobs.models import AgingRule, RetryPolicy
-from jobs.services.position import aging_rules
-from jobs.services.prepare import MAX_DELAY_SECONDS
+from jobs.services.explain.position import aging_rules
+from jobs.services.submit.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
 from queueops.audit.audited import AuditedMixin
 from queueops.screens.admin import QueueAdmin

@@ -12,7 +12,7 @@ from django.urls import path, reverse
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
 from jobs.models import SavedFilter
-from jobs.services.saved_filters import forget_filter, save_filter, visible_filters
+from jobs.services.operate.saved_filters import forget_filter, save_filter, visible_filters
 from queueops.core.errors import QueueOpsError
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm

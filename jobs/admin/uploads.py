@@ -14,7 +14,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from jobs.handlers.registry import all_handlers
 from jobs.models import Upload
-from jobs.services import uploads
+from jobs.services.submit import uploads
 from queueops.core.errors import QueueOpsError
 from queueops.core.masking import masked_text, pretty
 from queueops.screens import showing

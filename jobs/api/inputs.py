@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from jobs.services.prepare import MAX_DELAY_SECONDS
+from jobs.services.submit.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
 from queueops.core.moments import Moment
 from queueops.core.narrowing import Narrowing, SearchedText, not_null

@@ -9,9 +9,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent
-from jobs.services.foresee import foresee
-from jobs.services.snapshots import BatchSnapshot, JobSnapshot
-from jobs.services.waiting import Code, Reason, Waiting
+from jobs.services.explain.foresee import foresee
+from jobs.services.explain.snapshots import BatchSnapshot, JobSnapshot
+from jobs.services.explain.waiting import Code, Reason, Waiting
 from jobs.states import JobState
 from jobs.tracebacks import without_traceback
 

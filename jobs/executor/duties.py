@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from jobs.services import breaker, executors, flow, unserved, upkeep, watch
+from jobs.services.explain import flow
+from jobs.services.finish import breaker
+from jobs.services.upkeep import executors, unserved, upkeep, watch
 from queueops.core.one_by_one import one_by_one
 from ratelimits.services import decide, release
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
-from jobs.services.claimed import ClaimedJob
-from jobs.services.held_loop import Held
+from jobs.services.claim.held_loop import Held
+from jobs.services.finish.claimed import ClaimedJob
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from jobs.services.claimed import ClaimedJob
+from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.credentials import OpenCredential, open_for, open_named
 

@@ -37,9 +37,9 @@ from jobs.handlers.registry import (
     close_handlers,
     find_handler,
 )
-from jobs.services.claimed import ClaimedJob
-from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
-from jobs.services.kinds import refusal_of, version_of
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded
+from jobs.services.finish.kinds import refusal_of, version_of
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of

@@ -134,7 +134,7 @@ def compose(delivery_id: UUID) -> Message | None:
     from django.utils import timezone
 
     from jobs.models import WebhookDelivery
-    from jobs.services.snapshots import batch_snapshot
+    from jobs.services.explain.snapshots import batch_snapshot
 
     delivery = WebhookDelivery.objects.select_related("webhook", "batch").filter(pk=delivery_id).first()
     if delivery is None or not delivery.webhook.enabled:

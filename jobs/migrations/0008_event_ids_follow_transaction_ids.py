@@ -1,7 +1,7 @@
 from django.db import migrations
 
 # A column's default is computed before the next one's: a transaction whose first write is an event would take the
-# event's id first and its own id later. jobs/services/event_log.py tells which events may still appear by the ids of
+# event's id first and its own id later. jobs/services/explain/event_log.py tells which events may still appear by the ids of
 # transactions, which holds only where a transaction has one before it takes an event's.
 XID_FIRST = """
 ALTER TABLE jobs_jobevent

@@ -14,7 +14,7 @@ from django.core import checks
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from jobs.services.retention import find_overdue
+from jobs.services.upkeep.retention import find_overdue
 from queueops.access.services import guard
 from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase, connect_directly
 from queueops.core.errors import QueueOpsError

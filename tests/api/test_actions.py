@@ -1,7 +1,7 @@
 import pytest
 
 from jobs.models import BulkOperation, DeadLetter, Job, PauseSwitch
-from jobs.services.bulk_run import run_bulk_chunk
+from jobs.services.operate.bulk_run import run_bulk_chunk
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from tests.api.conftest import Api, error_of

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, PauseSwitch, SavedFilter, Upload
-from jobs.services.bulk_run import run_bulk_chunk
+from jobs.services.operate.bulk_run import run_bulk_chunk
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, expect
 from dashboards.services import kept
 from jobs.lanes import lane_name
 from jobs.models import Executor, FlowSample, PauseSwitch
-from jobs.services.flow_bins import ANSWERS, BACKLOG, DURATION_MS, SIZE_BYTES
+from jobs.services.explain.flow_bins import ANSWERS, BACKLOG, DURATION_MS, SIZE_BYTES
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site import roles

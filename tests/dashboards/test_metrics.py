@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dashboards.metrics.catalogue import METRICS
 from dashboards.services.kept import forget_all
-from jobs.services.executors import register
+from jobs.services.upkeep.executors import register
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey
 from ratelimits.models import UsageTracking

@@ -17,8 +17,8 @@ from dashboards.services import kept
 from dashboards.services.ops import ops_snapshot
 from jobs.lanes import lane_name
 from jobs.models import Executor, FlowSample, Job, PauseSwitch, ServiceBreaker
-from jobs.services.breaker import tend_breakers
-from jobs.services.watch import watch_failing
+from jobs.services.finish.breaker import tend_breakers
+from jobs.services.upkeep.watch import watch_failing
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import Counter, Limit, QuotaAlert

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import connection
 
 from jobs.models import Job, JobCount, JobEvent
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 from jobs.states import TERMINAL, JobState
 from tests.factories import make_project
 from tests.faults.app import handlers  # noqa: F401 - registers the kinds that submit() names

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import pytest
 
 from jobs.models import DeadLetter, Job, JobEvent, RetryPolicy, ServiceBreaker
-from jobs.services import watch
-from jobs.services.breaker import SECONDING, THRESHOLD
-from jobs.services.submit import submit_batch
+from jobs.services.finish.breaker import SECONDING, THRESHOLD
+from jobs.services.submit.submit import submit_batch
+from jobs.services.upkeep import watch
 from jobs.states import TERMINAL, JobState
 from ratelimits.models import QuotaAlert
 from tests.factories import make_project

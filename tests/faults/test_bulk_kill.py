@@ -13,8 +13,8 @@ from django.db import connection
 from django.db.models import Count
 
 from jobs.models import BulkOperation, DeadLetter, Job, PauseSwitch
-from jobs.services import bulk
-from jobs.services.bulk_run import restart_stalled_operations
+from jobs.services.operate import bulk
+from jobs.services.operate.bulk_run import restart_stalled_operations
 from queueops.audit.models import AuditEntry
 from tests.factories import make_dead_letters
 from tests.faults.clusters import Cluster, cluster

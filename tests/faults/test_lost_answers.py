@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 
 from jobs.models import Job
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import SubmittedJob, submit_job
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import SubmittedJob, submit_job
 from jobs.states import JobState
 from tests.factories import make_project
 from tests.faults.clusters import cluster
@@ -26,8 +26,8 @@ SUBMIT_AND_DIE = textwrap.dedent(
     import django
     django.setup()
     from django.db import transaction
-    from jobs.services.prepare import JobSpec
-    from jobs.services.submit import submit_job
+    from jobs.services.submit.prepare import JobSpec
+    from jobs.services.submit.submit import submit_job
     with transaction.atomic():
         transaction.on_commit(lambda: os.kill(os.getpid(), signal.SIGKILL))
         submit_job(JobSpec.model_validate_json(sys.argv[1]), project_id=sys.argv[2], actor="key:test")

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
-from jobs.services.breaker import THRESHOLD
+from jobs.services.finish.breaker import THRESHOLD
 from jobs.states import JobState
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger

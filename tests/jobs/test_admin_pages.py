@@ -26,10 +26,10 @@ from jobs.models import (
     SavedFilter,
     Webhook,
 )
-from jobs.services import bulk_run
-from jobs.services.batch_pace import batch_pace
-from jobs.services.history import read_history
-from jobs.services.uploads import store_upload
+from jobs.services.explain.batch_pace import batch_pace
+from jobs.services.explain.history import read_history
+from jobs.services.operate import bulk_run
+from jobs.services.submit.uploads import store_upload
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.masking import MASK, masked, masked_text, pretty, unmasked

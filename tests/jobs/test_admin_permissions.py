@@ -15,7 +15,7 @@ from jobs.admin.job_verbs import REQUEUE as REQUEUE_JOB
 from jobs.admin.operations import STOP
 from jobs.admin.pauses import RESUME as RESUME_SCOPE
 from jobs.models import BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, SavedFilter, Upload
-from jobs.services.uploads import store_upload
+from jobs.services.submit.uploads import store_upload
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site import roles

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from jobs.models import Job
-from jobs.services.notify_alerts import DIGEST_EVERY, PROJECT, send_unsent
+from jobs.services.upkeep.notify_alerts import DIGEST_EVERY, PROJECT, send_unsent
 from jobs.testing import drain
 from ratelimits.models import QuotaAlert
 from ratelimits.services import alerts

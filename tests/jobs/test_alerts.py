@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from jobs.lanes import lane_name
 from jobs.models import DeadLetter, Executor, Job
-from jobs.services import watch
-from jobs.services.notify_alerts import send_unsent
-from jobs.services.retention import apply_retention
-from jobs.services.watch import tend_alerts, watch_charges, watch_dead_letters, watch_executors, watch_ready
-from jobs.services.watch_lanes import watch_lanes
+from jobs.services.upkeep import watch
+from jobs.services.upkeep.notify_alerts import send_unsent
+from jobs.services.upkeep.retention import apply_retention
+from jobs.services.upkeep.watch import tend_alerts, watch_charges, watch_dead_letters, watch_executors, watch_ready
+from jobs.services.upkeep.watch_lanes import watch_lanes
 from jobs.states import JobState
 from ratelimits.models import Charge, Counter, Limit, QuotaAlert
 from ratelimits.services import catalogue

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection, transaction
 
 from jobs.lanes import lane_name
-from jobs.services import watch
-from jobs.services.ready import oldest_ready
+from jobs.services.claim.ready import oldest_ready
+from jobs.services.upkeep import watch
 from ratelimits.subjects import Subject
 from tests.jobs.test_plans import assert_bounded, explain_file, explain_reads
 

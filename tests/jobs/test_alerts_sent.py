@@ -16,8 +16,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Job
-from jobs.services import notify_alerts
-from jobs.services.notify_alerts import PROJECT, send_test, send_unsent
+from jobs.services.upkeep import notify_alerts
+from jobs.services.upkeep.notify_alerts import PROJECT, send_test, send_unsent
 from jobs.testing import drain
 from ratelimits.models import AlertRoute, QuotaAlert
 from ratelimits.services import alerts

@@ -14,14 +14,16 @@ from django.db.models import F
 from jobs.backoff import Policy
 from jobs.classify import Failure
 from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
-from jobs.services import lanes, outages, watch
-from jobs.services.breaker import LEAST_CALLS, SECONDING, THRESHOLD, tend_breakers
-from jobs.services.claim import claim_jobs, promote_due
-from jobs.services.claimed import ClaimedJob
-from jobs.services.finish import Failed, Succeeded, record_outcomes
-from jobs.services.lanes import LaneGate
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_job
+from jobs.services.claim import lanes
+from jobs.services.claim.claim import claim_jobs, promote_due
+from jobs.services.claim.lanes import LaneGate
+from jobs.services.explain import outages
+from jobs.services.finish.breaker import LEAST_CALLS, SECONDING, THRESHOLD, tend_breakers
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, Succeeded, record_outcomes
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_job
+from jobs.services.upkeep import watch
 from jobs.states import JobState
 from jobs.turns import ClassTurns
 from queueops.audit.models import AuditEntry

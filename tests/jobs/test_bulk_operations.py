@@ -14,19 +14,13 @@ import pytest
 from django.db import connection, connections
 from django.db.models.functions import Now
 
+from jobs.errors import InvalidDelay, InvalidFilter, InvalidPace, UnknownBatch, UnknownBulkOperation
 from jobs.models import BulkOperation, DeadLetter, Job
-from jobs.services import bulk, bulk_run
-from jobs.services.bulk_actions import ACTIONS
-from jobs.services.bulk_outcome import requeue_outcome
-from jobs.services.dead_letters import requeue_dead_letters
-from jobs.services.errors import (
-    InvalidDelay,
-    InvalidFilter,
-    InvalidPace,
-    UnknownBatch,
-    UnknownBulkOperation,
-)
-from jobs.services.prepare import InvalidJob
+from jobs.services.operate import bulk, bulk_run
+from jobs.services.operate.bulk_actions import ACTIONS
+from jobs.services.operate.bulk_outcome import requeue_outcome
+from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.submit.prepare import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit.models import AuditEntry

@@ -12,7 +12,7 @@ from django.contrib.postgres.functions import TransactionNow as Now  # the clock
 from django.db import connection
 
 from jobs.models import Job, JobEvent, PauseSwitch, ServiceBreaker
-from jobs.services.claim import claim_jobs, claim_suspect, promote_due, renew_leases
+from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, renew_leases
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns

@@ -13,14 +13,14 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
 from jobs.models import Batch, Job, JobEvent
-from jobs.services.claim import claim_jobs, claim_suspect, promote_due
-from jobs.services.claimed import ClaimedJob
-from jobs.services.dead_letters import requeue_dead_letters
-from jobs.services.finish import Succeeded, record_outcomes, retry_policies
-from jobs.services.operate import cancel_jobs
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_job
-from jobs.services.upkeep import finish_batches, rescue_lapsed
+from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Succeeded, record_outcomes, retry_policies
+from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.operate.operate import cancel_jobs
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_job
+from jobs.services.upkeep.upkeep import finish_batches, rescue_lapsed
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns

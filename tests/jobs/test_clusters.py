@@ -17,7 +17,7 @@ from django_q.tasks import async_task
 
 from jobs.cluster import SkipLockedBroker, ensure_schedules
 from jobs.models import DeadLetter, Executor, Job
-from jobs.services import executors, upkeep
+from jobs.services.upkeep import executors, upkeep
 from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
 from queueops.core.clock import database_now

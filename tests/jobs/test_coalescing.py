@@ -15,9 +15,9 @@ from jobs.executor.loop import CANCELLED, STOPPING, HandlerLoop
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Bisect, Coalesce, Continue, Done, Poison, RunningJob, handler
 from jobs.models import Job, PauseSwitch
-from jobs.services.claim import promote_due
-from jobs.services.claimed import ClaimedJob
-from jobs.services.finish import Failed, GivenBack, Succeeded, record_outcomes, retry_policies
+from jobs.services.claim.claim import promote_due
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, GivenBack, Succeeded, record_outcomes, retry_policies
 from jobs.states import JobState
 from ratelimits.models import Charge, Limit
 from ratelimits.services import catalogue

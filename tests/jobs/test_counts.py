@@ -11,13 +11,13 @@ import pytest
 from django.db import connections
 
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount
-from jobs.services import retention
-from jobs.services.claim import claim_jobs, promote_due
-from jobs.services.claimed import ClaimedJob
-from jobs.services.dead_letters import requeue_dead_letters
-from jobs.services.finish import Failed, GivenBack, Outcome, Succeeded, record_outcomes
-from jobs.services.operate import cancel_jobs, reset_to_pending
-from jobs.services.snapshots import batch_counts, project_counts
+from jobs.services.claim.claim import claim_jobs, promote_due
+from jobs.services.explain.snapshots import batch_counts, project_counts
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, GivenBack, Outcome, Succeeded, record_outcomes
+from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.operate.operate import cancel_jobs, reset_to_pending
+from jobs.services.upkeep import retention
 from jobs.states import RUNNING, TRANSITIONS, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from jobs.models import DeadLetter
-from jobs.services import export
+from jobs.services.operate import export
 from queueops.core.csv_lines import csv_line
 from tests.factories import make_dead_letters
 

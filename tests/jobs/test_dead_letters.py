@@ -11,12 +11,12 @@ import pytest
 from django.db import connections
 from django.db.models.functions import Now
 
+from jobs.errors import InvalidDelay
 from jobs.handlers.registry import find_handler
 from jobs.models import Batch, DeadLetter, Job, JobEvent
-from jobs.services import bulk, dead_letters
-from jobs.services.errors import InvalidDelay
-from jobs.services.prepare import InvalidJob
-from jobs.services.snapshots import batch_counts, project_counts
+from jobs.services.explain.snapshots import batch_counts, project_counts
+from jobs.services.operate import bulk, dead_letters
+from jobs.services.submit.prepare import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit.models import AuditEntry

@@ -17,10 +17,10 @@ from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist, Ta
 from jobs.django_tasks import KIND, MAX_TRACEBACK, QueueOpsBackend, TaskNotFinished, find_task, priority_of
 from jobs.handlers.django_task import _bounded
 from jobs.models import DeadLetter, Job
-from jobs.services.dead_letters import requeue_dead_letters
-from jobs.services.operate import cancel_jobs
-from jobs.services.prepare import InvalidJob, JobSpec
-from jobs.services.submit import submit_job
+from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.operate.operate import cancel_jobs
+from jobs.services.submit.prepare import InvalidJob, JobSpec
+from jobs.services.submit.submit import submit_job
 from jobs.testing import StillUnfinished, drain
 from tests.factories import make_project
 from tests.support.processes import manage, wait_for

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.models import DeadLetter, Job
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 from jobs.states import TERMINAL, JobState
 from ratelimits.models import Limit
 from ratelimits.services import catalogue

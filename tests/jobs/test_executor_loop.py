@@ -23,11 +23,11 @@ from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.models import Executor as ExecutorRow
-from jobs.services.claimed import ClaimedJob
-from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded
-from jobs.services.operate import cancel_jobs, reset_to_pending
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_job
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded
+from jobs.services.operate.operate import cancel_jobs, reset_to_pending
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_job
 from jobs.states import WAITING, JobState
 from tests.factories import make_job, make_jobs, make_project
 from tests.support.processes import wait_for

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from jobs.classify import Failure
 from jobs.executor.duties import Duties
 from jobs.models import DecisionTotal, FlowCursor, FlowSample, Job, JobEvent
-from jobs.services import flow
-from jobs.services.claim import claim_jobs
-from jobs.services.claimed import ClaimedJob
-from jobs.services.finish import Failed, GivenBack, Outcome, Succeeded, record_outcomes
-from jobs.services.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
+from jobs.services.claim.claim import claim_jobs
+from jobs.services.explain import flow
+from jobs.services.explain.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, GivenBack, Outcome, Succeeded, record_outcomes
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns

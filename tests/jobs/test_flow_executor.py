@@ -15,9 +15,9 @@ from jobs.handlers import registry
 from jobs.handlers.http_payload import outbound_policy
 from jobs.handlers.registry import RunningJob, handler
 from jobs.models import Job
-from jobs.services import flow
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_job
+from jobs.services.explain import flow
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_job
 from jobs.states import TERMINAL
 from queueops.core.logs import JsonFormatter
 from queueops.core.outbound import OutboundClient, OutboundFailed, answers_noted

@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from jobs.lanes import lane_name
 from jobs.models import Job
-from jobs.services.lanes import LaneGate
-from jobs.services.park import Parking
-from jobs.services.snapshots import batch_snapshot
-from jobs.services.waiting import explain_waiting
+from jobs.services.claim.lanes import LaneGate
+from jobs.services.claim.park import Parking
+from jobs.services.explain.snapshots import batch_snapshot
+from jobs.services.explain.waiting import explain_waiting
 from ratelimits.algorithms.admission import State, admit
 from ratelimits.models import Limit
 from ratelimits.services import catalogue

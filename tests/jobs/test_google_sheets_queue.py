@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services.submit import BatchRejected, submit_batch
+from jobs.services.submit.submit import BatchRejected, submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.audit.models import AuditEntry

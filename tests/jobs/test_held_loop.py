@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from jobs.fold import fold
 from jobs.models import Executor, Job, JobEvent
-from jobs.services.held_loop import Held, note_held
-from jobs.services.lost_claims import find_lost
-from jobs.services.watch import watch_executors
+from jobs.services.claim.held_loop import Held, note_held
+from jobs.services.finish.lost_claims import find_lost
+from jobs.services.upkeep.watch import watch_executors
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import QuotaAlert
 from tests.jobs.test_finish import started

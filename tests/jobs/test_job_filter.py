@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
+from jobs.errors import InvalidDelay, InvalidFilter
 from jobs.models import BulkOperation, Job
-from jobs.services import bulk, bulk_run, job_filter
-from jobs.services.dead_letter_filter import parse_filter
-from jobs.services.errors import InvalidDelay, InvalidFilter
-from jobs.services.job_filter import UNFINISHED, Counted, count_jobs, parse_job_filter
+from jobs.services.operate import bulk, bulk_run, job_filter
+from jobs.services.operate.dead_letter_filter import parse_filter
+from jobs.services.operate.job_filter import UNFINISHED, Counted, count_jobs, parse_job_filter
 from jobs.states import JobState, Priority
 from queueops.audit.models import AuditEntry
 from queueops.core.reasons import ReasonRequired

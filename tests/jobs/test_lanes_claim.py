@@ -15,12 +15,12 @@ from django.utils import timezone
 
 from jobs.aging import class_of
 from jobs.models import Job, PauseSwitch, ServiceBreaker
-from jobs.services import lanes
-from jobs.services.breaker import tend_breakers
-from jobs.services.claim import claim_jobs, claim_suspect, promote_due
-from jobs.services.claimed import ClaimedJob
-from jobs.services.lanes import LaneGate
-from jobs.services.position import aging_rules, effective_priority_of, find_position
+from jobs.services.claim import lanes
+from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due
+from jobs.services.claim.lanes import LaneGate
+from jobs.services.explain.position import aging_rules, effective_priority_of, find_position
+from jobs.services.finish.breaker import tend_breakers
+from jobs.services.finish.claimed import ClaimedJob
 from jobs.states import WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns

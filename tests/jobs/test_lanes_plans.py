@@ -9,9 +9,9 @@ import pytest
 from django.db import connection, transaction
 
 from jobs.models import Job
-from jobs.services.forecast import MOST_LANES, MOST_SAMPLED, limits_of_batch
-from jobs.services.position import MOST_COUNTED
-from jobs.services.waiting import explain_waiting
+from jobs.services.explain.forecast import MOST_LANES, MOST_SAMPLED, limits_of_batch
+from jobs.services.explain.position import MOST_COUNTED
+from jobs.services.explain.waiting import explain_waiting
 from queueops.core.sql import load_sql
 from ratelimits.models import Limit
 from ratelimits.services import catalogue

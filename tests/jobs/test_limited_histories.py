@@ -13,12 +13,14 @@ import pytest
 
 from jobs.fold import FoldedJob, fold
 from jobs.models import Job, JobEvent
-from jobs.services import lanes, operate, upkeep
-from jobs.services.claim import promote_due
-from jobs.services.claimed import ClaimedJob
-from jobs.services.finish import GivenBack, Outcome, Succeeded, record_outcomes, retry_policies
-from jobs.services.lanes import LaneGate
-from jobs.services.park import Parking
+from jobs.services.claim import lanes
+from jobs.services.claim.claim import promote_due
+from jobs.services.claim.lanes import LaneGate
+from jobs.services.claim.park import Parking
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import GivenBack, Outcome, Succeeded, record_outcomes, retry_policies
+from jobs.services.operate import operate
+from jobs.services.upkeep import upkeep
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.notify import Channel, notify
 from ratelimits.models import Counter, Limit

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jobs.models import Job
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_batch, submit_job
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.models import CostEstimate

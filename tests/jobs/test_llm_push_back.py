@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.models import Job
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.services import catalogue

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from django.db import connection, connections, transaction
 
+from jobs.errors import InvalidDelay
 from jobs.models import Job, JobEvent, new_id
-from jobs.services import operate
-from jobs.services.claim import claim_jobs
-from jobs.services.errors import InvalidDelay
-from jobs.services.intake import TooManyJobs
-from jobs.services.results import MAX_BULK_JOBS
-from jobs.services.snapshots import project_counts
+from jobs.services.claim.claim import claim_jobs
+from jobs.services.explain.snapshots import project_counts
+from jobs.services.operate import operate
+from jobs.services.submit.intake import TooManyJobs
+from jobs.services.submit.results import MAX_BULK_JOBS
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns

@@ -12,10 +12,11 @@ from django.contrib.postgres.functions import TransactionNow as DbNow
 from django.db import connection
 
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services import operate, pauses, upkeep
-from jobs.services.claim import promote_due
-from jobs.services.lanes import LaneGate
-from jobs.services.park import Parking, rest_seconds
+from jobs.services.claim.claim import promote_due
+from jobs.services.claim.lanes import LaneGate
+from jobs.services.claim.park import Parking, rest_seconds
+from jobs.services.operate import operate, pauses
+from jobs.services.upkeep import upkeep
 from jobs.states import JobState, Priority
 from ratelimits.models import Counter, Limit
 from ratelimits.services import catalogue

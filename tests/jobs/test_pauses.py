@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from django.db import connection, connections, transaction
 
+from jobs.errors import UnknownPauseTarget
 from jobs.models import Batch, Job, PauseSwitch
-from jobs.services import pauses
-from jobs.services.errors import UnknownPauseTarget
+from jobs.services.operate import pauses
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.audit.models import AuditEntry
 from tests.factories import KIND, make_batch, make_job, make_jobs, make_project

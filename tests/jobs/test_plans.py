@@ -15,8 +15,9 @@ from django.utils import timezone
 
 from jobs.executor import pump
 from jobs.models import DeadLetter, Job, JobEvent, new_id
-from jobs.services import claim, retention, upkeep
-from jobs.services.snapshots import batch_counts, project_counts
+from jobs.services.claim import claim
+from jobs.services.explain.snapshots import batch_counts, project_counts
+from jobs.services.upkeep import retention, upkeep
 from jobs.states import TRANSITIONS
 from queueops.core.sql import load_sql
 from tests.support import plans

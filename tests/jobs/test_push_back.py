@@ -8,10 +8,10 @@ import pytest
 
 from jobs.classify import Failure
 from jobs.models import Job
-from jobs.services.claim import promote_due
-from jobs.services.claimed import ClaimedJob
-from jobs.services.finish import Failed, record_outcomes, retry_policies
-from jobs.services.push_back import cool_down
+from jobs.services.claim.claim import promote_due
+from jobs.services.claim.push_back import cool_down
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, record_outcomes, retry_policies
 from jobs.states import JobState
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit

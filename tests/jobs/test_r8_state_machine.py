@@ -29,13 +29,14 @@ from jobs.backoff import Policy
 from jobs.classify import Failure
 from jobs.fold import FoldedJob, fold
 from jobs.models import DeadLetter, Job, JobEvent
-from jobs.services import dead_letters, operate, upkeep
-from jobs.services.claim import claim_jobs, claim_suspect, promote_due, renew_leases
-from jobs.services.claimed import ClaimedJob
-from jobs.services.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes
-from jobs.services.prepare import JobSpec
-from jobs.services.snapshots import project_counts
-from jobs.services.submit import submit_job
+from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, renew_leases
+from jobs.services.explain.snapshots import project_counts
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes
+from jobs.services.operate import dead_letters, operate
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_job
+from jobs.services.upkeep import upkeep
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns

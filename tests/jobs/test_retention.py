@@ -18,11 +18,11 @@ from django.utils import timezone
 
 from jobs import cluster
 from jobs.models import Batch, BulkOperation, DeadLetter, IdempotencyRecord, Job, JobCount, JobEvent, PauseSwitch
-from jobs.services import retention
-from jobs.services.dead_letters import discard_dead_letters, requeue_dead_letters
-from jobs.services.history import read_history
-from jobs.services.partitions import AUDIT, EVENTS, Partitioned, make_partitions
-from jobs.services.retention import RULES, apply_retention, find_overdue
+from jobs.services.explain.history import read_history
+from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
+from jobs.services.upkeep import retention
+from jobs.services.upkeep.partitions import AUDIT, EVENTS, Partitioned, make_partitions
+from jobs.services.upkeep.retention import RULES, apply_retention, find_overdue
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
@@ -104,8 +104,8 @@ def test_a_backlog_is_worked_off_for_a_share_of_the_time_and_each_table_has_its_
         clock[0] += seconds
 
     monkeypatch.setattr(retention, "RULES", [rule("a"), rule("b")])
-    monkeypatch.setattr("jobs.services.retention.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("jobs.services.retention.time.sleep", rest)
+    monkeypatch.setattr("jobs.services.upkeep.retention.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("jobs.services.upkeep.retention.time.sleep", rest)
     apply_retention(seconds=40)
     assert set(turns[::2]) == {"a"}
     assert set(turns[1::2]) == {"b"}

@@ -9,15 +9,16 @@ import pytest
 from django.conf import settings as django_settings
 from django.db.models.functions import Now
 
+from jobs.errors import UnknownPauseTarget
 from jobs.models import DeadLetter, Executor, Job, PauseSwitch, new_id
-from jobs.services import claim, watch
-from jobs.services import kinds as kinds_service
-from jobs.services.claimed import ClaimedJob
-from jobs.services.errors import UnknownPauseTarget
-from jobs.services.kinds import ServedKinds, kinds_served, set_aside, take_up
-from jobs.services.pauses import pause_scope, settle_holds
-from jobs.services.unserved import tend_unserved
-from jobs.services.waiting import explain_waiting
+from jobs.services.claim import claim
+from jobs.services.explain.waiting import explain_waiting
+from jobs.services.finish import kinds as kinds_service
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.kinds import ServedKinds, kinds_served, set_aside, take_up
+from jobs.services.operate.pauses import pause_scope, settle_holds
+from jobs.services.upkeep import watch
+from jobs.services.upkeep.unserved import tend_unserved
 from jobs.states import JobState
 from jobs.turns import ClassTurns
 from ratelimits.models import QuotaAlert

@@ -27,9 +27,9 @@ from jobs.models import (
     RetryPolicy,
     WebhookDelivery,
 )
-from jobs.services import upkeep
-from jobs.services.dead_letters import requeue_dead_letters
-from jobs.services.partitions import EVENTS, make_partitions
+from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.upkeep import upkeep
+from jobs.services.upkeep.partitions import EVENTS, make_partitions
 from jobs.states import WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from tests.factories import (

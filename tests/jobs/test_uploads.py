@@ -9,12 +9,12 @@ from uuid import uuid4
 import pytest
 from django.db.models.functions import Now
 
+from jobs.errors import UnknownUpload
 from jobs.models import Batch, Job, Upload
-from jobs.services import uploads
-from jobs.services.csv_jobs import UnreadableFile
-from jobs.services.errors import UnknownUpload
-from jobs.services.submit import BatchRejected, EmptyBatch, QueueFull, submit_batch
-from jobs.services.uploads import UploadTooLarge, forget_uploads, store_upload, submit_upload
+from jobs.services.submit import uploads
+from jobs.services.submit.csv_jobs import UnreadableFile
+from jobs.services.submit.submit import BatchRejected, EmptyBatch, QueueFull, submit_batch
+from jobs.services.submit.uploads import UploadTooLarge, forget_uploads, store_upload, submit_upload
 from queueops.audit.models import AuditEntry
 from tests.factories import make_project
 

@@ -20,11 +20,11 @@ from django.utils import timezone
 from jobs.aging import class_of
 from jobs.lanes import lane_name
 from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
-from jobs.services import position as positions
-from jobs.services.operate import reset_to_pending, schedule_jobs
-from jobs.services.position import Position, aging_rules, effective_priority_of, find_position
-from jobs.services.snapshots import batch_snapshot, job_snapshot
-from jobs.services.waiting import Waiting, explain_waiting
+from jobs.services.explain import position as positions
+from jobs.services.explain.position import Position, aging_rules, effective_priority_of, find_position
+from jobs.services.explain.snapshots import batch_snapshot, job_snapshot
+from jobs.services.explain.waiting import Waiting, explain_waiting
+from jobs.services.operate.operate import reset_to_pending, schedule_jobs
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import Counter as LimitCounter
@@ -508,7 +508,7 @@ def test_limits_that_have_room_for_all_of_a_batch_do_not_delay_it():
 
 
 def test_a_large_batch_is_sampled_and_scaled_up(monkeypatch):
-    monkeypatch.setattr("jobs.services.forecast.MOST_SAMPLED", 20)
+    monkeypatch.setattr("jobs.services.explain.forecast.MOST_SAMPLED", 20)
     paced()
     use_up(1)
     batch = make_batch()

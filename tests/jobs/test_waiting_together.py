@@ -9,7 +9,7 @@ import pytest
 
 from jobs.lanes import lane_name
 from jobs.models import Job
-from jobs.services.waiting import explain_waiting
+from jobs.services.explain.waiting import explain_waiting
 from jobs.states import JobState
 from ratelimits.models import Counter, Limit
 from ratelimits.services import catalogue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.models import DeadLetter, Job
-from jobs.services.submit import submit_batch
+from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from sandbox.google_sheets.a1 import column_name
 from tests.faults.clusters import cluster

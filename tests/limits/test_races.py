@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from jobs.models import Job
-from jobs.services.claim import claim_jobs
-from jobs.services.submit import submit_batch
+from jobs.services.claim.claim import claim_jobs
+from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.turns import ClassTurns
 from ratelimits.algorithms.admission import gauge

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from jobs.models import DeadLetter, Job
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_batch, submit_job
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.tenancy.models import Project

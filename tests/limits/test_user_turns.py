@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from jobs.lanes import lane_name, read_lane
-from jobs.services import lanes
-from jobs.services.lanes import LaneGate
+from jobs.services.claim import lanes
+from jobs.services.claim.lanes import LaneGate
 from queueops.core.sql import run_sql
 from ratelimits.models import Limit
 from ratelimits.services import catalogue, counters, rooms

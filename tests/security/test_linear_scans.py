@@ -18,7 +18,7 @@ from jobs.handlers.google_sheets_ranges import read_range
 from jobs.handlers.http_payload import HttpRequest
 from jobs.handlers.llm_events import EventReader
 from jobs.handlers.llm_tokens import split_text
-from jobs.services.csv_jobs import jobs_of_csv
+from jobs.services.submit.csv_jobs import jobs_of_csv
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import without_secrets
 from queueops.core.masking import masked_text

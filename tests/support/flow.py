@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import connection
 
 from jobs.models import FlowCursor
-from jobs.services import flow
+from jobs.services.explain import flow
 from tests.support.processes import wait_for
 
 

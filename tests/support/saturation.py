@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
-from jobs.services.prepare import JobSpec
-from jobs.services.submit import submit_batch, submit_job
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_batch, submit_job
 from queueops.core.notify import Channel, notify
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project

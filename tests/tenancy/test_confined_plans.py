@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 
 from jobs.models import Batch, DeadLetter, Job, JobEvent
-from jobs.services.snapshots import batch_counts, project_counts
+from jobs.services.explain.snapshots import batch_counts, project_counts
 from queueops.tenancy.scope import acting_for
 from tests.jobs.test_plans import BATCH, JOBS, PROJECTS, backlog, explain_reads  # noqa: F401 - a fixture
 from tests.support.plans import nodes, rows_read

@@ -11,7 +11,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from jobs.models import Job
-from jobs.services.submit import _one_ahead
+from jobs.services.submit.submit import _one_ahead
 from queueops.core.postgres import local_settings
 from queueops.core.postgres.local_settings import UnscopedStatement
 from queueops.core.sql import hot_cursor, run_sql

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api.serializers import SHOWS_TRACEBACKS
-from jobs.services.idempotency import answer_once
+from jobs.services.submit.idempotency import answer_once
 from queueops.core.masking import masked
 from queueops.rest.views import CallerListView, CallerView, Row
 from queueops.tenancy.models import Scope

@@ -10,8 +10,8 @@ from rest_framework.response import Response
 
 from jobs.api import answers, inputs
 from jobs.models import Batch
-from jobs.services.bulk import cancel_batch, change_batch_priority, retry_failed
-from jobs.services.pauses import pause_batch, resume_batch
+from jobs.services.operate.bulk import cancel_batch, change_batch_priority, retry_failed
+from jobs.services.operate.pauses import pause_batch, resume_batch
 from queueops.rest.parsers import parse_as, read_document
 from queueops.rest.schema import operation
 

@@ -22,11 +22,11 @@ from jobs.api.serializers import (
     retry_after,
 )
 from jobs.models import Batch, Job
-from jobs.services.event_log import log_cursor
-from jobs.services.intake import refuse_too_many
-from jobs.services.outages import count_held_of
-from jobs.services.snapshots import batch_counts, batch_snapshot
-from jobs.services.submit import submit_batch
+from jobs.services.explain.event_log import log_cursor
+from jobs.services.explain.outages import count_held_of
+from jobs.services.explain.snapshots import batch_counts, batch_snapshot
+from jobs.services.submit.intake import refuse_too_many
+from jobs.services.submit.submit import submit_batch
 from queueops.rest.filtering import refuse_unknown
 from queueops.rest.parsers import (
     JSON,

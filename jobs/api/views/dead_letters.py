@@ -13,9 +13,9 @@ from jobs.api.errors import WrongState
 from jobs.api.filters import DeadLetterFilter
 from jobs.api.serializers import DeadLetterSerializer
 from jobs.models import DeadLetter
-from jobs.services.bulk import start_bulk_discard, start_bulk_requeue
-from jobs.services.dead_letters import discard_dead_letters, requeue_dead_letters
-from jobs.services.results import distinct_ids
+from jobs.services.operate.bulk import start_bulk_discard, start_bulk_requeue
+from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
+from jobs.services.submit.results import distinct_ids
 from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 

@@ -13,9 +13,9 @@ from rest_framework.response import Response
 from jobs.api import answers, examples, inputs
 from jobs.api.errors import WrongState
 from jobs.models import DeadLetter, Job
-from jobs.services.dead_letters import requeue_dead_letters
-from jobs.services.operate import cancel_jobs, change_priority, reset_to_pending, schedule_jobs
-from jobs.services.results import BulkResult, distinct_ids
+from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.operate.operate import cancel_jobs, change_priority, reset_to_pending, schedule_jobs
+from jobs.services.submit.results import BulkResult, distinct_ids
 from jobs.states import JobState
 from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation

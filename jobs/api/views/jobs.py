@@ -12,10 +12,10 @@ from jobs.api import answers, examples
 from jobs.api.filters import JobEventFilter, JobFilter
 from jobs.api.serializers import EventSerializer, JobDetailSerializer, JobSerializer, job_answer, retry_after
 from jobs.models import Job, JobEvent
-from jobs.services.event_log import log_cursor
-from jobs.services.prepare import JobSpec, parse_spec
-from jobs.services.snapshots import job_snapshot
-from jobs.services.submit import submit_job
+from jobs.services.explain.event_log import log_cursor
+from jobs.services.explain.snapshots import job_snapshot
+from jobs.services.submit.prepare import JobSpec, parse_spec
+from jobs.services.submit.submit import submit_job
 from queueops.rest.parsers import digest_of, parse_object, read_document
 from queueops.rest.schema import operation
 

@@ -15,7 +15,7 @@ from jobs.api import answers, examples, inputs
 from jobs.api.filters import OperationFilter
 from jobs.api.serializers import OperationSerializer
 from jobs.models import BulkOperation
-from jobs.services.bulk_run import cancel_bulk
+from jobs.services.operate.bulk_run import cancel_bulk
 from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 from queueops.tenancy.authentication import Caller

@@ -9,8 +9,8 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.models import PauseSwitch
-from jobs.services.pauses import pause_scope, resume_scope
-from jobs.services.snapshots import project_counts
+from jobs.services.explain.snapshots import project_counts
+from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.states import TERMINAL
 from queueops.rest.parsers import parse_as, read_document
 from queueops.rest.schema import operation

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from jobs.api import examples
 from jobs.api.serializers import ResultSerializer
 from jobs.models import Batch, Job
-from jobs.services.batch_results import FIRST, choose_results
+from jobs.services.explain.batch_results import FIRST, choose_results
 from queueops.rest.pagination import NewestFirst
 from queueops.rest.schema import operation
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from jobs import demo, demo_sheets, demo_usage
 from jobs.batch_report import read_report
 from jobs.models import Batch
-from jobs.services.submit import SubmittedBatch, submit_batch
+from jobs.services.submit.submit import SubmittedBatch, submit_batch
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from ratelimits.services.catalogue import rules

@@ -19,8 +19,9 @@ from jobs import cluster
 from jobs.executor import loop, pump
 from jobs.executor.loop import HandlerLoop
 from jobs.executor.pump import ExecutorSettings
-from jobs.services import breaker, claim, finish
-from jobs.services.claimed import ClaimedJob
+from jobs.services.claim import claim
+from jobs.services.finish import breaker, finish
+from jobs.services.finish.claimed import ClaimedJob
 from queueops.core import parent
 from tests.faults.ledger import Ledger
 

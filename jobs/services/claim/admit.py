@@ -10,6 +10,8 @@ from jobs.classify import Failure
 from jobs.deferral import deferral_delay
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.lanes import lane_name, read_lane, subject_of
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import bury
 from jobs.states import JobState
 from jobs.transitions import Move
 from queueops.core.sql import run_sql
@@ -18,9 +20,7 @@ from ratelimits.services.catalogue import limited_services
 from ratelimits.services.decide import Call, Decision, Settlement, decide, settle
 from ratelimits.subjects import Subject
 
-from .claimed import ClaimedJob
 from .deferrals import Deferral, Met, defer_jobs
-from .finish import bury
 
 REJECTED = "limit_rejected"
 SUSPECT = 2  # crashes from which on a job runs in quarantine

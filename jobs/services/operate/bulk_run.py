@@ -20,6 +20,7 @@ from django.db.models.functions import Coalesce, Greatest, Now
 from django.utils import timezone
 
 from jobs.classify import clean
+from jobs.errors import UnknownBulkOperation
 from jobs.models import BulkOperation
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
@@ -27,7 +28,6 @@ from queueops.core.reasons import clean_reason
 
 from .bulk_actions import ACTIONS
 from .bulk_outcome import failed_too_often
-from .errors import UnknownBulkOperation
 
 logger = logging.getLogger(__name__)
 

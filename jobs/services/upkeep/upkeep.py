@@ -19,17 +19,17 @@ from jobs.backoff import TEMPLATES
 from jobs.classify import Failure
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import AgingRule, Batch, Job, JobEvent, RetryPolicy
+from jobs.services.explain.snapshots import Counts, batch_counts
+from jobs.services.finish.claimed import holder_of
+from jobs.services.finish.finish import bury
+from jobs.services.finish.webhooks import send_batch_webhooks
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.one_by_one import one_by_one
 from ratelimits.services.decide import reclaim
 
 from . import executors
-from .claimed import holder_of
-from .finish import bury
 from .partitions import make_partitions
-from .snapshots import Counts, batch_counts
-from .webhooks import send_batch_webhooks
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from django.conf import settings
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
-from jobs.services.kinds import UNSERVED
+from jobs.services.explain.outages import grouped
+from jobs.services.finish.kinds import UNSERVED
 from jobs.states import RUNNING, WAITING, JobState
 from ratelimits.models import QuotaAlert
 from ratelimits.services.allowance_alerts import OF_THE_QUEUE
 
 from .failing import Failing
-from .outages import grouped
 
 Tone = Literal["good", "held", "warn", "bad"]
 Page = Literal["executors", "breakers", "pauses", "alert", "limit", "dead_letters", "failing", "jobs"]

@@ -10,9 +10,8 @@ from django.db.models import F, Sum
 from django.db.models.functions import Now
 
 from jobs.models import FlowSample, JobEvent
+from jobs.services.explain.flow import FINE_SECONDS, LATE_SECONDS
 from jobs.states import EventType
-
-from .flow import FINE_SECONDS, LATE_SECONDS
 
 SECONDS = 60  # looked back
 LEAST_ATTEMPTS = 20  # in that time

@@ -18,12 +18,12 @@ import pydantic_core
 from django.db import transaction
 from django.db.models.functions import Now
 
+from jobs.errors import UnknownUpload
 from jobs.models import Job, Upload
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 
 from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
-from .errors import UnknownUpload
 from .intake import Intake, Line, LineError
 from .prepare import PreparedJob
 from .submit import EmptyBatch, find_twins, refuse_when_full, reused_key, submit_batch

@@ -11,11 +11,10 @@ from django.db.models.functions import Now
 
 from jobs.classify import Failure
 from jobs.models import Job, PauseSwitch
+from jobs.services.finish.finish import bury
+from jobs.services.finish.kinds import INVALID_PAYLOAD, UNSERVED, misfits_of
 from jobs.states import WAITING
 from jobs.transitions import Move
-
-from .finish import bury
-from .kinds import INVALID_PAYLOAD, UNSERVED, misfits_of
 
 BURIED_AT_ONCE = 500
 

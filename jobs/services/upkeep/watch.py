@@ -13,6 +13,9 @@ from django.db.models.functions import Now, Substr
 from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, PauseSwitch, ServiceBreaker
+from jobs.services.claim.ready import oldest_ready
+from jobs.services.explain.outages import grouped, open_breakers
+from jobs.services.finish.kinds import UNSERVED
 from queueops.core.one_by_one import one_by_one
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts import Opening, reconcile
@@ -21,10 +24,7 @@ from ratelimits.services.quiet import resolve_quiet
 from ratelimits.subjects import LONGEST_ID
 
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, failing_services
-from .kinds import UNSERVED
 from .notify_alerts import send_unsent
-from .outages import grouped, open_breakers
-from .ready import oldest_ready
 from .unserved import waiting_for
 from .watch_lanes import StaleLane, watch_lanes
 

@@ -16,13 +16,12 @@ from django.db.models import Exists, F, Max, QuerySet
 from django.db.models.functions import Now
 
 from jobs.models import Executor, Job
+from jobs.services.finish.claimed import holder_of
+from jobs.services.finish.kinds import kinds_served
 from jobs.states import RUNNING
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from ratelimits.services.decide import reclaim
-
-from .claimed import holder_of
-from .kinds import kinds_served
 
 logger = logging.getLogger(__name__)
 

@@ -8,14 +8,13 @@ from uuid import UUID
 
 from pydantic import Field, ValidationError
 
+from jobs.errors import InvalidFilter
 from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
+from jobs.services.submit.results import MAX_BULK_JOBS
 from queueops.core.errors import fields_of
 from queueops.core.moments import Moment
 from queueops.core.narrowing import Narrowing, SearchedText
-
-from .errors import InvalidFilter
-from .results import MAX_BULK_JOBS
 
 
 class DeadLetterFilter(Narrowing):

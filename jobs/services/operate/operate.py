@@ -15,17 +15,16 @@ from uuid import UUID
 
 from django.db import transaction
 
+from jobs.errors import InvalidDelay
 from jobs.models import Job
+from jobs.services.submit.prepare import MAX_DELAY_SECONDS
+from jobs.services.submit.results import BulkResult, distinct_ids
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
 from queueops.core.reasons import clean_reason, required_reason
 from queueops.core.sql import run_sql
-
-from .errors import InvalidDelay
-from .prepare import MAX_DELAY_SECONDS
-from .results import BulkResult, distinct_ids
 
 
 @transaction.atomic

@@ -12,18 +12,17 @@ from uuid import UUID
 from django.db import transaction
 from pydantic import ValidationError
 
+from jobs.errors import InvalidDelay
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, DeadLetter, Resolution, new_id
+from jobs.services.submit.prepare import MAX_DELAY_SECONDS, Details, JobSpec, PreparedJob, Rules, describe, prepare_job
+from jobs.services.submit.results import BulkResult, RequeueResult, distinct_ids
+from jobs.services.submit.submit import insert_prepared
 from jobs.states import Priority
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
 from queueops.core.reasons import clean_reason, required_reason
 from queueops.core.sql import run_sql
-
-from .errors import InvalidDelay
-from .prepare import MAX_DELAY_SECONDS, Details, JobSpec, PreparedJob, Rules, describe, prepare_job
-from .results import BulkResult, RequeueResult, distinct_ids
-from .submit import insert_prepared
 
 SLICE = 100  # dead letters in memory at once, as a payload may have megabytes
 

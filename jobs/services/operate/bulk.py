@@ -13,18 +13,18 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from jobs.errors import InvalidPace, UnknownBatch
 from jobs.handlers.registry import find_handler
 from jobs.models import Batch, BulkOperation
+from jobs.services.submit.prepare import JobSpec, Rules, prepare_job
 from jobs.states import Priority
 from queueops.core.reasons import clean_reason, required_reason
 
 from .bulk_run import begin
 from .dead_letter_filter import DeadLetterFilter, parse_filter
 from .dead_letters import checked_spread
-from .errors import InvalidPace, UnknownBatch
 from .job_filter import STATES_OF, JobFilter, count_jobs, parse_job_filter
 from .operate import seconds_of
-from .prepare import JobSpec, Rules, prepare_job
 
 
 def start_bulk_requeue(

@@ -12,14 +12,14 @@ from django.db.models.functions import Now
 
 from jobs.classify import Failure
 from jobs.models import Job, JobEvent
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import COOLED_SECONDS, Failed, Outcome
 from jobs.states import JobState
 from ratelimits.feedback import PushBack
 from ratelimits.services.estimates import measured_ratio
 from ratelimits.services.feedback import Cooling, Refusal, push_backs
 
 from .admit import REJECTED, subjects_of
-from .claimed import ClaimedJob
-from .finish import COOLED_SECONDS, Failed, Outcome
 
 MOST_COUNTED = 10_000  # calls accepted before a refusal; finding so many takes milliseconds
 A_MINUTE = timedelta(minutes=1)

@@ -10,10 +10,9 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Sum
 
 from jobs.models import Batch, Job, ServiceBreaker
+from jobs.services.finish.breaker import MOST_COUNTED
 from jobs.states import JobState
 from queueops.audit import trail
-
-from .breaker import MOST_COUNTED
 
 Key = tuple[str, str, str]
 

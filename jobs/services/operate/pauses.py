@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from jobs.errors import UnknownPauseTarget
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import Batch, PauseSwitch
 from jobs.states import WAITING
@@ -25,7 +26,6 @@ from queueops.core.reasons import clean_reason
 from queueops.core.sql import run_sql
 from queueops.tenancy.models import Project
 
-from .errors import UnknownPauseTarget
 from .job_filter import Counted, JobFilter, count_jobs
 
 HOLD_CHUNK = 5000  # rows of one statement: its locks last some tens of milliseconds

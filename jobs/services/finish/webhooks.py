@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from jobs.models import Batch, Webhook, WebhookDelivery, new_id
+from jobs.services.submit.prepare import JobSpec, prepare_job
+from jobs.services.submit.submit import insert_prepared
 from jobs.targets import target_of
-
-from .prepare import JobSpec, prepare_job
-from .submit import insert_prepared
 
 KIND = "queueops.webhook"
 

@@ -17,6 +17,7 @@ from django.db import transaction
 
 from jobs.lanes import lane_name, subject_of
 from jobs.models import Job
+from jobs.services.explain.waiting import explain_waiting
 from jobs.states import Priority
 from queueops.core.sql import hot_cursor, nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
@@ -28,7 +29,6 @@ from ratelimits.services.rooms import Room
 from .admit import reject
 from .deferrals import Deferral, Met, defer_jobs
 from .lanes import WaitingLane
-from .waiting import explain_waiting
 
 AT_ONCE = 25
 ADOPTED_AT_ONCE = 100

@@ -13,13 +13,13 @@ from django.utils import timezone
 
 from jobs.handlers.registry import all_handlers
 from jobs.models import Executor, Job, JobEvent, PauseSwitch, ServiceBreaker
+from jobs.services.finish.kinds import INVALID_PAYLOAD
 from jobs.states import WAITING, JobState
 from queueops.core.clock import database_now
 from queueops.tenancy.scope import for_everyone
 from ratelimits.services.outlook import Outlook
 
 from .forecast import Forecast, forecast_start, read_limits
-from .kinds import INVALID_PAYLOAD
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 
 Code = Literal["paused", "outage", "scheduled", "retry_backoff", "limit", "cooled_down", "turn", "slots"]

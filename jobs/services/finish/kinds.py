@@ -22,10 +22,10 @@ from django.db.models.functions import Now
 
 from jobs.handlers.registry import Handler, all_handlers, served_names
 from jobs.models import Executor, Job, PauseSwitch
+from jobs.services.operate import pauses
 from jobs.states import WAITING, JobState
 from queueops.core.notify import Channel, notify
 
-from . import pauses
 from .claimed import ClaimedJob
 
 LOOK_SECONDS = 5.0

@@ -13,6 +13,7 @@ from django.db.models import QuerySet, Sum
 from django.db.models.functions import Coalesce
 from pydantic import ValidationError
 
+from jobs.errors import InvalidFilter
 from jobs.models import WHOLE_PROJECT, Job, JobCount
 from jobs.querysets import JobQuerySet
 from jobs.states import TERMINAL, WAITING, JobState, Priority
@@ -20,8 +21,6 @@ from queueops.core.errors import fields_of
 from queueops.core.identifiers import first_id_at
 from queueops.core.moments import Moment
 from queueops.core.narrowing import Narrowing, SearchedText
-
-from .errors import InvalidFilter
 
 WINDOW = 50_000  # rows by id of which the fitting ones are chosen: bounds what a chunk or a count reads at once
 MOST_WINDOWS = 10  # of one chunk

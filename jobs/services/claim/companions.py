@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
+from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.sql import run_sql
-
-from .claimed import ClaimedJob
 
 
 def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]) -> list[ClaimedJob]:

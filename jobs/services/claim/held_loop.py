@@ -11,10 +11,10 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from jobs.models import Executor
+from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.sql import plain_array, run_sql
 
 from .admit import SUSPECT
-from .claimed import ClaimedJob
 
 
 class Held(NamedTuple):

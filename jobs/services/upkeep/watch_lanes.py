@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from django.db import transaction
 
 from jobs.lanes import read_lane
+from jobs.services.explain.queues import count_lanes
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts import Opening, reconcile, resolve, saturation
@@ -15,8 +16,6 @@ from ratelimits.services.catalogue import Rule, rules
 from ratelimits.services.decide import Binding
 from ratelimits.services.rooms import Room, rooms
 from ratelimits.subjects import counter_id
-
-from .queues import count_lanes
 
 MOST_LANES = 1000
 MOST_SAMPLED = 5000  # jobs of which costs are looked at

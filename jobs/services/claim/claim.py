@@ -8,15 +8,15 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.kinds import ServedKinds
 from jobs.transitions import Lease, Move, move_jobs
 from jobs.turns import ClassTurns
 from queueops.core.sql import plain_array, run_sql, text_array
 from ratelimits.services.decide import Settlement, settle
 
 from .admit import admit
-from .claimed import ClaimedJob
 from .companions import with_companions
-from .kinds import ServedKinds
 from .lanes import LaneGate
 
 # The index gives the oldest first; to sort, all suspects would be read.

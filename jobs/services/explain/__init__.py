@@ -1,0 +1,1 @@
+"""Why work waits, when it goes, and what has happened. Reads alone."""

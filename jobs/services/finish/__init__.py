@@ -1,0 +1,1 @@
+"""How a claimed job ends, and what follows from it."""

@@ -1,0 +1,1 @@
+"""Taking work in: files, batches and single jobs, checked and prepared."""

@@ -1,0 +1,1 @@
+"""What nobody asks for: duties, retention, watching and telling."""
