@@ -291,6 +291,9 @@ def enqueue_operation(operation_id: UUID, turn: int) -> None:
     transaction.on_commit(enqueue)
 
 
+bulk_run.hand_to_worker = enqueue_operation
+
+
 def run_operation(operation_id: str, turn: int | None = None) -> None:
     """Carry out one chunk of a bulk operation, and leave the next to a task of its own."""
     if bulk_run.run_bulk_chunk(UUID(operation_id), turn=turn):

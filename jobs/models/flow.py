@@ -16,7 +16,8 @@ class FlowSample(models.Model):
     What the log says of one service in one span of time. Written by jobs/sql/count_flow.sql alone.
 
     Of each span there are 10 seconds, 5 minutes, and all since the first count. The histograms' bins are bounded in
-    jobs/services/explain/flow_bins.py. The row of the empty service holds the backlog too, as it was at the span's last sample.
+    jobs/services/explain/flow_bins.py. The row of the empty service holds the backlog too, as it was at the span's last
+    sample.
     """
 
     pk = models.CompositePrimaryKey("span_seconds", "at", "service")

@@ -29,8 +29,7 @@ body_limits = BodyLimits(
     default_bytes=settings.QUEUEOPS.max_job_bytes,
     path_bytes={
         "/api/v1/batches/": settings.QUEUEOPS.max_body_mb * MEGABYTE,
-        "/admin/jobs/upload/add/": 21
-        * MEGABYTE,  # jobs.services.submit.uploads.MAX_UPLOAD_BYTES and the form around it
+        "/admin/jobs/upload/add/": 21 * MEGABYTE,  # MAX_UPLOAD_BYTES of jobs.services.submit.uploads, and the form
     },
 )
 from dashboards.live.routing import by_protocol  # noqa: E402

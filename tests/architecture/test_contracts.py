@@ -39,6 +39,11 @@ BREACHES = [
         "ratelimits.admin.alerts",
     ),
     ("Of the queue others know services, models, states and vocabulary", "dashboards.services.ops", "jobs.admin.jobs"),
+    ("The queue's services stand in layers", "jobs.services.submit.prepare", "jobs.services.operate.operate"),
+    ("The queue's services stand in layers", "jobs.services.operate.operate", "jobs.services.finish.finish"),
+    ("The queue's services stand in layers", "jobs.services.finish.finish", "jobs.services.explain.waiting"),
+    ("The queue's services stand in layers", "jobs.services.explain.waiting", "jobs.services.claim.lanes"),
+    ("The queue's services stand in layers", "jobs.services.claim.claim", "jobs.services.upkeep.executors"),
     ("The executor knows no django-q2", "jobs.executor.loop", "jobs.cluster"),
 ]
 

@@ -413,7 +413,7 @@ def test_workers_on_the_same_operation_act_on_every_row_once(handed_out):
 WORKER = """
 import django, sys
 django.setup()
-from jobs.services import bulk_run
+from jobs.services.operate import bulk_run
 bulk_run.BULK_CHUNK = 10
 while bulk_run.run_bulk_chunk(sys.argv[1]):
     pass

@@ -9,7 +9,7 @@ next chunk, and a cancelled operation stops after the chunk in hand.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -39,6 +39,14 @@ MOST_ROWS_PER_MINUTE = 30_000  # unless told otherwise: executors claim in the s
 STALLED_AFTER = timedelta(seconds=90)  # beyond the longest a task queue keeps a chunk waiting in good health
 
 Status = BulkOperation.Status
+
+
+def _nobody(operation_id: UUID, turn: int) -> None:
+    raise RuntimeError("jobs.cluster is not loaded")
+
+
+hand_to_worker: Callable[[UUID, int], None] = _nobody
+"""Has a worker carry out an operation's next chunk, given its id and turn. Set by jobs/cluster.py, which knows how."""
 
 
 def begin(
@@ -166,13 +174,11 @@ def restart_stalled_operations(*, stalled_after: timedelta = STALLED_AFTER) -> l
 
 
 def _hand_out(operation_id: UUID) -> None:
-    from jobs.cluster import enqueue_operation  # django-q2 itself is loaded only where an operation starts
-
     with transaction.atomic():
         operation = _lock(operation_id)
         operation.turn += 1
         _save(operation)
-        enqueue_operation(operation_id, operation.turn)
+        hand_to_worker(operation_id, operation.turn)
 
 
 @transaction.atomic
