@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
     """The table stays where it is; its model moves here from `jobs`."""
 
     initial = True
-    dependencies = [("contenttypes", "0002_remove_content_type_name"), ("jobs", "0020_loop_held")]
+    dependencies = [("contenttypes", "0002_remove_content_type_name"), ("jobs", "0019_loop_held")]
     operations = [
         migrations.SeparateDatabaseAndState(
             state_operations=[

@@ -2,5 +2,5 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    dependencies = [("audit", "0001_from_jobs"), ("jobs", "0020_loop_held")]
+    dependencies = [("audit", "0001_from_jobs"), ("jobs", "0019_loop_held")]
     operations = [migrations.SeparateDatabaseAndState(state_operations=[migrations.DeleteModel("AuditEntry")])]
