@@ -499,8 +499,8 @@ def test_changes_of_people_and_roles_are_audited_with_what_they_may_do():
     form = {"username": "anna", "is_active": "on", "is_staff": "on", "groups": [viewer.pk], "email": "",
             "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}  # fmt: skip
     assert client.post(reverse("admin:auth_user_change", args=[person.pk]), form).status_code == 302
-    entry = AuditEntry.objects.latest("id")
-    assert (entry.action, entry.target) == ("change_user", f"user {person.pk}")
+    entry = AuditEntry.objects.get(action="change_user")
+    assert entry.target == f"user {person.pk}"
     assert entry.before is not None
     assert entry.after is not None
     assert (entry.before["groups"], entry.after["groups"]) == ([], ["viewer"])
