@@ -154,6 +154,6 @@ def test_a_viewer_changes_nothing(world):
 
 def test_looking_changes_nothing_even_for_a_superuser_but_tells_of_what_was_exported(world):
     before, after = asked_everywhere("superuser", "GET", world)
-    told = {entry["action"] for entry in after["jobs.AuditEntry"] if entry not in before["jobs.AuditEntry"]}
+    told = {entry["action"] for entry in after["audit.AuditEntry"] if entry not in before["audit.AuditEntry"]}
     assert {action for action in told if not action.startswith("export_")} == set()
-    assert {**after, "jobs.AuditEntry": []} == {**before, "jobs.AuditEntry": []}
+    assert {**after, "audit.AuditEntry": []} == {**before, "audit.AuditEntry": []}
