@@ -129,7 +129,8 @@ def test_the_operators_feed_is_filtered_as_asked(client: LiveClient):
     ops = client.watch("ops", session=session_of("operator"))
     ops.first("snapshot")
     ops.send({"filter": {"project": "acme", "state": "dispatched"}})
-    ops.send({"resume": ops.cursor})  # answered after the filter was heard
+    ops.send({"resume": ops.cursor + 1_000_000})  # of another database: answered by a snapshot, after the filter
+    wait_for(lambda: len(ops.of_type("snapshot")) == 2, what="the answer")
     jobs = [make_job(project=project) for project in ("other", "acme")]
     for job in jobs:
         move_along("dispatch", [job.pk])
