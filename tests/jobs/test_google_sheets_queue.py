@@ -140,7 +140,7 @@ def test_a_429_costs_no_attempt_and_slows_only_the_user_it_names(sandbox, sheets
     Limit.objects.create(**shared, name="user", scope="project_user", capacity=60)
     Limit.objects.create(**shared, name="project", scope="project", capacity=60)
     limits_changed()
-    sandbox.turn(google_sheets={"writes_per_user": 1, "window_seconds": 1, "window_mode": "sliding"})
+    sandbox.turn(google_sheets={"writes_per_user": 1, "window_seconds": 3, "window_mode": "sliding"})
     assert sheets.update("Z1", [["before"]]).status == 200
     submit(*writes("A1", "A2", "A3"))
     drain()
