@@ -190,6 +190,7 @@ class Ledger(RuleBasedStateMachine):
     @rule(chosen=st.lists(indexes, min_size=1, max_size=5))
     def expire(self, chosen: list[int]) -> None:
         late = {held.id: held for held in (self.model.held[index % len(self.model.held)] for index in chosen)}
+        expire_reservations()  # what other tests have left, and is over by now
         UsageReservation.objects.filter(pk__in=late).update(expires_at=Now())
         active = [held for held in late.values() if held.status == "active"]
         assert expire_reservations() == len(active)
