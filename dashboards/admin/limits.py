@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from django.contrib import admin, messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
 
-from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import Choice
 from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of, on_one
@@ -90,7 +89,7 @@ def _without(fields: Sequence[Any], names: Collection[str]) -> tuple[Any, ...]:
 
 
 @admin.register(Limit)
-class LimitAdmin(QueueAdmin):
+class LimitAdmin(ServiceFormAdmin):
     form = LimitForm
     inlines = (OverrideInline,)
     list_display = ("called", "counts", "cap", "fullest", "waiting", "clears", "unusual")
@@ -172,24 +171,8 @@ class LimitAdmin(QueueAdmin):
             for title, options in self.fieldsets
         ]
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        limit = self.get_object(request, object_id) if object_id else None
-        shown = _page_of(limit) if limit is not None and self.has_view_permission(request, limit) else {}
-        try:
-            response: HttpResponse = super().changeform_view(
-                request, object_id, form_url, {**(extra_context or {}), **shown}
-            )
-        except QueueOpsError as error:
-            # What the form had found sound was changed by somebody else before it was saved.
-            messages.error(request, error.message)
-            return HttpResponseRedirect(request.get_full_path())
-        return response
+    def shown_of(self, row: Limit) -> dict[str, Any]:
+        return _page_of(row)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
         form = context["adminform"].form

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from jobs.models import Batch
 from jobs.querysets import BatchQuerySet
-from jobs.services.explain.outages import count_held_of
 from jobs.services.explain.snapshots import batch_counts, batch_snapshot
+from jobs.services.finish.outages import count_held_of
 
 from .wire import iso, link
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.models import Batch, DeadLetter, Job
 from jobs.services.explain.foresee import foresee
-from jobs.services.explain.outages import Key, count_held, is_held, out_keys
 from jobs.services.explain.snapshots import project_counts
+from jobs.services.finish.outages import Key, count_held, is_held, out_keys
 from queueops.core.clock import database_now
 from queueops.core.masking import masked_text
 

@@ -13,8 +13,8 @@ from django.utils.safestring import SafeString
 
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_pace import batch_pace
-from jobs.services.explain.outages import count_held_of
 from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
+from jobs.services.finish.outages import count_held_of
 from jobs.states import JobState
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin

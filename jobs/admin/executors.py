@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from jobs.models import Executor, ServiceBreaker
-from jobs.services.explain import outages
+from jobs.services.finish import outages
 from jobs.services.upkeep.health import health_of
 from queueops.core.masking import masked_text
 from queueops.screens import showing

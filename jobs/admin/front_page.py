@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from jobs.models import WHOLE_PROJECT, Executor, JobCount, PauseSwitch
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.explain.outages import count_held, grouped, open_breakers
+from jobs.services.finish.outages import count_held, grouped, open_breakers
 from jobs.services.upkeep.failing import failing_services
 from jobs.services.upkeep.health import Situation, findings, health_of, open_letters
 from jobs.states import RUNNING, TERMINAL, JobState

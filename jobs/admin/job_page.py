@@ -9,9 +9,9 @@ from django.utils.safestring import SafeString
 
 from jobs.models import DeadLetter, Job
 from jobs.services.explain.history import read_history
-from jobs.services.explain.outages import is_held, out_keys
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
+from jobs.services.finish.outages import is_held, out_keys
 from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.core.masking import masked_text, pretty
 from queueops.screens import showing

@@ -16,8 +16,8 @@ from django.utils.safestring import SafeString
 from jobs.aging import effective_priority
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch
 from jobs.services.explain.foresee import foresee
-from jobs.services.explain.outages import Key, is_held, out_keys
 from jobs.services.explain.position import aging_rules
+from jobs.services.finish.outages import Key, is_held, out_keys
 from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from jobs.targets import name_of

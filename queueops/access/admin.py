@@ -144,6 +144,7 @@ class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignor
     def audited(self, obj: User) -> Mapping[str, Any]:
         return {
             "username": obj.username,
+            "email": obj.email,
             "is_active": obj.is_active,
             "is_staff": obj.is_staff,
             "is_superuser": obj.is_superuser,

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.admin import ModelAdmin
+
+from queueops.core.errors import QueueOpsError
 
 from .verbs import VerbsMixin
 
@@ -14,3 +20,29 @@ class QueueAdmin(VerbsMixin, ModelAdmin):
     list_fullwidth = True
     list_per_page = 50
     show_full_result_count = False
+
+
+class ServiceFormAdmin(QueueAdmin):
+    """A form that a service saves, which may refuse what the form has found sound: somebody else was faster."""
+
+    def shown_of(self, row: Any) -> dict[str, Any]:
+        """What the page of a stored row shows besides the form."""
+        return {}
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        row = self.get_object(request, object_id) if object_id else None
+        shown = self.shown_of(row) if row is not None and self.has_view_permission(request, row) else {}
+        try:
+            response: HttpResponse = super().changeform_view(
+                request, object_id, form_url, {**(extra_context or {}), **shown}
+            )
+        except QueueOpsError as error:
+            messages.error(request, error.message)
+            return HttpResponseRedirect(request.get_full_path())
+        return response

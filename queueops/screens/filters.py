@@ -39,11 +39,7 @@ class ProjectFilter(Choice):
         return True
 
 
-class Typed(TextFilter):
-    pass
-
-
-class ExactText(Typed):
+class ExactText(TextFilter):
     """Typed in full: a part of a text would have to be looked for in every row."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -51,7 +47,7 @@ class ExactText(Typed):
         return queryset.filter(**{self.parameter_name: given.strip()}) if given else queryset
 
 
-class ExactId(Typed):
+class ExactId(TextFilter):
     """An id in full; anything else finds nothing."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ReasonForm
 from queueops.screens.one_page import NewestPage
@@ -56,7 +55,7 @@ class WithUnits(NewestPage):
 
 
 @admin.register(AllowanceOverride)
-class AllowanceOverrideAdmin(QueueAdmin):
+class AllowanceOverrideAdmin(ServiceFormAdmin):
     form = UserQuotaForm
     list_display = ("user", "of_project", "quota_shown", "note_shown", "months")
     sortable_by = ()
@@ -95,21 +94,6 @@ class AllowanceOverrideAdmin(QueueAdmin):
         if user_id is None:
             return queryset.none(), False
         return queryset.filter(project_id__in=Project.objects.values("pk"), user_id=user_id), False
-
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        try:
-            response: HttpResponse = super().changeform_view(request, object_id, form_url, extra_context)
-        except QueueOpsError as error:
-            # The allowance, or the quota, was changed by somebody else after the form had found it sound.
-            messages.error(request, error.message)
-            return HttpResponseRedirect(request.get_full_path())
-        return response
 
     def save_model(self, request: HttpRequest, obj: AllowanceOverride, form: UserQuotaForm, change: bool) -> None:  # noqa: FBT001 - Django's signature
         allowances.set_override(

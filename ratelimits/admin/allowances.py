@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
-from queueops.screens.admin import QueueAdmin
+from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of
 from ratelimits.admin.usage.parts import amount, narrowed
@@ -39,7 +38,7 @@ class WithUsers(TypedChangeList):
 
 
 @admin.register(Allowance)
-class AllowanceAdmin(QueueAdmin):
+class AllowanceAdmin(ServiceFormAdmin):
     form = AllowanceForm
     list_display = ("of_project", "quota_shown", "policy_shown", "zone", "users", "near", "over")
     sortable_by = ()
@@ -86,24 +85,8 @@ class AllowanceAdmin(QueueAdmin):
             return self.fieldsets
         return self.fieldsets[:-1]
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        allowance = self.get_object(request, object_id) if object_id else None
-        shown = _page_of(allowance) if allowance is not None and self.has_view_permission(request, allowance) else {}
-        try:
-            response: HttpResponse = super().changeform_view(
-                request, object_id, form_url, {**(extra_context or {}), **shown}
-            )
-        except QueueOpsError as error:
-            # What the form had found sound was changed by somebody else before it was saved.
-            messages.error(request, error.message)
-            return HttpResponseRedirect(request.get_full_path())
-        return response
+    def shown_of(self, row: Allowance) -> dict[str, Any]:
+        return _page_of(row)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
         form = context["adminform"].form

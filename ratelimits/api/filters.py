@@ -9,7 +9,7 @@ from ratelimits.models import CallType, Limit, Unit
 from ratelimits.models.allowance import UsageEvent, UsageTracking
 
 
-class LimitFilter(FilterSet):  # untyped package
+class LimitFilter(FilterSet):
     scope = ChoicesFilter(choices=Limit.Scope.choices)
     call_type = ChoicesFilter(choices=CallType.choices)
     unit = ChoicesFilter(choices=Unit.choices)

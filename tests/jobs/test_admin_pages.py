@@ -496,7 +496,7 @@ def test_changes_of_people_and_roles_are_audited_with_what_they_may_do():
     client = signed_in("superuser")
     viewer = Group.objects.get(name="viewer")
     person = User.objects.create_user("anna", password="a long enough password", is_staff=True)
-    form = {"username": "anna", "is_active": "on", "is_staff": "on", "groups": [viewer.pk], "email": "",
+    form = {"username": "anna", "is_active": "on", "is_staff": "on", "groups": [viewer.pk], "email": "anna@example.org",
             "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}  # fmt: skip
     assert client.post(reverse("admin:auth_user_change", args=[person.pk]), form).status_code == 302
     entry = AuditEntry.objects.get(action="change_user")
@@ -504,6 +504,7 @@ def test_changes_of_people_and_roles_are_audited_with_what_they_may_do():
     assert entry.before is not None
     assert entry.after is not None
     assert (entry.before["groups"], entry.after["groups"]) == ([], ["viewer"])
+    assert (entry.before["email"], entry.after["email"]) == ("", "anna@example.org")
     assert "password" not in entry.after
     seen = Permission.objects.get(codename="view_job")
     group = {"name": "viewer", "permissions": [seen.pk]}

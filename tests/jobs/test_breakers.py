@@ -17,7 +17,7 @@ from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.lanes import LaneGate
-from jobs.services.explain import outages
+from jobs.services.finish import outages
 from jobs.services.finish.breaker import LEAST_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, Succeeded, record_outcomes

@@ -11,10 +11,10 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
+from jobs.services.finish.outages import count_held_of
 from jobs.states import TERMINAL, WAITING, JobState
 
 from .forecast import limits_of_batch
-from .outages import count_held_of
 from .position import effective_priority_of
 from .waiting import Waiting, explain_waiting
 

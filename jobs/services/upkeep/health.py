@@ -12,8 +12,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
-from jobs.services.explain.outages import grouped
 from jobs.services.finish.kinds import UNSERVED
+from jobs.services.finish.outages import grouped
 from jobs.states import RUNNING, WAITING, JobState
 from ratelimits.models import QuotaAlert
 from ratelimits.services.allowance_alerts import OF_THE_QUEUE

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, PauseSwitch, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.explain.outages import grouped, open_breakers
 from jobs.services.finish.kinds import UNSERVED
+from jobs.services.finish.outages import grouped, open_breakers
 from queueops.core.one_by_one import one_by_one
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts import Opening, reconcile
