@@ -22,10 +22,13 @@ from queueops.core.masking import masked
 
 from .events import OPS, Event, Group, user_group
 from .messages import Refusal, dumped
+from .relay import LOOK_BACK
 from .viewer import Viewer
 
 MAX_MISSED = 400  # events sent again; a client that missed more gets a snapshot
-MAX_MISSED_IDS = 50_000  # how far back the log is searched, where it has no index for what is watched
+# How far back the log is searched, where it has no index for what is watched. It is beyond the first cursor that a
+# process gives while an old transaction lasts, or nobody could resume from that one.
+MAX_MISSED_IDS = 2 * LOOK_BACK
 OPS_EVENTS_PER_SECOND = 50
 EVENTS_PER_SECOND = 200
 UNCHANGED_SECONDS = 10.0

@@ -9,6 +9,7 @@ import urllib.request
 import pytest
 from django.db import connection
 
+from dashboards.live.relay import LOOK_BACK
 from jobs.models import Job
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_batch, make_job
@@ -99,6 +100,24 @@ def test_no_event_falls_between_the_snapshot_and_the_stream(client: LiveClient, 
         thread.join()
     for watcher, cursor in zip(watchers, cursors, strict=True):
         watcher.wait_for_events({number for number in ids if number > cursor})
+
+
+def test_a_cursor_that_a_new_process_gives_while_an_old_transaction_lasts_can_be_resumed_from(key: str):
+    batch = make_batch()
+    job = make_job(batch=batch)
+    with writer() as slow:
+        log_event(slow, job)  # a dump or a report does as much
+        with writer() as one:
+            one.execute("SELECT setval('jobs_jobevent_id', nextval('jobs_jobevent_id') + %s)", [2 * LOOK_BACK])
+            log_event(one, job)
+        with web_process() as (address, _), live_client(address) as client:
+            there = client.watch(f"batches/{batch.pk}", key=key)
+            cursor = there.first("snapshot")["cursor"]
+            missed = log_and_see(job, there, 3)
+            back = client.watch(f"batches/{batch.pk}", key=key)
+            back.first("snapshot")
+            back.send({"resume": cursor})
+            back.wait_for_events(missed)
 
 
 def test_a_transaction_that_rolls_back_holds_up_nothing(client: LiveClient, key: str):
