@@ -128,7 +128,7 @@ def _count(events: Sequence[Reported], *, project_id: str, actor: str) -> list[R
     if actor and new:
         _record(new, project_id=project_id, actor=actor)
     released = _confirm(new, project_id=project_id)
-    changes = _changes(new, released.values())
+    changes = _changes(new, released)
     over = _beyond_quota(new, released, changes, change_months(changes))
     if over:
         run_sql("ratelimits", "mark_over_limit", {"project_id": project_id, "event_ids": plain_array([*over])})
@@ -176,13 +176,13 @@ def _record(new: Sequence[_Entry], *, project_id: str, actor: str) -> None:
     )
 
 
-def _confirm(new: Sequence[_Entry], *, project_id: str) -> dict[UUID, Ended]:
-    """End the reservations that new events name; returns those that were active, by id."""
+def _confirm(new: Sequence[_Entry], *, project_id: str) -> list[Ended]:
+    """End the reservations that new events name; returns those that were active."""
     named = {(one.event.reservation_id, one.event.user_id): None for one in new if one.event.reservation_id}
     if not named:
-        return {}
+        return []
     confirmed = UsageReservation.Status.CONFIRMED
-    return {one.id: one for one in end_reservations([*named], project_id=project_id, status=confirmed)}
+    return end_reservations([*named], project_id=project_id, status=confirmed)
 
 
 def _changes(new: Iterable[_Entry], released: Iterable[Ended]) -> dict[MonthKey, MonthChange]:
@@ -196,7 +196,7 @@ def _changes(new: Iterable[_Entry], released: Iterable[Ended]) -> dict[MonthKey,
 
 def _beyond_quota(
     new: Iterable[_Entry],
-    released: Mapping[UUID, Ended],
+    released: Iterable[Ended],
     changes: Mapping[MonthKey, MonthChange],
     months: Mapping[MonthKey, MonthState],
 ) -> set[UUID]:
@@ -205,14 +205,15 @@ def _beyond_quota(
 
     What an event uses of its own reservation has room whatever else is used and reserved.
     """
-    unused = dict(released)
+    unused: dict[tuple[UUID | None, UUID], Ended] = {(held.id, held.month[1]): held for held in released}
     room = {
         key: month.quota - (month.used - changes[key].used) - (month.reserved + changes[key].released)
         for key, month in months.items()
     }
     over = set()
     for one in new:
-        held = unused.pop(one.event.reservation_id, None) if one.event.reservation_id else None
+        # Of its own user: an event may name another's, which it does not end and must not take from the one that does.
+        held = unused.pop((one.event.reservation_id, one.event.user_id), None)
         if held:
             room[held.month] += held.amount
         room[one.month] -= one.amount

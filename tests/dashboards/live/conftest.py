@@ -37,16 +37,18 @@ def web_process(**environ: str) -> Iterator[tuple[str, RunningProcess]]:
         yield address, process
 
 
-@pytest.fixture
-def web(transactional_db: None) -> Iterator[tuple[str, RunningProcess]]:
+@pytest.fixture(scope="module")
+def web(django_db_setup: None) -> Iterator[tuple[str, RunningProcess]]:
+    """For all tests of a module: what it remembers of one must not matter to the next."""
     with web_process() as running:
         yield running
 
 
 @pytest.fixture
-def client(web: tuple[str, RunningProcess]) -> Iterator[LiveClient]:
+def client(web: tuple[str, RunningProcess], transactional_db: None) -> Iterator[LiveClient]:
     with live_client(web[0]) as clients:
         yield clients
+    assert web[1].runs, web[1].output
 
 
 @pytest.fixture

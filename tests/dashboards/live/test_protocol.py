@@ -15,6 +15,7 @@ from dashboards.live.subjects import MAX_MISSED, MAX_MISSED_IDS
 from jobs.models import JobEvent
 from jobs.states import JobState
 from tests.factories import make_batch, make_job, make_jobs, move_along
+from tests.support.event_log import log_event, writer
 from tests.support.live import LiveClient
 from tests.support.people import session_of
 from tests.support.processes import ROOT, wait_for
@@ -96,7 +97,12 @@ def test_the_cursor_of_a_pull_resumes_a_socket(client: LiveClient, key: str):
 
 def test_a_gap_that_is_too_old_becomes_a_fresh_snapshot(client: LiveClient, key: str):
     batch = make_batch()
-    make_jobs(401, batch=batch)
+    job, *_ = make_jobs(401, batch=batch)
+    first = client.watch(f"jobs/{job.pk}", key=key)
+    first.first("snapshot")
+    with writer() as one:
+        last = log_event(one, job)
+    first.wait_for_events({last})  # what came before it is handed over, too
     watcher = client.watch(f"batches/{batch.pk}", key=key)
     watcher.first("snapshot")
     watcher.send({"resume": 0})

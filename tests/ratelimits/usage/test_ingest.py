@@ -192,6 +192,14 @@ def test_an_event_is_within_its_own_reservation_though_the_quota_is_passed(user,
     assert statuses(send(report(user, cost, reservation=made.pk))) == [status]
 
 
+def test_an_event_of_another_user_takes_no_reservation_from_the_one_in_its_batch_that_ends_it(user):
+    make_allowance(quota=10, unit="tokens")
+    make_usage_event(user, amount=10)
+    made = make_reservation(user, amount=4)
+    batch = [report(uuid4(), 3, reservation=made.pk), report(user, 4, reservation=made.pk)]
+    assert statuses(send(*batch)) == ["accepted", "accepted"]
+
+
 def test_one_reservation_covers_one_event_of_a_batch(user):
     make_allowance(quota=10, unit="tokens")
     made = make_reservation(user, amount=10)
