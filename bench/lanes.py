@@ -1,10 +1,11 @@
-"""Whether a saturated lane uses its quota and nothing beyond it, and delays nobody else."""
+"""Whether a saturated lane uses its quota and nothing beyond it, delays nobody else, and users of it get alike."""
 
 from __future__ import annotations
 
 import select
 import socket
 import time
+from collections import Counter
 from contextlib import ExitStack
 
 from django.db.models import Avg, Max
@@ -35,6 +36,9 @@ from tests.support.saturation import (
 # A lane for each way in which a provider may count, each at a provider of its own; the first is the deep one.
 DEPTHS = {"sliding": 100_000, "aligned": 5_000, "anchored": 5_000}
 LANES = {mode: Account(f"saturated-{mode}", "only") for mode in DEPTHS}
+# Users of one project whose window is full while their own nearly are, at a provider of their own.
+SHARED = [Account("shared", f"u{number}") for number in range(7)]
+SHARED_DEPTH = 5_000
 WINDOW_SECONDS = 10
 FULL_WINDOW_SECONDS = 60
 LATE_SECONDS = 0.15  # how much later than others a call may arrive; a tenth more would cost the target by itself
@@ -52,7 +56,7 @@ def measure(session: Session) -> None:
     seconds = WINDOWS * window
     commits: list[float] = []
     alone = _alone(session, min(seconds, 30.0), commits)
-    beside, judgements, deferrals, retries = _beside(session, quotas, seconds, commits)
+    beside, judgements, by_user, (deferrals, retries) = _beside(session, quotas, seconds, commits)
     ratio = percentile(beside, 0.99) / percentile(alone, 0.99)
     report.metric("free_lane_p99_ratio", ratio, "free lane's p99, with / without backlog", "target: at most 1.2")
     for name, delays in (("with", beside), ("without", alone)):
@@ -68,6 +72,11 @@ def measure(session: Session) -> None:
     note = f"target: at least 0.96; any three consecutive windows of {window} s"
     report.metric("utilisation_min", least, "provider's quota used, least", note)
     report.metric("over_quota_calls", above, "calls above the quota", "target: 0; the provider's count")
+    calls = ", ".join(str(count) for count in sorted(by_user.values()))
+    least_to_most = min(by_user.values()) / max(by_user.values())
+    report.metric(
+        "users_least_to_most", least_to_most, "calls of users, least / most", f"target: at least 0.9; {calls}"
+    )
     report.metric(
         "deferrals_per_job", deferrals, "deferrals a job", f"target: at most 1.5; most retries of a job: {retries}"
     )
@@ -81,14 +90,17 @@ def _alone(session: Session, seconds: float, commits: list[float]) -> list[float
 
 def _beside(
     session: Session, quotas: dict[str, Quota], seconds: float, commits: list[float]
-) -> tuple[list[float], dict[str, Judgement], float, int]:
+) -> tuple[list[float], dict[str, Judgement], Counter[str], tuple[float, int]]:
     with ExitStack() as stack:
         providers = {mode: stack.enter_context(running_sandbox()) for mode in DEPTHS}
-        url = stack.enter_context(session.databases.copy(f"lanes_{sum(DEPTHS.values())}", _seed_lanes))
+        url = stack.enter_context(session.databases.copy(f"lanes_{sum(DEPTHS.values()) + SHARED_DEPTH}", _seed_lanes))
         for mode, quota in quotas.items():
             set_quota(providers[mode], quota)
             open_accounts([LANES[mode]], url=providers[mode].url)
-        set_limits(next(iter(quotas.values())))
+        shared = stack.enter_context(running_sandbox())
+        set_quota(shared, quotas["sliding"])
+        open_accounts(SHARED, url=shared.url)
+        set_limits(quotas["sliding"], algorithm="sliding_window")
         stack.enter_context(cluster(url, environ=ALLOW_LOOPBACK))
         wait_for(
             lambda: all(sandbox.counters()["received"] for sandbox in providers.values()), what="every lane's calls"
@@ -103,7 +115,8 @@ def _beside(
             for mode, quota in quotas.items()
         }
         totals = Job.objects.filter(service=SERVICE).aggregate(Avg("deferral_count"), Max("retry_count"))
-    return delays, judgements, totals["deferral_count__avg"], totals["retry_count__max"]
+        by_user = Counter(str(call["user"]) for call in shared.calls() if call["accepted"] and call["at"] >= begun)
+    return delays, judgements, by_user, (totals["deferral_count__avg"], totals["retry_count__max"])
 
 
 def _free_lane(seconds: float) -> list[float]:
@@ -140,7 +153,8 @@ def _seed_free() -> None:
 def _seed_lanes() -> None:
     _seed_free()
     set_limits(Quota("sliding", WINDOW_SECONDS))
-    open_accounts(LANES.values(), url="http://127.0.0.1:9")
+    open_accounts([*LANES.values(), *SHARED], url="http://127.0.0.1:9")
+    flood(SHARED, SHARED_DEPTH)
     for mode, depth in DEPTHS.items():
         flood([LANES[mode]], depth)
 
