@@ -62,7 +62,7 @@ DEFAULT_REMEDY = "Look at the error and the payload; edit and requeue, or discar
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, as stored. `traceback`: of a bug in the handler; else empty."""
+    """One failed attempt, as stored. `traceback`: of a bug in the handler or the task; else empty."""
 
     code: str
     error_class: str
@@ -94,6 +94,7 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
     """
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, ProviderError):
+        raised = error.__cause__ if "exception_class" in error.details else None  # what a function of @task raised
         return Failure(
             code=clean(error.code)[:MAX_CODE],
             error_class=str(error.details.get("exception_class", name))[:200],
@@ -103,6 +104,7 @@ def failure_of(error: BaseException, secrets: Sequence[str] = ()) -> Failure:
             retry_after=_usable_delay(error.retry_after),
             details=error.details,
             push_back=error.push_back,
+            traceback=traceback_of(raised, secrets) if raised else "",
         )
     if isinstance(error, UnknownKind):
         return Failure("unknown_kind", name, clean(error.message), outcome="not_sent")

@@ -31,7 +31,6 @@ from jobs.states import RUNNING, EventType, JobState, Priority
 from queueops.tenancy.models import Project, project_id_rule
 
 KIND = "django.task"
-MAX_TRACEBACK = 20_000
 OPTIONS = frozenset({"project", "repeatable"})
 
 STATUSES = {
@@ -268,7 +267,7 @@ def _errors(job: Job, events: Iterable[JobEvent]) -> list[TaskError]:
             TaskError(
                 exception_class_path=details.get("exception_class")
                 or ("builtins.TimeoutError" if known else f"{__name__}.{TaskNotFinished.__qualname__}"),
-                traceback=details.get("traceback") or event.message or job.last_error_message,
+                traceback=facts.get("traceback") or event.message or job.last_error_message,
             )
         )
     return errors

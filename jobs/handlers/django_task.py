@@ -19,8 +19,7 @@ from django_tasks.signals import task_finished, task_started
 from django_tasks.utils import get_exception_traceback, get_module_path, normalize_json
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from jobs.django_tasks import KIND, MAX_TRACEBACK, QueueOpsBackend, backend_of, find_task
-from jobs.handlers.answers import storable
+from jobs.django_tasks import KIND, QueueOpsBackend, backend_of, find_task
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
 
@@ -134,11 +133,11 @@ def _succeeded(result: TaskResult[Any], value: Any) -> Done:
 
 
 def _failed(result: TaskResult[Any], error: Exception) -> ProviderError:
-    """Tell the receivers of task_finished, and describe the failure with its class and traceback."""
-    path, trace = get_module_path(type(error)), _bounded(get_exception_traceback(error))
-    result.errors.append(TaskError(exception_class_path=path, traceback=trace))
+    """Tell the receivers of task_finished, and describe the failure with its class; raise it from the exception."""
+    path = get_module_path(type(error))
+    result.errors.append(TaskError(exception_class_path=path, traceback=get_exception_traceback(error)))
     _end(result, TaskResultStatus.FAILED)
-    details = {"exception_class": path, "traceback": storable(trace, ())}
+    details = {"exception_class": path}
     if isinstance(error, ProviderError):
         return ProviderError(
             error.status,
@@ -157,10 +156,3 @@ def _end(result: TaskResult[Any], status: TaskResultStatus) -> None:
     object.__setattr__(result, "finished_at", timezone.now())
     object.__setattr__(result, "status", status)
     task_finished.send(QueueOpsBackend, task_result=result)
-
-
-def _bounded(trace: str) -> str:
-    """Keep the end of a long traceback, where the error is."""
-    if len(trace) <= MAX_TRACEBACK:
-        return trace
-    return "[cut]\n" + trace[-(MAX_TRACEBACK - 6) :]

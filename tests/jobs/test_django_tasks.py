@@ -9,19 +9,19 @@ from uuid import uuid4
 import pytest
 from django.apps import apps
 from django.db import transaction
-from django.test import override_settings
+from django.test import Client, override_settings
 from django.utils import timezone
 from django_tasks import TaskResultStatus, default_task_backend
 from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist, TaskResultMismatch
 
-from jobs.django_tasks import KIND, MAX_TRACEBACK, QueueOpsBackend, TaskNotFinished, find_task, priority_of
-from jobs.handlers.django_task import _bounded
+from jobs.django_tasks import KIND, QueueOpsBackend, TaskNotFinished, find_task, priority_of
 from jobs.models import DeadLetter, Job
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.operate import cancel_jobs
 from jobs.services.submit.prepare import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.testing import StillUnfinished, drain
+from queueops.tenancy.models import ProducerKey, Project, Scope
 from tests.factories import make_project
 from tests.support.processes import manage, wait_for
 from tests.support.sample_app import tasks
@@ -91,6 +91,19 @@ def test_a_failed_task_is_not_repeated_and_tells_why():
     letter = DeadLetter.objects.get(job_id=result.id)
     assert (letter.error_code, letter.error_class) == ("task_error", "builtins.LookupError")
     assert letter.error_message == "LookupError: no such thing"
+
+
+@database
+def test_the_traceback_of_a_task_is_the_operators():
+    result = tasks.fail.enqueue("no such thing")
+    drain()
+    key = ProducerKey.issue(Project.objects.get(pk="tasks"), name="own", scopes=list(Scope.values))[1]
+    letter = DeadLetter.objects.get(job_id=result.id)
+    assert "raise LookupError" in letter.attempts[-1]["traceback"]
+    for address in (f"jobs/{result.id}/events", f"dead-letters/{letter.pk}"):
+        shown = Client(headers={"Authorization": f"Bearer {key}"}).get(f"/api/v1/{address}/").content.decode()
+        assert "task_error" in shown
+        assert "raise LookupError" not in shown
 
 
 @database
@@ -220,13 +233,6 @@ def test_priorities_become_tiers(number, tier):
 def test_a_priority_out_of_range_is_refused():
     with pytest.raises(InvalidTaskError):
         tasks.add.using(priority=101)
-
-
-def test_a_long_traceback_keeps_its_end():
-    assert _bounded("x" * 10 + "end") == "x" * 10 + "end"
-    cut = _bounded("x" * MAX_TRACEBACK + "end")
-    assert len(cut) == MAX_TRACEBACK
-    assert cut.endswith("xend")
 
 
 @pytest.mark.parametrize(
