@@ -62,7 +62,8 @@ class BatchSnapshot:
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
         progress: Percent of the items that have ended; 100 of none, as where every job was a duplicate.
-        eta: None while the rate is unknown, when nothing moves, and once the batch has ended.
+        eta: None while the rate is unknown, when nothing moves, while an outage holds a part of it, and once the batch
+            has ended.
     """
 
     batch: Batch
@@ -97,13 +98,14 @@ def batch_snapshot(batch: Batch, counts: Counts | None = None, held: Mapping[UUI
     counts = counts or batch_counts([batch.pk])[batch.pk]
     finished = sum(counts[state] for state in TERMINAL)
     everything = sum(counts.values())
+    held_by_outage = (count_held_of([batch]) if held is None else held).get(batch.pk, 0)
     eta = None
-    if not batch.paused and batch.finished_at is None and finished < everything:
+    if not held_by_outage and not batch.paused and batch.finished_at is None and finished < everything:
         eta = _eta(batch, counts, everything - finished, sees_limits=sees_limits)
     return BatchSnapshot(
         batch=batch,
         counts=counts,
-        held_by_outage=(count_held_of([batch]) if held is None else held).get(batch.pk, 0),
+        held_by_outage=held_by_outage,
         finished=finished,
         progress=round(100 * finished / everything, 1) if everything else 100.0,
         eta=eta,
