@@ -9,7 +9,7 @@ from traceback import TracebackException
 from types import TracebackType
 from typing import Any
 
-from jobs.handlers.answers import MOST_SECRETS, storable
+from jobs.handlers.http.answers import MOST_SECRETS, storable
 from queueops.core.masking import masked_text
 from queueops.tenancy.credentials import OpenCredential
 

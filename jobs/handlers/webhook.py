@@ -17,8 +17,8 @@ from django.db import close_old_connections
 from pydantic import BaseModel
 
 from jobs.handlers.errors import ProviderError, unanswered
-from jobs.handlers.http import shared_client
-from jobs.handlers.http_payload import outbound_policy
+from jobs.handlers.http.payload import outbound_policy
+from jobs.handlers.http.request import shared_client
 from jobs.handlers.registry import Done, RunningJob, handler
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound import OutboundFailed

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from jobs.handlers import registry
-from jobs.handlers.http_payload import outbound_policy
+from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.registry import RunningJob, handler
 from jobs.models import Job
 from jobs.services.explain import flow

@@ -8,14 +8,15 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from jobs.handlers.answers import excerpt_of, json_of, secrets_in, storable, text_of
 from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
-from jobs.handlers.http_payload import HttpRequest, outbound_policy
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
 from jobs.states import CallType
 from queueops.core.outbound import OutboundClient, OutboundFailed, OutboundResponse
 from queueops.core.outbound_policy import OutboundRefused
+
+from .answers import excerpt_of, json_of, secrets_in, storable, text_of
+from .payload import HttpRequest, outbound_policy
 
 # Of the answer's headers, those worth keeping: never Set-Cookie.
 KEPT_HEADERS = frozenset(

@@ -8,19 +8,13 @@ from typing import Any
 from urllib.parse import quote
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.google_sheets_api import AnswerTooLong, Request, call, for_unrepeatable
-from jobs.handlers.google_sheets_group import cut_out, failures, with_missing_grid, with_unreadable
-from jobs.handlers.google_sheets_payloads import (
-    MAX_BODY_BYTES,
-    SERVICE,
-    BatchUpdate,
-    ValuesAppend,
-    ValuesGet,
-    ValuesUpdate,
-)
-from jobs.handlers.google_sheets_reading import read
 from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.states import CallType
+
+from .group import cut_out, failures, with_missing_grid, with_unreadable
+from .payloads import MAX_BODY_BYTES, SERVICE, BatchUpdate, ValuesAppend, ValuesGet, ValuesUpdate
+from .reading import read
+from .sheets_api import AnswerTooLong, Request, call, for_unrepeatable
 
 TIMEOUT = timedelta(seconds=180)
 MAX_JOBS = 500

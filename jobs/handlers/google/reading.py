@@ -11,12 +11,13 @@ import pydantic_core
 from django.conf import settings
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.google_sheets_api import AddressTooLong, AnswerTooLong, Request, call
-from jobs.handlers.google_sheets_grids import FIELDS, Grids, find_grids, forget_grids, grid_of, keep_grids
-from jobs.handlers.google_sheets_group import UNREADABLE, blamed, with_unreadable
-from jobs.handlers.google_sheets_payloads import ValuesGet
-from jobs.handlers.google_sheets_ranges import Box, Grid, read_range
 from jobs.handlers.registry import Bisect, Continue, Done, Poison, RunningJob
+
+from .grids import FIELDS, Grids, find_grids, forget_grids, grid_of, keep_grids
+from .group import UNREADABLE, blamed, with_unreadable
+from .payloads import ValuesGet
+from .ranges import Box, Grid, read_range
+from .sheets_api import AddressTooLong, AnswerTooLong, Request, call
 
 CELLS_OF_A_CALL = 50_000
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.handlers.llm_dialect import Dialect, Generation, Request
-from jobs.handlers.llm_payload import LlmGenerate
 from ratelimits.feedback import parse_google
+
+from .dialect import Dialect, Generation, Request
+from .payload import LlmGenerate
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from jobs.handlers.llm_dialect import Dialect, Generation, Request
-from jobs.handlers.llm_payload import LlmGenerate
 from ratelimits.feedback import parse_openai
+
+from .dialect import Dialect, Generation, Request
+from .payload import LlmGenerate
 
 BASE_URL = "https://api.openai.com/v1"
 

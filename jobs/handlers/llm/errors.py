@@ -6,10 +6,11 @@ import re
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers.answers import error_document, excerpt_of, one_line, storable
 from jobs.handlers.errors import ProviderError, retry_after_of
-from jobs.handlers.llm_dialect import Dialect
+from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
 from queueops.core.outbound import OutboundResponse
+
+from .dialect import Dialect
 
 CREDIT_GONE = "credit_gone"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jobs.handlers import llm_errors
-from jobs.handlers.llm_dialect import Dialect, Generation
-from jobs.handlers.llm_events import EventReader
+from . import errors as llm_errors
+from .dialect import Dialect, Generation
+from .events import EventReader
 
 
 class AnswerReader:

@@ -7,8 +7,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.handlers.google_sheets_ranges import Box, Grid
 from queueops.tenancy.credentials import OpenCredential
+
+from .ranges import Box, Grid
 
 FIELDS = "sheets.properties(title,gridProperties(rowCount,columnCount))"
 KEPT_SECONDS = 300.0

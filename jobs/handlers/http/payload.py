@@ -7,9 +7,10 @@ from typing import Annotated, Literal, Self
 from django.conf import settings
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from jobs.handlers.answers import MOST_SECRETS, secrets_in
 from queueops.core.outbound import checked_headers
 from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused, parse_target
+
+from .answers import MOST_SECRETS, secrets_in
 
 MAX_HEADERS = 50
 MAX_HEADER_CHARACTERS = 16_384

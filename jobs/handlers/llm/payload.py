@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
-from jobs.handlers.llm_tokens import BYTES_PER_TOKEN, count_content_tokens, count_tokens, split_text
 from jobs.handlers.registry import Cost
+
+from .tokens import BYTES_PER_TOKEN, count_content_tokens, count_tokens, split_text
 
 DEFAULT_OUTPUT_TOKENS = 1_000
 DEFAULT_SPLIT_TOKENS = 8_000

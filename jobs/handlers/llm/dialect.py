@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.handlers.llm_payload import LlmGenerate
-from jobs.handlers.llm_tokens import BYTES_PER_TOKEN
 from ratelimits.feedback import PushBack
+
+from .payload import LlmGenerate
+from .tokens import BYTES_PER_TOKEN
 
 MAX_WORD = 200
 _FINISHED = frozenset({"stop", "STOP"})

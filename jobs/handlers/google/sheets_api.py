@@ -11,17 +11,18 @@ from urllib.parse import urlencode
 
 import pydantic_core
 
-from jobs.handlers import google_auth
-from jobs.handlers.answers import error_document, excerpt_of, json_of, one_line, storable
 from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
-from jobs.handlers.google_sheets_payloads import SERVICE
-from jobs.handlers.http import shared_client
-from jobs.handlers.http_payload import outbound_policy
+from jobs.handlers.http.answers import error_document, excerpt_of, json_of, one_line, storable
+from jobs.handlers.http.payload import outbound_policy
+from jobs.handlers.http.request import shared_client
 from jobs.handlers.off_loop import off_loop
 from queueops.core.outbound import OutboundFailed, OutboundResponse
 from queueops.core.outbound_policy import MAX_URL_CHARACTERS, OutboundRefused
 from queueops.tenancy.credentials import OpenCredential
 from ratelimits.feedback import parse_google
+
+from . import auth as google_auth
+from .payloads import SERVICE
 
 BASE_URL = "https://sheets.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/spreadsheets"

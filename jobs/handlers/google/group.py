@@ -10,9 +10,10 @@ from itertools import accumulate
 from typing import Any, NoReturn
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.google_sheets_api import for_unrepeatable
-from jobs.handlers.google_sheets_ranges import read_range
 from jobs.handlers.registry import Bisect, Poison
+
+from .ranges import read_range
+from .sheets_api import for_unrepeatable
 
 Alike = Callable[[str, int], Iterable[int]]
 """Which jobs of a call fail for the reason that a message gives for one of them; that one may be left out."""

@@ -7,21 +7,22 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 
-from jobs.handlers import llm_errors
-from jobs.handlers.answers import secrets_in, storable
 from jobs.handlers.errors import ProviderError, unanswered
-from jobs.handlers.http import shared_client
-from jobs.handlers.http_payload import outbound_policy
-from jobs.handlers.llm_dialect import Dialect, Generation, Request
-from jobs.handlers.llm_gemini import GEMINI
-from jobs.handlers.llm_openai import OPENAI
-from jobs.handlers.llm_payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
-from jobs.handlers.llm_reading import AnswerReader
+from jobs.handlers.http.answers import secrets_in, storable
+from jobs.handlers.http.payload import outbound_policy
+from jobs.handlers.http.request import shared_client
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from jobs.states import CallType
 from queueops.core.outbound import OutboundFailed
 from queueops.core.outbound_policy import OutboundRefused
+
+from . import errors as llm_errors
+from .dialect import Dialect, Generation, Request
+from .gemini import GEMINI
+from .openai import OPENAI
+from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
+from .reading import AnswerReader
 
 MAX_RESPONSE_BYTES = 20_000_000
 JOINT = "\n\n"
