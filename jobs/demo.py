@@ -19,8 +19,8 @@ from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from queueops.core.errors import QueueOpsError
-from queueops.core.outbound import OutboundClient, OutboundFailed
-from queueops.core.outbound_policy import OutboundPolicy
+from queueops.core.outbound.client import OutboundClient, OutboundFailed
+from queueops.core.outbound.policy import OutboundPolicy
 
 PROJECT = "demo"
 BATCH_NAME = "Time zones of Python's database"

@@ -14,8 +14,8 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
-from queueops.core.outbound import OutboundClient, OutboundFailed
-from queueops.core.outbound_policy import OutboundPolicy
+from queueops.core.outbound.client import OutboundClient, OutboundFailed
+from queueops.core.outbound.policy import OutboundPolicy
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
 

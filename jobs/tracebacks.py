@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from jobs.handlers.http.answers import MOST_SECRETS, storable
-from queueops.core.masking import masked_text
+from queueops.core.values.masking import masked_text
 from queueops.tenancy.credentials import OpenCredential
 
 MAX_TRACEBACK = 8_000  # characters

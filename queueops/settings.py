@@ -7,9 +7,9 @@ from typing import Any
 
 from queueops.core import env
 from queueops.core.database import database_settings
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
+from queueops.core.embedded.host import default_data_dir
 from queueops.core.mail import TIMEOUT_SECONDS, mail_server
-from queueops.core.postgres_host import default_data_dir
 from queueops.core.secret_key import development_secret_key
 from queueops.site.admin_theme import UNFOLD  # noqa: F401 - a setting
 
@@ -54,8 +54,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "queueops.core.security_headers.SecurityHeaders",  # before all that answer by themselves
-    "queueops.core.request_log.RequestLog",
+    "queueops.core.web.security_headers.SecurityHeaders",  # before all that answer by themselves
+    "queueops.core.web.request_log.RequestLog",
     "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see there
     "queueops.rest.encoding.CompressedAnswers",
     "corsheaders.middleware.CorsMiddleware",  # before all that may answer, or its answers could not be read
@@ -68,7 +68,7 @@ MIDDLEWARE = [
     "queueops.access.middleware.SessionLimits",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "queueops.core.unreadable.RefuseUnreadable",
+    "queueops.core.web.unreadable.RefuseUnreadable",
 ]
 
 ROOT_URLCONF = "queueops.site.urls"

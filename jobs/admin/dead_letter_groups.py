@@ -13,8 +13,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from jobs.models import DeadLetter
-from queueops.core.identifiers import time_of
-from queueops.core.masking import masked_text
+from queueops.core.values.identifiers import time_of
+from queueops.core.values.masking import masked_text
 from queueops.screens import showing
 
 MOST_GROUPS = 200

@@ -16,7 +16,7 @@ from jobs.models import DeadLetter, Resolution
 from jobs.services.operate.dead_letter_filter import DeadLetterFilter
 from jobs.services.operate.job_filter import Counted
 from jobs.tracebacks import without_traceback
-from queueops.core.masking import masked_text, pretty
+from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice, ProjectFilter

@@ -13,7 +13,7 @@ from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
 from jobs.services.finish.outages import is_held, out_keys
 from jobs.states import RUNNING, TERMINAL, JobState
-from queueops.core.masking import masked_text, pretty
+from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.tenancy.people import name_of
 

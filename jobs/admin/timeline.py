@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from jobs.models import Job, JobEvent
 from jobs.states import RUNNING, TERMINAL, JobState
 from jobs.tracebacks import without_traceback
-from queueops.core.masking import masked_text, pretty
+from queueops.core.values.masking import masked_text, pretty
 from queueops.screens.showing import duration, state_badge
 
 MOST_EVENTS = 500

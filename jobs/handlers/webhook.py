@@ -21,8 +21,8 @@ from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.http.request import shared_client
 from jobs.handlers.registry import Done, RunningJob, handler
 from queueops.core.errors import QueueOpsError
-from queueops.core.outbound import OutboundFailed
-from queueops.core.outbound_policy import OutboundRefused
+from queueops.core.outbound.client import OutboundFailed
+from queueops.core.outbound.policy import OutboundRefused
 from queueops.tenancy.signing import open_signing_secret
 
 

@@ -85,9 +85,9 @@ OURS = (
     "ratelimits.",
     "queueops.rest.",
     "queueops.tenancy.",
-    "queueops.core.body_cap",
+    "queueops.core.web.body_cap",
     "queueops.core.errors",
-    "queueops.core.reasons",
+    "queueops.core.values.reasons",
 )
 
 FRAMEWORK: dict[str, tuple[int, str]] = {

@@ -17,9 +17,9 @@ from rest_framework.authentication import BaseAuthentication, SessionAuthenticat
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from queueops.core.client_address import client_address
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import hot_cursor
+from queueops.core.web.client_address import client_address
 
 from .models import KEY_PREFIX, ProducerKey, Project, Scope, digest_of
 from .throttles import TooManyBadKeys, bad_keys

@@ -25,8 +25,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from queueops.core.errors import QueueOpsError
-from queueops.core.outbound import OutboundClient
-from queueops.core.outbound_policy import OutboundPolicy
+from queueops.core.outbound.client import OutboundClient
+from queueops.core.outbound.policy import OutboundPolicy
 
 from .issuers import KnownIssuer, read_issuer
 from .models import Issuer

@@ -16,7 +16,7 @@ from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from queueops.core.client_address import client_address
+from queueops.core.web.client_address import client_address
 
 MAX_TRACKED = 10_000
 BAD_KEYS_PER_MINUTE = 30

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field, RootModel, StringConstraints
 
-from queueops.core.moments import Moment, MomentInUTC
-from queueops.core.nul import NO_NUL
+from queueops.core.values.moments import Moment, MomentInUTC
+from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input
 from ratelimits.models import CallType, Limit, Unit
 from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE

@@ -13,8 +13,8 @@ from django.db.models.functions import Now
 from django.forms.models import model_to_dict
 
 from queueops.audit import trail
-from queueops.core.reasons import clean_reason
 from queueops.core.sql import run_sql
+from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
 from ratelimits.models import Allowance, AllowanceOverride
 

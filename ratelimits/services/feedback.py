@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 
 from queueops.audit import trail
 from queueops.core.clock import database_now
-from queueops.core.retry_after import spread
+from queueops.core.values.retry_after import spread
 from ratelimits.algorithms.estimates import clamped
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import MICRO, microseconds

@@ -12,8 +12,8 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from queueops.audit import trail
-from queueops.core.reasons import required_reason
 from queueops.core.sql import plain_array, run_sql, text_array
+from queueops.core.values.reasons import required_reason
 from ratelimits.models import UsageEvent, UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
 from ratelimits.months import MONTH

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models.functions import Collate, Now
 
 from queueops.audit import trail
-from queueops.core.reasons import clean_reason, required_reason
+from queueops.core.values.reasons import clean_reason, required_reason
 from ratelimits.models import Counter
 
 from .errors import LimitChanged

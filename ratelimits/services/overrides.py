@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from queueops.audit import trail
-from queueops.core.reasons import clean_reason
+from queueops.core.values.reasons import clean_reason
 from ratelimits.models import Counter, LimitOverride
 from ratelimits.validation import check_override
 

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from queueops.audit import trail
 from queueops.core.clock import database_now
-from queueops.core.reasons import required_reason
+from queueops.core.values.reasons import required_reason
 from ratelimits.models import Counter, Limit
 
 from . import alerts

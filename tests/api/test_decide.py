@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from ratelimits.models import CallTally, Charge, Counter, DecideAnswer, Limit
 from ratelimits.services import catalogue
 from ratelimits.services.answers import Asking, ask, forget_answers

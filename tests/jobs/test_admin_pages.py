@@ -32,7 +32,7 @@ from jobs.services.operate import bulk_run
 from jobs.services.submit.uploads import store_upload
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
-from queueops.core.masking import MASK, masked, masked_text, pretty, unmasked
+from queueops.core.values.masking import MASK, masked, masked_text, pretty, unmasked
 from queueops.screens.showing import state_badge
 from queueops.tenancy.models import ProducerKey, digest_of
 from queueops.tenancy.signing import open_signing_secret

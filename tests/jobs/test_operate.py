@@ -22,7 +22,7 @@ from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns
 from queueops.audit.models import AuditEntry
-from queueops.core.reasons import ReasonRequired
+from queueops.core.values.reasons import ReasonRequired
 from tests.factories import make_job, make_jobs, move_along
 
 ACTOR = "user:7"

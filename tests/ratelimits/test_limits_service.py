@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from queueops.core.notify import Channel
-from queueops.core.reasons import ReasonRequired
+from queueops.core.values.reasons import ReasonRequired
 from ratelimits.models import CallTally, Counter, Limit, LimitOverride, QuotaAlert
 from ratelimits.services import catalogue, limits, overrides, stated_caps, steering
 from ratelimits.services.decide import Call, decide

@@ -21,11 +21,11 @@ from jobs.handlers.llm.tokens import split_text
 from jobs.services.submit.csv_jobs import jobs_of_csv
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import without_secrets
-from queueops.core.masking import masked_text
-from queueops.core.nul import NUL_ESCAPE
-from queueops.core.outbound import OutboundResponse
-from queueops.core.outbound_policy import OutboundPolicy, parse_target
-from queueops.core.retry_after import parse_retry_after
+from queueops.core.outbound.client import OutboundResponse
+from queueops.core.outbound.policy import OutboundPolicy, parse_target
+from queueops.core.values.masking import masked_text
+from queueops.core.values.retry_after import parse_retry_after
+from queueops.core.web.nul import NUL_ESCAPE
 from queueops.rest.parsers import parse_json
 from ratelimits.feedback import parse_google, parse_openai
 

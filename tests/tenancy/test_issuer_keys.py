@@ -14,8 +14,8 @@ from django.db import connection, connections
 from django.db.models.functions import Now
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from queueops.core.outbound import OutboundFailed
-from queueops.core.outbound_policy import OutboundRefused
+from queueops.core.outbound.client import OutboundFailed
+from queueops.core.outbound.policy import OutboundRefused
 from queueops.tenancy import issuer_keys
 from queueops.tenancy.issuer_keys import (
     COOL_DOWN_SECONDS,

@@ -16,8 +16,8 @@ from jobs.handlers.http.answers import error_document, excerpt_of, json_of, one_
 from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.http.request import shared_client
 from jobs.handlers.off_loop import off_loop
-from queueops.core.outbound import OutboundFailed, OutboundResponse
-from queueops.core.outbound_policy import MAX_URL_CHARACTERS, OutboundRefused
+from queueops.core.outbound.client import OutboundFailed, OutboundResponse
+from queueops.core.outbound.policy import MAX_URL_CHARACTERS, OutboundRefused
 from queueops.tenancy.credentials import OpenCredential
 from ratelimits.feedback import parse_google
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from queueops.core.outbound import SENSITIVE_HEADER, OutboundResponse
+from queueops.core.outbound.client import SENSITIVE_HEADER, OutboundResponse
 
 MAX_JSON_DEPTH = 100
 MASK = "[masked]"

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 from django.conf import settings
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from queueops.core.outbound import checked_headers
-from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused, parse_target
+from queueops.core.outbound.client import checked_headers
+from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused, parse_target
 
 from .answers import MOST_SECRETS, secrets_in
 

@@ -12,8 +12,8 @@ from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
 from jobs.states import CallType
-from queueops.core.outbound import OutboundClient, OutboundFailed, OutboundResponse
-from queueops.core.outbound_policy import OutboundRefused
+from queueops.core.outbound.client import OutboundClient, OutboundFailed, OutboundResponse
+from queueops.core.outbound.policy import OutboundRefused
 
 from .answers import excerpt_of, json_of, secrets_in, storable, text_of
 from .payload import HttpRequest, outbound_policy

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.handlers.errors import ProviderError, retry_after_of
 from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
-from queueops.core.outbound import OutboundResponse
+from queueops.core.outbound.client import OutboundResponse
 
 from .dialect import Dialect
 

@@ -14,8 +14,8 @@ from jobs.handlers.http.request import shared_client
 from jobs.handlers.off_loop import off_loop
 from jobs.handlers.registry import Continue, Done, RunningJob, handler
 from jobs.states import CallType
-from queueops.core.outbound import OutboundFailed
-from queueops.core.outbound_policy import OutboundRefused
+from queueops.core.outbound.client import OutboundFailed
+from queueops.core.outbound.policy import OutboundRefused
 
 from . import errors as llm_errors
 from .dialect import Dialect, Generation, Request

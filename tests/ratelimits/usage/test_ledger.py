@@ -6,7 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from queueops.audit.models import AuditEntry
-from queueops.core.reasons import ReasonRequired
+from queueops.core.values.reasons import ReasonRequired
 from ratelimits.models import UsageEvent, UsageTracking
 from ratelimits.services.errors import InvalidCorrection, NoAllowance
 from ratelimits.services.ledger import Difference, LedgerCheck, check_ledger, correct, repair_ledger

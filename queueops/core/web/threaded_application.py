@@ -16,9 +16,9 @@ from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
-from queueops.core.askers import ASKER, Askers, cost_of
-from queueops.core.refusals import NO_ORIGIN, CrossOrigin, refusal
-from queueops.core.request_queue import ClientLeft, Overloaded, RequestQueue
+from .askers import ASKER, Askers, cost_of
+from .refusals import NO_ORIGIN, CrossOrigin, refusal
+from .request_queue import ClientLeft, Overloaded, RequestQueue
 
 # As many as the pool has connections by default: a request that runs need not wait for one.
 THREADS = 10

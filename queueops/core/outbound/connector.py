@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import AddrInfoType, Connection
 
-from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused
+from .policy import OutboundPolicy, OutboundRefused
 
 
 @dataclass(slots=True)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from queueops.core.errors import QueueOpsError
-from queueops.core.refusals import NO_ORIGIN, CrossOrigin, refusal
+
+from .refusals import NO_ORIGIN, CrossOrigin, refusal
 
 Scope = dict[str, Any]
 Message = Mapping[str, Any]

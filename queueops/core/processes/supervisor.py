@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 
-from queueops.core.parent import end_with_parent
+from .parent import end_with_parent
 
 Say = Callable[[str, str], None]
 

@@ -11,8 +11,9 @@ from logging import getLogger
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.http import http_date
 
-from queueops.core.asking import being_answered
 from queueops.core.logs import tell_of
+
+from .asking import being_answered
 
 logger = getLogger(__name__)
 

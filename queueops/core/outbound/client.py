@@ -1,7 +1,7 @@
 """
 The one way out: HTTP calls to addresses that somebody else chose.
 
-`outbound_policy` says what may be called, `outbound_connector` sees to it at every connection, and
+`policy` says what may be called, `connector` sees to it at every connection, and
 this module adds what a URL cannot show: redirects, sizes, time, headers.
 """
 
@@ -19,8 +19,9 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from queueops.core.errors import QueueOpsError
-from queueops.core.outbound_connector import Passage, checked_connector, current_passage
-from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused, parse_target
+
+from .connector import Passage, checked_connector, current_passage
+from .policy import OutboundPolicy, OutboundRefused, parse_target
 
 MAX_REDIRECTS = 5
 CONNECT_TIMEOUT_SECONDS = 10.0

@@ -14,9 +14,9 @@ from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as twisted_reactor
 from twisted.web.http import RESPONSES
 
-from queueops.core.body_cap import Application, BodyLimits, too_large
-from queueops.core.refusals import NO_ORIGIN, CrossOrigin, refusal
-from queueops.core.web_stop import Factory, StoppingServer
+from .body_cap import Application, BodyLimits, too_large
+from .refusals import NO_ORIGIN, CrossOrigin, refusal
+from .stop import Factory, StoppingServer
 
 LINGER_SECONDS = 5.0
 WEBSOCKET_BYTES = 16_384  # of one message from a client

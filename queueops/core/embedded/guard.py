@@ -1,5 +1,5 @@
 """
-`python -m queueops.core.postgres_guard DIRECTORY`: stops the embedded server when its last user was killed.
+`python -m queueops.core.embedded.guard DIRECTORY`: stops the embedded server when its last user was killed.
 
 A user that ends in order stops the server itself. One that is killed cannot; the kernel drops its lock, for which this
 process waits, at no cost. Whoever keeps the server running starts it again if it was killed.
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def ensure_guard(data_dir: Path) -> None:
@@ -39,7 +39,7 @@ def ensure_guard(data_dir: Path) -> None:
 def main(data_dir: Path) -> None:
     with (data_dir / "server.users").open("a") as users:
         fcntl.flock(users, fcntl.LOCK_EX)
-        from queueops.core.embedded import EmbeddedServer  # only now: until then this process is small
+        from .cluster import EmbeddedServer  # only now: until then this process is small
 
         EmbeddedServer(data_dir).stop()
 

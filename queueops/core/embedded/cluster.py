@@ -4,7 +4,7 @@ PostgreSQL 18 from a Python package, for installations that set no DATABASE_URL.
 One server belongs to one data directory. Every process that needs it calls `use()`: the first
 starts it, later ones find it running, the last to leave stops it. A process that is killed leaves
 too, because what counts users is a file lock that the kernel drops; where it was the last, the guard
-(postgres_guard.py) stops the server.
+(guard.py) stops the server.
 
 The package's own start is not used: it trusts a left-over pid file whose number now belongs to a
 stranger, gives up after 10 s although recovery after a crash may take longer, and opens the
@@ -28,8 +28,8 @@ from typing import IO
 import psycopg
 from psycopg import sql
 
-from queueops.core.postgres_guard import ensure_guard
-from queueops.core.postgres_host import (
+from .guard import ensure_guard
+from .host import (
     EmbeddedServerError,
     binaries,
     names_a_stranger,
