@@ -21,7 +21,7 @@ from jobs.services.operate.job_filter import Counted
 from queueops.audit import trail
 from queueops.screens.verbs import actor_of
 from ratelimits.models import Unit
-from ratelimits.services.catalogue import rules
+from ratelimits.services.limits.catalogue import rules
 
 from . import dead_letter_verbs as verbs
 from .forms import BulkRequeueForm, PacedReasonForm

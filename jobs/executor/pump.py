@@ -43,7 +43,8 @@ from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
-from ratelimits.services import catalogue, decide
+from ratelimits.services.limiter import decide
+from ratelimits.services.limits import catalogue
 
 from .duties import TICK_SECONDS, Duties
 from .keyring import Keyring, Opened

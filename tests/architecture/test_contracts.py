@@ -27,12 +27,12 @@ BREACHES = [
     ("Imports go one way", "queueops.tenancy.models", "queueops.rest.views"),
     ("Imports go one way", "queueops.rest.views", "queueops.access.models"),
     ("Imports go one way", "queueops.access.models", "ratelimits.models"),
-    ("Imports go one way", "ratelimits.services.decide", "jobs.models"),
+    ("Imports go one way", "ratelimits.services.limiter.decide", "jobs.models"),
     ("Imports go one way", "jobs.services.claim.claim", "dashboards.services.ops"),
     ("Imports go one way", "dashboards.services.ops", "queueops.site.urls"),
     ("Only jobs.cluster knows django-q2", "jobs.services.claim.claim", "django_q"),
     ("Only dashboards knows channels", "jobs.services.claim.claim", "channels"),
-    ("Services translate nothing and call no surface", "ratelimits.services.decide", "queueops.screens.verbs"),
+    ("Services translate nothing and call no surface", "ratelimits.services.limiter.decide", "queueops.screens.verbs"),
     (
         "Of the limiter others know services, models and vocabulary",
         "jobs.services.claim.claim",
@@ -44,6 +44,21 @@ BREACHES = [
     ("The queue's services stand in layers", "jobs.services.finish.finish", "jobs.services.explain.waiting"),
     ("The queue's services stand in layers", "jobs.services.explain.waiting", "jobs.services.claim.lanes"),
     ("The queue's services stand in layers", "jobs.services.claim.claim", "jobs.services.upkeep.executors"),
+    (
+        "The limiter's services stand in layers",
+        "ratelimits.services.limits.catalogue",
+        "ratelimits.services.alerts.alerts",
+    ),
+    (
+        "The limiter's services stand in layers",
+        "ratelimits.services.alerts.alerts",
+        "ratelimits.services.limiter.decide",
+    ),
+    (
+        "The limiter's services stand in layers",
+        "ratelimits.services.limiter.decide",
+        "ratelimits.services.tuning.limits",
+    ),
     ("The executor knows no django-q2", "jobs.executor.loop", "jobs.cluster"),
 ]
 

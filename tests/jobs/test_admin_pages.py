@@ -37,7 +37,7 @@ from queueops.screens.showing import state_badge
 from queueops.tenancy.models import ProducerKey, digest_of
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts import open_alert
+from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 

@@ -30,7 +30,7 @@ from queueops.audit.models import AuditEntry
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
 from ratelimits.models import Limit, QuotaAlert
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.factories import SERVICE, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 

@@ -26,8 +26,8 @@ from queueops.core.env import Environment
 from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.models import Credential, ProducerKey
 from ratelimits.models import Allowance, Limit, UsageTracking
-from ratelimits.services import catalogue
-from ratelimits.services.ledger import check_ledger
+from ratelimits.services.limits import catalogue
+from ratelimits.services.usage.ledger import check_ledger
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.sandbox import Sandbox
 

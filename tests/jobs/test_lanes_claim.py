@@ -26,7 +26,7 @@ from jobs.transitions import Move, move_jobs
 from jobs.turns import ClassTurns
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.factories import KIND, make_batch, make_job, make_jobs, make_project
 
 pytestmark = pytest.mark.django_db

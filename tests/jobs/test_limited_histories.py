@@ -24,7 +24,7 @@ from jobs.services.upkeep import upkeep
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.notify import Channel, notify
 from ratelimits.models import Counter, Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, KIND, claim, submit
 from tests.jobs.test_executor_loop import executing

@@ -16,7 +16,7 @@ from jobs.models import Batch
 from jobs.services.submit.submit import SubmittedBatch, submit_batch
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import ProducerKey, Project, Scope
-from ratelimits.services.catalogue import rules
+from ratelimits.services.limits.catalogue import rules
 
 ACTOR = "system:seed_demo"
 # `manage.py up` gives the leave to call this machine to what it starts, and not to other terminals.

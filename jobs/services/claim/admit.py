@@ -16,8 +16,8 @@ from jobs.states import JobState
 from jobs.transitions import Move
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
-from ratelimits.services.catalogue import limited_services
-from ratelimits.services.decide import Call, Decision, Settlement, decide, settle
+from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
+from ratelimits.services.limits.catalogue import limited_services
 from ratelimits.subjects import Subject
 
 from .deferrals import Deferral, Met, defer_jobs

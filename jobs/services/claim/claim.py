@@ -13,7 +13,7 @@ from jobs.services.finish.kinds import ServedKinds
 from jobs.transitions import Lease, Move, move_jobs
 from jobs.turns import ClassTurns
 from queueops.core.sql import plain_array, run_sql, text_array
-from ratelimits.services.decide import Settlement, settle
+from ratelimits.services.limiter.decide import Settlement, settle
 
 from .admit import admit
 from .companions import with_companions

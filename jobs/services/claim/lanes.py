@@ -15,8 +15,8 @@ from jobs.states import Priority
 from jobs.targets import tag_of
 from jobs.turns import LaneTurns
 from queueops.core.sql import plain_array, run_sql
-from ratelimits.services.catalogue import windows_of
-from ratelimits.services.rooms import Room, rooms
+from ratelimits.services.limiter.rooms import Room, rooms
+from ratelimits.services.limits.catalogue import windows_of
 from ratelimits.subjects import Subject
 
 MOST_LANES = 2000  # looked at together; more take turns

@@ -18,7 +18,7 @@ from jobs.models import RetryPolicy, new_id
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
-from ratelimits.services.decide import Settlement
+from ratelimits.services.limiter.decide import Settlement
 
 from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob

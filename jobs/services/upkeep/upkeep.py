@@ -26,7 +26,7 @@ from jobs.services.finish.webhooks import send_batch_webhooks
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.processes.one_by_one import one_by_one
-from ratelimits.services.decide import reclaim
+from ratelimits.services.limiter.decide import reclaim
 
 from . import executors
 from .partitions import make_partitions

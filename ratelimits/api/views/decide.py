@@ -20,8 +20,8 @@ from queueops.tenancy.models import Scope
 from queueops.tenancy.permissions import Need
 from ratelimits.api import answers, examples, inputs
 from ratelimits.api.authentication import RememberingKeyAuthentication
-from ratelimits.services.answers import Asking, ask
-from ratelimits.services.decide import Call, Settlement
+from ratelimits.services.limiter.answers import Asking, ask
+from ratelimits.services.limiter.decide import Call, Settlement
 from ratelimits.subjects import Subject
 
 DECIDE = Need(Scope.DECIDE, "ratelimits.add_charge")

@@ -24,10 +24,10 @@ from ratelimits.api.events import Malformed, Reading, read_events
 from ratelimits.api.filters import UsageEventFilter, UserMonthFilter
 from ratelimits.api.serializers import UsageEventSerializer, UserMonthSerializer
 from ratelimits.models.allowance import UsageEvent, UsageTracking
-from ratelimits.services.ingest import Reported, Result, ingest
-from ratelimits.services.release import cancel
-from ratelimits.services.reserve import reserve
-from ratelimits.services.standings import standing
+from ratelimits.services.usage.ingest import Reported, Result, ingest
+from ratelimits.services.usage.release import cancel
+from ratelimits.services.usage.reserve import reserve
+from ratelimits.services.usage.standings import standing
 
 SEE = Need(Scope.USAGE, "ratelimits.view_usagetracking")
 SEE_EVENTS = Need(Scope.USAGE, "ratelimits.view_usageevent")

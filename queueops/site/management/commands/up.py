@@ -24,7 +24,7 @@ from queueops.core.processes.single import AlreadyRunning, only_holder
 from queueops.core.processes.supervisor import ChildSpec, Supervisor, python_command
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
-from ratelimits.services.defaults import load_limits_if_none
+from ratelimits.services.limits.defaults import load_limits_if_none
 
 RULE = "-" * 60
 DRAIN_MARGIN_SECONDS = 15.0  # what django-q2 needs around the executors' grace period
