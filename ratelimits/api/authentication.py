@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from rest_framework.request import Request
 
-from queueops.tenancy.authentication import Caller, ProducerKeyAuthentication, presented_key
+from queueops.tenancy.callers.authentication import Caller, ProducerKeyAuthentication, presented_key
 from queueops.tenancy.models import digest_of
 from ratelimits.services.limiter.combine import UNREACHABLE
 from ratelimits.services.limiter.outage import outage

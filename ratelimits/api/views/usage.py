@@ -16,9 +16,9 @@ from queueops.rest.errors import InvalidInput, InvalidQuery
 from queueops.rest.parsers import parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerListView, CallerView, Row
-from queueops.tenancy.authentication import Caller
+from queueops.tenancy.callers.authentication import Caller
+from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
-from queueops.tenancy.permissions import Need
 from ratelimits.api import answers, examples, inputs
 from ratelimits.api.events import Malformed, Reading, read_events
 from ratelimits.api.filters import UsageEventFilter, UserMonthFilter

@@ -27,9 +27,9 @@ from django.db.models.functions import Now
 from queueops.core.errors import QueueOpsError
 from queueops.core.outbound.client import OutboundClient
 from queueops.core.outbound.policy import OutboundPolicy
+from queueops.tenancy.models import Issuer
 
 from .issuers import KnownIssuer, read_issuer
-from .models import Issuer
 
 FRESH_SECONDS = 600  # so long a key that its issuer withdrew may still be taken
 COOL_DOWN_SECONDS = 30  # between two fetches, whatever tokens name; so long a new key may be refused

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import DurationField, ExpressionWrapper, F
 from django.db.models.functions import Now
 
-from .models import Issuer
+from queueops.tenancy.models import Issuer
 
 NEVER = float("inf")
 

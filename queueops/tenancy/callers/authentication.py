@@ -20,8 +20,8 @@ from rest_framework.request import Request
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import hot_cursor
 from queueops.core.web.client_address import client_address
+from queueops.tenancy.models import KEY_PREFIX, ProducerKey, Project, Scope, digest_of
 
-from .models import KEY_PREFIX, ProducerKey, Project, Scope, digest_of
 from .throttles import TooManyBadKeys, bad_keys
 from .tokens import InvalidToken, verify_token
 

@@ -8,9 +8,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from queueops.core.errors import QueueOpsError
+from queueops.tenancy.models import Scope
 
 from .authentication import Caller
-from .models import Scope
 
 
 class MissingScope(QueueOpsError):
