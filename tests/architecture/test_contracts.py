@@ -38,7 +38,11 @@ BREACHES = [
         "jobs.services.claim.claim",
         "ratelimits.admin.alerts",
     ),
-    ("Of the queue others know services, models, states and vocabulary", "dashboards.services.ops", "jobs.admin.jobs"),
+    (
+        "Of the queue others know services, models, states and vocabulary",
+        "dashboards.services.ops",
+        "jobs.admin.jobs.screen",
+    ),
     ("The queue's services stand in layers", "jobs.services.submit.prepare", "jobs.services.operate.operate"),
     ("The queue's services stand in layers", "jobs.services.operate.operate", "jobs.services.finish.finish"),
     ("The queue's services stand in layers", "jobs.services.finish.finish", "jobs.services.explain.waiting"),

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.urls import reverse
 
-from jobs.admin.timeline import attempts_of, path_of
+from jobs.admin.jobs.timeline import attempts_of, path_of
 from jobs.models import (
     AgingRule,
     BulkOperation,

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from jobs.admin.forms import EditedRequeueForm, RequeueForm
+from jobs.admin.jobs.verbs import page_of_the_only
 from jobs.services.operate import dead_letters
 from queueops.screens.forms import ReasonForm
 from queueops.screens.verbs import Outcome, Verb
-
-from .forms import EditedRequeueForm, RequeueForm
-from .job_verbs import page_of_the_only
 
 
 def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> Outcome:

@@ -12,6 +12,9 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from jobs.admin.filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter, ServiceFilter
+from jobs.admin.matching import Matching, MatchingMixin
+from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.models import DeadLetter, Resolution
 from jobs.services.operate.dead_letter_filter import DeadLetterFilter
 from jobs.services.operate.job_filter import Counted
@@ -23,11 +26,8 @@ from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 
-from . import dead_letter_bulk, dead_letter_groups
-from .dead_letter_verbs import DISCARD, EDIT, REQUEUE
-from .filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter, ServiceFilter
-from .matching import Matching, MatchingMixin
-from .saved_filters import SavedFiltersMixin
+from . import bulk, groups
+from .verbs import DISCARD, EDIT, REQUEUE
 
 
 class ResolutionFilter(Choice):
@@ -64,7 +64,7 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
     actions = ("requeue_selected", "discard_selected")
     actions_detail = ("requeue", "edit", "discard")
 
-    matching = dead_letter_bulk.ALL_LETTERS
+    matching = bulk.ALL_LETTERS
     everything = "every open dead letter of every project"
 
     requeue_selected, requeue = on_selected(REQUEUE), on_one(REQUEUE)
@@ -113,19 +113,19 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
         return (by_job if by_job.exists() else queryset.filter(pk=identifier)), False
 
     def wanted_by(self, request: HttpRequest) -> DeadLetterFilter:
-        return dead_letter_bulk.wanted_by(request)
+        return bulk.wanted_by(request)
 
     def count_matching(self, action: Matching, wanted: DeadLetterFilter) -> Counted:
-        return dead_letter_bulk.count_letters(wanted)
+        return bulk.count_letters(wanted)
 
     def get_urls(self) -> list[Any]:
         def screen(address: str, view: Any, name: str) -> Any:
             return path(address, self.admin_site.admin_view(partial(view, self)), name=f"jobs_deadletter_{name}")
 
         return [
-            screen("by-cause/", dead_letter_groups.groups, "groups"),
-            screen("export.csv", partial(dead_letter_bulk.export_matching, form="csv"), "csv"),
-            screen("export.ndjson", partial(dead_letter_bulk.export_matching, form="ndjson"), "ndjson"),
+            screen("by-cause/", groups.groups, "groups"),
+            screen("export.csv", partial(bulk.export_matching, form="csv"), "csv"),
+            screen("export.ndjson", partial(bulk.export_matching, form="ndjson"), "ndjson"),
             *super().get_urls(),
         ]
 

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_pace import batch_pace
 from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
@@ -23,8 +24,7 @@ from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.people import name_of
 
-from .batch_verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
-from .saved_filters import SavedFiltersMixin
+from .verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
 OUTAGE = "outage"  # shown as a state
 

@@ -14,6 +14,8 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 
+from jobs.admin.forms import BulkRequeueForm, PacedReasonForm
+from jobs.admin.matching import Matching, parameters_of
 from jobs.errors import InvalidFilter
 from jobs.services.operate import bulk, export
 from jobs.services.operate.dead_letter_filter import DeadLetterFilter, parse_filter
@@ -23,9 +25,7 @@ from queueops.screens.verbs import actor_of
 from ratelimits.models import Unit
 from ratelimits.services.limits.catalogue import rules
 
-from . import dead_letter_verbs as verbs
-from .forms import BulkRequeueForm, PacedReasonForm
-from .matching import Matching, parameters_of
+from . import verbs
 
 MOST_COUNTED = 100_000  # of a preview; beyond it the page says "at least"
 QUOTA_SHARE = 0.5  # of a service's slowest limit, proposed for a replay: the rest is for new work

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from jobs.admin.forms import PacedDelayForm, PacedOptionalReasonForm, PacedPriorityForm, PacedReasonForm
+from jobs.admin.matching import Matching
 from jobs.models import BulkOperation
 from jobs.services.operate import bulk
 from jobs.services.operate.job_filter import STATES_OF, JobFilter
 
-from . import job_verbs as verbs
-from .forms import PacedDelayForm, PacedOptionalReasonForm, PacedPriorityForm, PacedReasonForm
-from .matching import Matching
+from . import verbs
 
 # the list's parameters, and the filter's
 PARAMETERS = {

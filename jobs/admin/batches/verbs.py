@@ -8,12 +8,11 @@ from uuid import UUID
 
 from django.urls import reverse
 
+from jobs.admin.forms import BulkRequeueForm, PriorityForm
 from jobs.models import BulkOperation
 from jobs.services.operate import bulk, pauses
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
-
-from .forms import BulkRequeueForm, PriorityForm
 
 
 def started(operations: Sequence[BulkOperation]) -> Outcome:

@@ -10,14 +10,13 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.urls import reverse
 
+from jobs.admin.forms import DelayForm, PriorityForm, RequeueForm, ResetForm
 from jobs.models import DeadLetter
 from jobs.services.operate import dead_letters, operate
 from jobs.services.submit.results import BulkResult
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
-
-from .forms import DelayForm, PriorityForm, RequeueForm, ResetForm
 
 
 def _outcome(result: BulkResult) -> Outcome:

@@ -13,6 +13,9 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, StateFilter
+from jobs.admin.matching import Matching, MatchingMixin, parameters_of
+from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.aging import effective_priority
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch
 from jobs.services.explain.foresee import foresee
@@ -28,12 +31,9 @@ from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.models import Project
 
-from .filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, StateFilter
-from .job_bulk import ALL_JOBS, PARAMETERS, states_of
-from .job_page import page_of
-from .job_verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
-from .matching import Matching, MatchingMixin, parameters_of
-from .saved_filters import SavedFiltersMixin
+from .bulk import ALL_JOBS, PARAMETERS, states_of
+from .page import page_of
+from .verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 
 MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
 
