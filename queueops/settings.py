@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "ratelimits",
     "jobs",
     "dashboards",
+    "demo",
     *QUEUEOPS.extra_apps,
 ]
 

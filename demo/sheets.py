@@ -19,7 +19,7 @@ from queueops.core.outbound.policy import OutboundPolicy
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
 
-from .demo import ZoneFacts, facts_of
+from .zones import ZoneFacts, facts_of
 
 BATCH_NAME = "Time zones into a spreadsheet"
 SERVICE = "google-sheets"

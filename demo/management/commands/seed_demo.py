@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from jobs import demo, demo_sheets, demo_usage
+from demo import sheets, usage, zones
 from jobs.batch_report import read_report
 from jobs.models import Batch
 from jobs.services.submit.submit import SubmittedBatch, submit_batch
@@ -37,8 +37,8 @@ class Command(BaseCommand):
         try:
             project = self._project()
             parts: dict[str, Callable[[Project], UUID]] = {
-                demo.BATCH_NAME: self._submit_requests,
-                demo_sheets.BATCH_NAME: self._submit_writes,
+                zones.BATCH_NAME: self._submit_requests,
+                sheets.BATCH_NAME: self._submit_writes,
             }
             found = {} if again else {name: batch for name in parts if (batch := self._newest(name))}
             unfinished = [batch for batch in found.values() if not self._is_done(batch)]
@@ -47,7 +47,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"  {ONCE_MORE}")
                 return
             # Also for what goes on: a sandbox that was stopped has forgotten its knobs.
-            demo.prepare_sandbox(self.sandbox)
+            zones.prepare_sandbox(self.sandbox)
             watched = []
             for name, submit in parts.items():
                 if name not in found:
@@ -77,41 +77,41 @@ class Command(BaseCommand):
         return f"http://{settings.QUEUEOPS.host}:{settings.QUEUEOPS.port}/admin"
 
     def _project(self) -> Project:
-        project, is_new = Project.objects.get_or_create(pk=demo.PROJECT, defaults={"name": "Demo"})
+        project, is_new = Project.objects.get_or_create(pk=zones.PROJECT, defaults={"name": "Demo"})
         if is_new:
             scopes = [Scope.READ, Scope.SUBMIT, Scope.USAGE]
             _, secret = ProducerKey.issue(project, name="demo", scopes=scopes)
             self.stdout.write(f"key of project {project.pk}: {secret}  (shown this once; only its hash is stored)")
-        demo_sheets.ensure_credential(project, self.sandbox)
-        demo_usage.ensure_usage(project.pk, actor=ACTOR, at=timezone.now())
+        sheets.ensure_credential(project, self.sandbox)
+        usage.ensure_usage(project.pk, actor=ACTOR, at=timezone.now())
         return project
 
     def _newest(self, name: str) -> Batch | None:
-        return Batch.objects.of_project(demo.PROJECT).filter(name=name).order_by("created_at").last()
+        return Batch.objects.of_project(zones.PROJECT).filter(name=name).order_by("created_at").last()
 
     def _is_done(self, batch: Batch) -> bool:
         return read_report(batch, now=timezone.now()).is_done
 
     def _submit_requests(self, project: Project) -> UUID:
-        names = demo.zone_names()
-        lines = demo.job_lines(self.sandbox, names, at=timezone.now())
-        submitted = _submit(project, demo.BATCH_NAME, lines, start_interval_seconds=demo.START_INTERVAL_SECONDS)
+        names = zones.zone_names()
+        lines = zones.job_lines(self.sandbox, names, at=timezone.now())
+        submitted = _submit(project, zones.BATCH_NAME, lines, start_interval_seconds=zones.START_INTERVAL_SECONDS)
         self.stdout.write(f"submitted {submitted.accepted} requests, one for each time zone Python knows:")
-        self.stdout.write(f"  PUT {demo.row_url(self.sandbox, names[0])} and so on")
+        self.stdout.write(f"  PUT {zones.row_url(self.sandbox, names[0])} and so on")
         self.stdout.write("the sandbox answers slowly, some with 429 or 503, and refuses some for good")
         return submitted.id
 
     def _submit_writes(self, project: Project) -> UUID:
-        lines = demo_sheets.job_lines(demo.zone_names(), at=timezone.now())
-        submitted = _submit(project, demo_sheets.BATCH_NAME, lines)
-        limits = [rule.name for rule in rules() if rule.service == demo_sheets.SERVICE and rule.call_type == "write"]
+        lines = sheets.job_lines(zones.zone_names(), at=timezone.now())
+        submitted = _submit(project, sheets.BATCH_NAME, lines)
+        limits = [rule.name for rule in rules() if rule.service == sheets.SERVICE and rule.call_type == "write"]
         within = f"within {' and '.join(limits)}" if limits else "no limit is loaded: see manage.py load_limits"
         self.stdout.write(f"submitted {submitted.accepted} writes of the same to a spreadsheet of the sandbox:")
         self.stdout.write(f"  {within}")
         return submitted.id
 
     def _say_calls(self) -> None:
-        calls = demo_sheets.count_calls(self.sandbox)
+        calls = sheets.count_calls(self.sandbox)
         if calls is not None:
             self.stdout.write(
                 f"the sandbox counted {calls.accepted} calls for the writes to the spreadsheet, and refused "
@@ -125,7 +125,7 @@ class Command(BaseCommand):
             ("dead letters to requeue", f"{self.admin}/jobs/deadletter/"),
             ("the limits and who used them", f"{self.admin}/ratelimits/limit/"),
             ("users' allowances, what is used", f"{self.admin}/ratelimits/usagetracking/"),
-            ("what the provider received", f"{self.sandbox}/plain/sheets/{demo.SHEET}/rows"),
+            ("what the provider received", f"{self.sandbox}/plain/sheets/{zones.SHEET}/rows"),
             ("the API", f"http://{settings.QUEUEOPS.host}:{settings.QUEUEOPS.port}/api/v1/docs/"),
             ("your own handler in 15 minutes", "docs/tutorial.md"),
         ):
