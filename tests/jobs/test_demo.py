@@ -18,8 +18,8 @@ from django.utils import timezone
 
 from demo import sheets, usage, zones
 from demo.management.commands.seed_demo import Command as SeedDemo
-from jobs.batch_report import GROUPS, duration_text, read_report
 from jobs.models import Batch, Job
+from jobs.services.explain.batch_report import GROUPS, duration_text, read_report
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.env import Environment

@@ -11,8 +11,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from demo import sheets, usage, zones
-from jobs.batch_report import read_report
 from jobs.models import Batch
+from jobs.services.explain.batch_report import read_report
 from jobs.services.submit.submit import SubmittedBatch, submit_batch
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import ProducerKey, Project, Scope

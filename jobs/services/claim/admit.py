@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from jobs.classify import Failure
-from jobs.deferral import deferral_delay
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.lanes import lane_name, read_lane, subject_of
 from jobs.services.finish.claimed import ClaimedJob
@@ -20,7 +19,7 @@ from ratelimits.services.limiter.decide import Call, Decision, Settlement, decid
 from ratelimits.services.limits.catalogue import limited_services
 from ratelimits.subjects import Subject
 
-from .deferrals import Deferral, Met, defer_jobs
+from .deferrals import Deferral, Met, defer_jobs, deferral_delay
 
 REJECTED = "limit_rejected"
 SUSPECT = 2  # crashes from which on a job runs in quarantine

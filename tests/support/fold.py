@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from .states import TERMINAL, EventType, JobState
+from jobs.states import TERMINAL, EventType, JobState
 
 
 class Event(Protocol):
