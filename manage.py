@@ -11,7 +11,7 @@ def main() -> None:
     from django.core.management import execute_from_command_line
     from django.db import OperationalError
 
-    from queueops.core.embedded import server_for_command
+    from queueops.core.embedded.cluster import server_for_command
     from queueops.core.errors import QueueOpsError
 
     try:

@@ -12,7 +12,7 @@ from django.conf import settings
 
 
 def _set_up() -> None:
-    from queueops.core.postgres_host import default_data_dir
+    from queueops.core.embedded.host import default_data_dir
 
     from .harness.report import ROOT
 

@@ -15,9 +15,9 @@ from bench.harness.report import commit_milliseconds, percentile
 from bench.harness.seeding import PROJECT, one_project
 from bench.harness.session import Session, run
 from ratelimits.models import Counter, Limit
-from ratelimits.services.answers import Asking, ask
-from ratelimits.services.catalogue import forget
-from ratelimits.services.decide import Call
+from ratelimits.services.limiter.answers import Asking, ask
+from ratelimits.services.limiter.decide import Call
+from ratelimits.services.limits.catalogue import forget
 from ratelimits.subjects import Subject
 
 ONE_SCOPE = "bench-one"

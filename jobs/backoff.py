@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from queueops.core.retry_after import spread
+from queueops.core.values.retry_after import spread
 
 LIMITED_JITTER = 0.1
 

@@ -12,7 +12,7 @@ from typing import Any
 from jobs.handlers.errors import Outcome, ProviderError
 from jobs.handlers.registry import UnknownKind
 from jobs.tracebacks import traceback_of
-from queueops.core.outbound import OutboundResponse
+from queueops.core.outbound.client import OutboundResponse
 from ratelimits.feedback import PushBack, parse_refusal
 
 MAX_MESSAGE = 2000

@@ -38,11 +38,11 @@ from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
 from queueops.core.clock import database_now
 from queueops.core.errors import QueueOpsError
-from queueops.core.parent import end_with_parent
 from queueops.core.pooler import ensure_session_is_ours
+from queueops.core.processes.parent import end_with_parent
 from queueops.tenancy.secret_key import ensure_own_secret_key
-from ratelimits.services import release
-from ratelimits.services.upkeep import forget_old
+from ratelimits.services.tuning.upkeep import forget_old
+from ratelimits.services.usage import release
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from traceback import TracebackException
 from types import TracebackType
 from typing import Any
 
-from jobs.handlers.answers import MOST_SECRETS, storable
-from queueops.core.masking import masked_text
+from jobs.handlers.http.answers import MOST_SECRETS, storable
+from queueops.core.values.masking import masked_text
 from queueops.tenancy.credentials import OpenCredential
 
 MAX_TRACEBACK = 8_000  # characters

@@ -7,9 +7,9 @@ from typing import Any
 
 from queueops.core import env
 from queueops.core.database import database_settings
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
+from queueops.core.embedded.host import default_data_dir
 from queueops.core.mail import TIMEOUT_SECONDS, mail_server
-from queueops.core.postgres_host import default_data_dir
 from queueops.core.secret_key import development_secret_key
 from queueops.site.admin_theme import UNFOLD  # noqa: F401 - a setting
 
@@ -50,12 +50,13 @@ INSTALLED_APPS = [
     "ratelimits",
     "jobs",
     "dashboards",
+    "demo",
     *QUEUEOPS.extra_apps,
 ]
 
 MIDDLEWARE = [
-    "queueops.core.security_headers.SecurityHeaders",  # before all that answer by themselves
-    "queueops.core.request_log.RequestLog",
+    "queueops.core.web.security_headers.SecurityHeaders",  # before all that answer by themselves
+    "queueops.core.web.request_log.RequestLog",
     "dashboards.metrics.middleware.Monitoring",  # before the checks of host and TLS: see there
     "queueops.rest.encoding.CompressedAnswers",
     "corsheaders.middleware.CorsMiddleware",  # before all that may answer, or its answers could not be read
@@ -68,7 +69,7 @@ MIDDLEWARE = [
     "queueops.access.middleware.SessionLimits",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "queueops.core.unreadable.RefuseUnreadable",
+    "queueops.core.web.unreadable.RefuseUnreadable",
 ]
 
 ROOT_URLCONF = "queueops.site.urls"
@@ -155,13 +156,13 @@ CORS_EXPOSE_HEADERS = ("Idempotency-Replayed", "Location", "Retry-After", "X-Req
 REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "queueops.site.api.handle_exception",
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "queueops.tenancy.authentication.ProducerKeyAuthentication",
-        "queueops.tenancy.authentication.TokenAuthentication",
-        "queueops.tenancy.authentication.OperatorSessionAuthentication",
-        "queueops.tenancy.authentication.AnonymousAuthentication",
+        "queueops.tenancy.callers.authentication.ProducerKeyAuthentication",
+        "queueops.tenancy.callers.authentication.TokenAuthentication",
+        "queueops.tenancy.callers.authentication.OperatorSessionAuthentication",
+        "queueops.tenancy.callers.authentication.AnonymousAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["queueops.tenancy.permissions.MeetsNeed"],
-    "DEFAULT_THROTTLE_CLASSES": ["queueops.tenancy.throttles.CallerThrottle"],
+    "DEFAULT_PERMISSION_CLASSES": ["queueops.tenancy.callers.permissions.MeetsNeed"],
+    "DEFAULT_THROTTLE_CLASSES": ["queueops.tenancy.callers.throttles.CallerThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["queueops.rest.parsers.JSONDocument"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",

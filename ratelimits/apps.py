@@ -8,9 +8,9 @@ class RatelimitsConfig(AppConfig):
 
     def ready(self) -> None:
         from queueops.tenancy import credentials
+        from ratelimits.services.limits.quota_users import warn_of_users_apart
 
         from .models import AlertRoute
-        from .services.quota_users import warn_of_users_apart
 
         credentials.also_rotate(AlertRoute)
         credentials.also_warn(warn_of_users_apart)

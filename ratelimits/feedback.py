@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from queueops.core.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
+from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
 from ratelimits.quota_names import CallKind, CountedUnit, QuotaName, Scope, read_quota_name
 from ratelimits.rate_headers import StatedQuota, read_rate_headers
 

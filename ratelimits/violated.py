@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import CallType, Limit, Unit
-from ratelimits.services.catalogue import Rule
+from ratelimits.services.limits.catalogue import Rule
 
 _LEVEL_OF_RULE: dict[str, int] = {
     Limit.Scope.USER: 0,

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from tests.support.browser import find_chromium
 
 pytest_plugins = [

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from jobs.services.submit.submit import submit_batch
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 
 from .seeding import PROJECT, one_project
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 
 from .databases import Databases
 from .report import Report, environment_facts

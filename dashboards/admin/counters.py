@@ -20,8 +20,8 @@ from queueops.screens.one_page import OnePage
 from queueops.screens.showing import list_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from ratelimits.models import Counter, Limit
-from ratelimits.services.catalogue import rules_of
-from ratelimits.services.gauges import CounterGauge, gauges
+from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.subjects import counter_id
 from ratelimits.validation import figure
 

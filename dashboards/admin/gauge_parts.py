@@ -12,8 +12,8 @@ from jobs.services.explain.queues import Queue, clears_at, queues_behind
 from queueops.core.clock import database_now
 from queueops.screens import showing
 from ratelimits.models import Limit, Unit
-from ratelimits.services.catalogue import rules_of
-from ratelimits.services.gauges import CounterGauge, gauges
+from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.validation import NOUNS, Algorithm, figure
 
 NO_QUEUE = Queue()

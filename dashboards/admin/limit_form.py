@@ -9,12 +9,12 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from queueops.core.errors import QueueOpsError
 from queueops.screens.asking_form import AskingForm
+from ratelimits.errors import InvalidLimit
 from ratelimits.models import Limit, LimitOverride
-from ratelimits.services.catalogue import rule_of
-from ratelimits.services.errors import InvalidLimit
-from ratelimits.services.look_over import propose_limit
-from ratelimits.services.saving import EDITABLE
-from ratelimits.services.simulate import Simulation, simulate
+from ratelimits.services.limits.catalogue import rule_of
+from ratelimits.services.limits.saving import EDITABLE
+from ratelimits.services.tuning.look_over import propose_limit
+from ratelimits.services.tuning.simulate import Simulation, simulate
 from ratelimits.validation import check_override
 
 SIMULATE = "_simulate"

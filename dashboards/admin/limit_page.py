@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from queueops.screens.showing import NOTHING, duration
 from ratelimits.models import Limit, Unit
-from ratelimits.services.gauges import Used, top_users
-from ratelimits.services.simulate import Outcome, Simulation
+from ratelimits.services.limiter.gauges import Used, top_users
+from ratelimits.services.tuning.simulate import Outcome, Simulation
 
 
 class Compared(NamedTuple):

@@ -11,7 +11,7 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
-from ratelimits.services import limits, stated_caps, steering
+from ratelimits.services.tuning import limits, stated_caps, steering
 
 MOST_MINUTES = steering.LONGEST_COOL_DOWN_SECONDS // 60
 

@@ -17,8 +17,9 @@ from queueops.screens.filters import Choice
 from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of, on_one
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services import limits, overrides
-from ratelimits.services.stated_caps import proposals_of
+from ratelimits.services.limits import overrides
+from ratelimits.services.tuning import limits
+from ratelimits.services.tuning.stated_caps import proposals_of
 from ratelimits.validation import READS, figure, key_example
 
 from .gauge_parts import (

@@ -15,10 +15,10 @@ from uuid import UUID
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import Error as DatabaseError
 
-from queueops.tenancy.issuer_keys import IssuerKeysUnavailable
+from queueops.tenancy.callers.issuer_keys import IssuerKeysUnavailable
+from queueops.tenancy.callers.throttles import bad_keys
+from queueops.tenancy.callers.tokens import ExpiredToken
 from queueops.tenancy.models import project_id_rule
-from queueops.tenancy.throttles import bad_keys
-from queueops.tenancy.tokens import ExpiredToken
 
 from .events import EventFilter
 from .hub import the_hub

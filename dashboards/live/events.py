@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from jobs.states import JobState
-from queueops.core.masking import masked, masked_text
+from queueops.core.values.masking import masked, masked_text
 
 from . import messages
 

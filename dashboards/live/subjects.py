@@ -18,7 +18,7 @@ from jobs.api.serializers import batch_detail_answer, job_answer
 from jobs.models import Batch, Job, JobEvent
 from jobs.services.explain.snapshots import batch_snapshot, job_snapshot
 from jobs.tracebacks import without_traceback
-from queueops.core.masking import masked
+from queueops.core.values.masking import masked
 
 from .events import OPS, Event, Group, user_group
 from .messages import Refusal, dumped

@@ -17,10 +17,10 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest
 
 from queueops.access.services import sessions
+from queueops.tenancy.callers.permissions import sees_secrets
+from queueops.tenancy.callers.tokens import InvalidToken, verify_token
 from queueops.tenancy.models import Issuer, ProducerKey, Project, Scope, digest_of
-from queueops.tenancy.permissions import sees_secrets
 from queueops.tenancy.scope import reading_for
-from queueops.tenancy.tokens import InvalidToken, verify_token
 
 MAY_VIEW = "jobs.view_job"
 KEY, TOKEN = "key:", "token:"  # what identities begin with

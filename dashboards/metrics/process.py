@@ -6,7 +6,7 @@ from django.utils import timezone
 
 from dashboards.live.hub import the_hub
 from jobs.models import JobEvent
-from queueops.core.request_queue import REASONS, RequestQueue
+from queueops.core.web.request_queue import REASONS, RequestQueue
 
 from .samples import Sample, Value
 

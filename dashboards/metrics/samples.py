@@ -19,8 +19,8 @@ from jobs.services.explain.flow_bins import DURATION_MS, SIZE_BYTES
 from jobs.services.upkeep.health import health_of, open_letters
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
-from ratelimits.services.gauges import CounterGauge, gauges
-from ratelimits.services.usage_totals import usage_totals
+from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.usage.totals import usage_totals
 
 MOST_COUNTERS = 100  # of one limit
 FULL_PERCENT = 100

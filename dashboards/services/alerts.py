@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Case, IntegerField, Value, When
 
 from ratelimits.models import QuotaAlert
-from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
+from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 from .kept import Kept
 from .wire import iso, link

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from jobs.services.explain.flow import FlowPoint, FlowRates, rates, series
@@ -118,9 +119,6 @@ def _thinned(column: Column) -> Column:
     return [max(group) if group else None for group in groups]
 
 
-_charts = {
-    span: Kept(lambda span=span: _read_charts(span), seconds=KEPT_SECONDS)  # type: ignore[misc]
-    for span in SPANS
-}
+_charts = {span: Kept(partial(_read_charts, span), seconds=KEPT_SECONDS) for span in SPANS}
 _sparks = Kept(_read_sparks, seconds=KEPT_SECONDS)
 _rates = Kept(rates, seconds=1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.models import Job, JobEvent
-from queueops.core.masking import masked_text
+from queueops.core.values.masking import masked_text
 
 from .wire import iso
 

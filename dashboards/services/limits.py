@@ -13,8 +13,8 @@ from jobs.services.explain.queues import Queue, clears_at, queues_behind
 from jobs.services.upkeep.health import HeldBack
 from queueops.core.clock import database_now
 from ratelimits.models import Counter, Limit
-from ratelimits.services.catalogue import Rule, rules
-from ratelimits.services.gauges import CounterGauge, gauge_of
+from ratelimits.services.limiter.gauges import CounterGauge, gauge_of
+from ratelimits.services.limits.catalogue import Rule, rules
 from ratelimits.validation import NOUNS
 
 from .wire import iso, link

@@ -10,7 +10,7 @@ from jobs.services.explain.foresee import foresee
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.finish.outages import Key, count_held, is_held, out_keys
 from queueops.core.clock import database_now
-from queueops.core.masking import masked_text
+from queueops.core.values.masking import masked_text
 
 from .batches import batch_rows
 from .wire import iso

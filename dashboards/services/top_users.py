@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ratelimits.models import CallTally, Limit
-from ratelimits.services.gauges import top_users
+from ratelimits.services.limiter.gauges import top_users
 
 from .kept import Kept
 

@@ -14,7 +14,7 @@ from dashboards.live.viewer import viewer_of_key
 from dashboards.services.me import me_snapshot
 from queueops.access.services import sessions
 from queueops.access.services.guard import Purpose, SignInLocked, guarded
-from queueops.core.client_address import client_address
+from queueops.core.web.client_address import client_address
 from queueops.tenancy.models import Project
 
 from .access import NOT_SIGNED_IN, producer_of

@@ -1,18 +1,9 @@
-"""The queue's screens, one module each; importing them registers them."""
+"""The queue's screens, a module or a folder each; importing them registers them."""
 
-from . import (
-    batches,
-    dead_letters,
-    executors,
-    housekeeping,
-    jobs,
-    operations,
-    pauses,
-    projects,
-    rules,
-    uploads,
-    webhooks,
-)
+from . import executors, housekeeping, operations, pauses, projects, rules, uploads, webhooks
+from .batches import screen as batches
+from .dead_letters import screen as dead_letters
+from .jobs import screen as jobs
 
 __all__ = [
     "batches",

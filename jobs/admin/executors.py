@@ -13,7 +13,7 @@ from unfold.decorators import display
 from jobs.models import Executor, ServiceBreaker
 from jobs.services.finish import outages
 from jobs.services.upkeep.health import health_of
-from queueops.core.masking import masked_text
+from queueops.core.values.masking import masked_text
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm, ReasonForm

@@ -19,7 +19,7 @@ from jobs.models import PauseSwitch
 from jobs.services.operate.bulk_run import MOST_ROWS_PER_MINUTE
 from jobs.services.operate.pauses import OPERATORS
 from jobs.states import Priority
-from queueops.core.masking import masked, unmasked
+from queueops.core.values.masking import masked, unmasked
 from queueops.screens.forms import ConfirmForm, OptionalReasonForm, ReasonForm, minutes_field
 
 MOST_EDITABLE = 500_000  # characters of a payload in a text field

@@ -16,7 +16,7 @@ from jobs.services.upkeep.health import Situation, findings, health_of, open_let
 from jobs.states import RUNNING, TERMINAL, JobState
 from queueops.screens import showing
 from ratelimits.models import QuotaAlert
-from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
+from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 MOST_PROJECTS = 50
 MOST_SILENT = 20

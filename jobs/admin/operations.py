@@ -17,7 +17,7 @@ from unfold.decorators import display
 from jobs.models import BulkOperation
 from jobs.services.operate import bulk_run
 from jobs.services.operate.bulk_outcome import requeue_outcome
-from queueops.core.masking import masked, masked_text
+from queueops.core.values.masking import masked, masked_text
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm

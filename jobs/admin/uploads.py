@@ -16,7 +16,7 @@ from jobs.handlers.registry import all_handlers
 from jobs.models import Upload
 from jobs.services.submit import uploads
 from queueops.core.errors import QueueOpsError
-from queueops.core.masking import masked_text, pretty
+from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import MOST_PROJECTS

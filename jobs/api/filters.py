@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Resolution
 from jobs.states import EventType, JobState, Priority
-from queueops.core.identifiers import first_id_at
+from queueops.core.values.identifiers import first_id_at
 from queueops.rest.filtering import ChoicesFilter, FilterSet, MomentFilter, TruthFilter
 
 # An id is made by a web process's clock, created_at by the database's.

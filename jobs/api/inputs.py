@@ -10,8 +10,8 @@ from pydantic_core import PydanticCustomError
 
 from jobs.services.submit.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
-from queueops.core.moments import Moment
-from queueops.core.narrowing import Narrowing, SearchedText, not_null
+from queueops.core.values.moments import Moment
+from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
 from queueops.rest.inputs import Input
 
 Reason = Annotated[str, StringConstraints(max_length=500)]

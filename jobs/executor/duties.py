@@ -13,8 +13,9 @@ from uuid import UUID
 from jobs.services.explain import flow
 from jobs.services.finish import breaker
 from jobs.services.upkeep import executors, unserved, upkeep, watch
-from queueops.core.one_by_one import one_by_one
-from ratelimits.services import decide, release
+from queueops.core.processes.one_by_one import one_by_one
+from ratelimits.services.limiter import decide
+from ratelimits.services.usage import release
 
 TICK_SECONDS = 1.0
 ALERT_SECONDS = 5.0

@@ -43,7 +43,7 @@ from jobs.services.finish.kinds import refusal_of, version_of
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of
-from queueops.core.outbound import OutboundResponse, answers_noted, refusal_noted
+from queueops.core.outbound.client import OutboundResponse, answers_noted, refusal_noted
 from queueops.tenancy.credentials import OpenCredential
 
 from .holding import LoopWatch, tell_whose

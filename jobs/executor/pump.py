@@ -29,13 +29,13 @@ from jobs.models import Executor as ExecutorRow
 from jobs.services.claim import claim, held_loop, push_back
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish import finish
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
 from jobs.services.finish.learn import Learning
 from jobs.services.finish.lost_claims import find_lost
 from jobs.services.upkeep import executors
-from jobs.turns import ClassTurns
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.logs import tell_of
 from queueops.core.notify import Channel
@@ -43,7 +43,8 @@ from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
-from ratelimits.services import catalogue, decide
+from ratelimits.services.limiter import decide
+from ratelimits.services.limits import catalogue
 
 from .duties import TICK_SECONDS, Duties
 from .keyring import Keyring, Opened

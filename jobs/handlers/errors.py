@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from queueops.core.outbound import OutboundFailed, OutboundResponse
-from queueops.core.outbound_policy import OutboundRefused
-from queueops.core.retry_after import parse_retry_after
+from queueops.core.outbound.client import OutboundFailed, OutboundResponse
+from queueops.core.outbound.policy import OutboundRefused
+from queueops.core.values.retry_after import parse_retry_after
 
 if TYPE_CHECKING:
     from ratelimits.feedback import PushBack

@@ -327,7 +327,7 @@ async def close_handlers() -> None:
 
 def load_handlers() -> None:
     """Import `<app>.handlers` of every installed app, with its modules where it is a package, and our own."""
-    for module in ("http", "google_sheets", "llm", "webhook", "alert", "django_task"):
+    for module in ("http.request", "google.sheets", "llm.generate", "webhook", "alert", "django_task"):
         importlib.import_module(f"jobs.handlers.{module}")
     for config in apps.get_app_configs():
         if config.name != "jobs" and module_has_submodule(config.module, "handlers"):

@@ -17,12 +17,12 @@ from django.db import close_old_connections
 from pydantic import BaseModel
 
 from jobs.handlers.errors import ProviderError, unanswered
-from jobs.handlers.http import shared_client
-from jobs.handlers.http_payload import outbound_policy
+from jobs.handlers.http.payload import outbound_policy
+from jobs.handlers.http.request import shared_client
 from jobs.handlers.registry import Done, RunningJob, handler
 from queueops.core.errors import QueueOpsError
-from queueops.core.outbound import OutboundFailed
-from queueops.core.outbound_policy import OutboundRefused
+from queueops.core.outbound.client import OutboundFailed
+from queueops.core.outbound.policy import OutboundRefused
 from queueops.tenancy.signing import open_signing_secret
 
 

@@ -86,22 +86,20 @@ UNLOCK = Verb(
 )
 
 
-class AuditedPeopleMixin:
+class AuditedPeopleMixin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Writes what a form changed into the audit trail, groups and permissions among it."""
-
-    opts: Any
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         request.before = self.audited(type(obj).objects.get(pk=obj.pk)) if change else None  # type: ignore[attr-defined]
-        super().save_model(request, obj, form, change)  # type: ignore[misc]
+        super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
-        super().save_related(request, form, formsets, change)  # type: ignore[misc]
+        super().save_related(request, form, formsets, change)
         self._record(request, form.instance, "change" if change else "add", request.before)  # type: ignore[attr-defined]
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         self._record(request, obj, "delete", self.audited(obj), deleted=True)
-        super().delete_model(request, obj)  # type: ignore[misc]
+        super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         for obj in queryset:
@@ -110,7 +108,7 @@ class AuditedPeopleMixin:
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         if not hasattr(request, "before"):  # the page that sets a password saves the form itself
             self._record(request, obj, "set_password_of", None)
-        return super().log_change(request, obj, message)  # type: ignore[misc]
+        return super().log_change(request, obj, message)
 
     def _record(self, request: HttpRequest, obj: Any, verb: str, before: Any, *, deleted: bool = False) -> None:
         trail.record(

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
-from queueops.core.client_address import client_address
+from queueops.core.web.client_address import client_address
 
 from .services.guard import Purpose, SignInLocked, guarded
 

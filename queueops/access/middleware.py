@@ -9,7 +9,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from queueops.core.askers import ASKER
+from queueops.core.web.askers import ASKER
 
 from .services import sessions
 

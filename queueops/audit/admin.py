@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queueops.core.masking import masked
+from queueops.core.values.masking import masked
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.paging import as_uuid

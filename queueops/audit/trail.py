@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from queueops.core.asking import asking_address
+from queueops.core.web.asking import asking_address
 
 from .models import AuditEntry
 

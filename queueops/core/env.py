@@ -10,8 +10,9 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from queueops.core import parse
 from queueops.core.errors import QueueOpsError
+
+from .values import parse
 
 
 class BadConfiguration(QueueOpsError):

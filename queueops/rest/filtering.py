@@ -12,7 +12,7 @@ from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.utils import extend_schema_field
 from rest_framework.request import Request
 
-from queueops.core import moments
+from queueops.core.values import moments
 
 from .errors import InvalidQuery
 from .pagination import NewestFirst

@@ -64,7 +64,7 @@ class Error(BaseModel):
 
 
 class ProducerKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "queueops.tenancy.authentication.ProducerKeyAuthentication"
+    target_class = "queueops.tenancy.callers.authentication.ProducerKeyAuthentication"
     name = ["bearerKey", "headerKey"]
 
     def get_security_definition(self, auto_schema: Any) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ class ProducerKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-unty
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "queueops.tenancy.authentication.TokenAuthentication"
+    target_class = "queueops.tenancy.callers.authentication.TokenAuthentication"
     name = "userToken"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 class AnonymousScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "queueops.tenancy.authentication.AnonymousAuthentication"
+    target_class = "queueops.tenancy.callers.authentication.AnonymousAuthentication"
     name = "anonymous"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class AnonymousScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untype
 
 
 class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "queueops.tenancy.authentication.OperatorSessionAuthentication"
+    target_class = "queueops.tenancy.callers.authentication.OperatorSessionAuthentication"
     name = "operatorSession"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from queueops.core.askers import ASKER
-from queueops.tenancy.authentication import Caller
-from queueops.tenancy.permissions import Need
+from queueops.core.web.askers import ASKER
+from queueops.tenancy.callers.authentication import Caller
+from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.scope import ANONYMOUS_ROLE, API_ROLE, acting_for, reading_for
 
 from .errors import InvalidIdempotencyKey

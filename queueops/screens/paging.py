@@ -24,7 +24,7 @@ from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.utils import parse_datetime_str
 from unfold.views import ChangeList
 
-from queueops.core.identifiers import first_id_at, time_of
+from queueops.core.values.identifiers import first_id_at, time_of
 
 from .admin import QueueAdmin
 

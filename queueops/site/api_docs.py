@@ -85,9 +85,9 @@ OURS = (
     "ratelimits.",
     "queueops.rest.",
     "queueops.tenancy.",
-    "queueops.core.body_cap",
+    "queueops.core.web.body_cap",
     "queueops.core.errors",
-    "queueops.core.reasons",
+    "queueops.core.values.reasons",
 )
 
 FRAMEWORK: dict[str, tuple[int, str]] = {
@@ -131,7 +131,7 @@ def described_path(pattern: URLPattern) -> str:
 
 def _errors() -> Iterator[str]:
     for package in (jobs.api, jobs.services, queueops.rest, ratelimits.api, ratelimits.services):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     found = {code: (status, text) for status, (code, text) in (ALWAYS | OTHERS).items()} | FRAMEWORK
     for error in _subclasses(QueueOpsError):

@@ -5,11 +5,11 @@ import os
 import django
 from django.conf import settings
 
-from queueops.core.body_cap import BodyCap, BodyLimits
 from queueops.core.database import use_connection_pool
 from queueops.core.env import MEGABYTE
-from queueops.core.refusals import CrossOrigin
-from queueops.core.threaded_application import ThreadedApplication
+from queueops.core.web.body_cap import BodyCap, BodyLimits
+from queueops.core.web.refusals import CrossOrigin
+from queueops.core.web.threaded_application import ThreadedApplication
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")
 

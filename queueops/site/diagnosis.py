@@ -20,9 +20,9 @@ from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase, connect
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import POOLED, are_sessions_shared
 from queueops.core.postgres.conditions import standing_condition, try_to_write
+from queueops.tenancy.callers.issuer_keys import fetch_keys
 from queueops.tenancy.checks import unsafe
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
-from queueops.tenancy.issuer_keys import fetch_keys
 from queueops.tenancy.models import Issuer
 from queueops.tenancy.secret_key import ensure_own_secret_key
 

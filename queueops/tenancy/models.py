@@ -134,7 +134,7 @@ class Issuer(models.Model):
     Who signs the tokens of a project's end users, and how a token is checked.
 
     Tokens are signed either with keys that the issuer publishes (`jwks_url`: RS256 or ES256), or with a secret that
-    both sides know (HS256). See queueops/tenancy/tokens.py and issuer_keys.py.
+    both sides know (HS256). See queueops/tenancy/callers/tokens.py and issuer_keys.py.
     """
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="issuers")

@@ -25,8 +25,8 @@ from queueops.screens.forms import ConfirmForm
 from queueops.screens.one_page import NewestPage
 from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected
 from ratelimits.models import Allowance, Limit, QuotaAlert, UsageTracking
-from ratelimits.services.alerts import acknowledge_alerts
-from ratelimits.services.allowance_alerts import OF_ALLOWANCES
+from ratelimits.services.alerts.alerts import acknowledge_alerts
+from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
 
 STATES: dict[str, dict[str, Any]] = {
     "open": {"resolved_at": None, "acknowledged_at": None},

@@ -11,7 +11,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 from queueops.screens.asking_form import AskingForm
 from queueops.tenancy.models import Project
 from ratelimits.models import Allowance, AllowanceOverride
-from ratelimits.services.usage_reports import MOST_COUNTED, current_month, users_beyond, was_used
+from ratelimits.services.usage.reports import MOST_COUNTED, current_month, users_beyond, was_used
 
 FIGURES = ("unit", "quota", "policy", "time_zone", "reservation_seconds")
 

@@ -22,7 +22,7 @@ from queueops.tenancy.models import Project
 from ratelimits.admin.usage.parts import amount, narrowed, units_of
 from ratelimits.admin.usage.verbs import REMOVE_QUOTA
 from ratelimits.models import AllowanceOverride
-from ratelimits.services import allowances
+from ratelimits.services.usage import allowances
 
 from .allowance_form import UserQuotaForm
 

@@ -18,8 +18,8 @@ from queueops.screens.paging import TypedChangeList
 from queueops.screens.verbs import actor_of
 from ratelimits.admin.usage.parts import amount, narrowed
 from ratelimits.models import Allowance
-from ratelimits.services import allowances
-from ratelimits.services.usage_reports import MOST_COUNTED, Users, users_of_allowances
+from ratelimits.services.usage import allowances
+from ratelimits.services.usage.reports import MOST_COUNTED, Users, users_of_allowances
 
 from . import ledger_check
 from .allowance_form import AllowanceForm

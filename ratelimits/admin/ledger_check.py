@@ -23,8 +23,8 @@ from queueops.screens.filters import MOST_PROJECTS
 from queueops.screens.forms import ConfirmForm, ReasonForm
 from queueops.screens.verbs import actor_of, ask, show_error
 from ratelimits.models import Allowance
-from ratelimits.services import ledger
-from ratelimits.services.ledger import Difference, LedgerCheck
+from ratelimits.services.usage import ledger
+from ratelimits.services.usage.ledger import Difference, LedgerCheck
 
 PERMISSION = "ratelimits.correct_usage"
 MOST_SECONDS = 20  # of a request

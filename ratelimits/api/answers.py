@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from ratelimits.services.simulate import Outcome
+from ratelimits.services.tuning.simulate import Outcome
 
 
 class BindingShown(BaseModel):

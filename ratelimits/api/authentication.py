@@ -7,10 +7,10 @@ from collections import OrderedDict
 
 from rest_framework.request import Request
 
-from queueops.tenancy.authentication import Caller, ProducerKeyAuthentication, presented_key
+from queueops.tenancy.callers.authentication import Caller, ProducerKeyAuthentication, presented_key
 from queueops.tenancy.models import digest_of
-from ratelimits.services.combine import UNREACHABLE
-from ratelimits.services.outage import outage
+from ratelimits.services.limiter.combine import UNREACHABLE
+from ratelimits.services.limiter.outage import outage
 
 MOST_REMEMBERED = 10_000
 

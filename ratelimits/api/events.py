@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from queueops.rest.errors import InvalidInput
 from queueops.rest.parsers import parse_document
 from ratelimits.models.allowance import LONGEST_SERVICE
-from ratelimits.services.ingest import Reported
+from ratelimits.services.usage.ingest import Reported
 
 from .inputs import LARGEST_USE, MAX_EVENTS, UsedUnits
 
@@ -33,7 +33,7 @@ UNNAMED_USER = "user_id must name the user: a server key belongs to none"
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """As `ratelimits.services.ingest.Result` tells of those that could be read."""
+    """As `ratelimits.services.usage.ingest.Result` tells of those that could be read."""
 
     message: str
     status: ClassVar = "rejected"

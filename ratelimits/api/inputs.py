@@ -7,13 +7,13 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field, RootModel, StringConstraints
 
-from queueops.core.moments import Moment, MomentInUTC
-from queueops.core.nul import NO_NUL
+from queueops.core.values.moments import Moment, MomentInUTC
+from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input
 from ratelimits.models import CallType, Limit, Unit
 from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
-from ratelimits.services.answers import MAX_CALLS
-from ratelimits.services.simulate import MOST_HOURS
+from ratelimits.services.limiter.answers import MAX_CALLS
+from ratelimits.services.tuning.simulate import MOST_HOURS
 from ratelimits.subjects import LONGEST_KEY, LONGEST_NAME
 
 LARGEST_COST = 1e12

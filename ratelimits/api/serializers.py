@@ -18,7 +18,7 @@ class OverrideSerializer(serializers.ModelSerializer[LimitOverride]):
 
 
 class GaugeSerializer(serializers.Serializer[Any]):
-    """`ratelimits.services.gauges.CounterGauge`; figures in the limit's unit."""
+    """`ratelimits.services.limiter.gauges.CounterGauge`; figures in the limit's unit."""
 
     counter_id = serializers.CharField()
     key = serializers.CharField()

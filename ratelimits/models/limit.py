@@ -153,7 +153,7 @@ class LimitOverride(models.Model):
 
 class Counter(models.Model):
     """
-    The live state of one limit for one key. Written by `ratelimits.services.decide` and its neighbours alone.
+    The live state of one limit for one key. Written by `ratelimits.services.limiter.decide` and its neighbours alone.
 
     `id` is `<limit>:<key>`: the one order in which every transaction locks counters.
     """

@@ -14,7 +14,7 @@ class Charge(models.Model):
     """
     What one running call holds and still has to settle: estimated tokens, places in flight.
 
-    Deleting the row is what makes settling happen once. `entries`: see `ratelimits.services.charges.Entry`.
+    Deleting the row is what makes settling happen once. `entries`: see `ratelimits.services.limiter.charges.Entry`.
     """
 
     holder = models.CharField(

@@ -14,13 +14,13 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from ratelimits.models import CallTally, Charge, Counter, DecideAnswer, Limit
-from ratelimits.services import catalogue
-from ratelimits.services.answers import Asking, ask, forget_answers
-from ratelimits.services.decide import Call, Settlement, reclaim_expired
-from ratelimits.services.gauges import gauges
-from ratelimits.services.outage import LimiterUnavailable, outage
+from ratelimits.services.limiter.answers import Asking, ask, forget_answers
+from ratelimits.services.limiter.decide import Call, Settlement, reclaim_expired
+from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limiter.outage import LimiterUnavailable, outage
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
 from tests.api.test_access import signed_in

@@ -75,7 +75,7 @@ def test_a_database_that_is_down_is_a_503_before_the_key_is_known(api: Api, monk
     def fail():
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr("queueops.tenancy.authentication.hot_cursor", fail)
+    monkeypatch.setattr("queueops.tenancy.callers.authentication.hot_cursor", fail)
     response = api.get("/jobs/")
     assert error_of(response, 503)["code"] == "database_unavailable"
     assert int(response["Retry-After"]) > 0

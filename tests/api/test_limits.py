@@ -14,9 +14,9 @@ from queueops.audit.models import AuditEntry
 from ratelimits.api.inputs import LimitFigures
 from ratelimits.api.urls import urlpatterns
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services import catalogue
-from ratelimits.services.answers import Asking, ask
-from ratelimits.services.decide import Call
+from ratelimits.services.limiter.answers import Asking, ask
+from ratelimits.services.limiter.decide import Call
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
 from tests.api.test_access import signed_in

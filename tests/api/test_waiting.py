@@ -12,8 +12,8 @@ from jobs.lanes import lane_name
 from jobs.models import Executor, Job
 from jobs.states import JobState
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_job, make_jobs
 

@@ -7,8 +7,8 @@ from playwright.sync_api import Page, expect
 
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import AlertRoute, Limit, QuotaAlert
-from ratelimits.services import catalogue
-from ratelimits.services.alerts import note_saturated, open_alert, tell_exceeded
+from ratelimits.services.alerts.alerts import note_saturated, open_alert, tell_exceeded
+from ratelimits.services.limits import catalogue
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

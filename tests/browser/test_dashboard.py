@@ -26,9 +26,10 @@ from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from queueops.tenancy.models import ProducerKey
 from ratelimits.models import Counter, QuotaAlert
-from ratelimits.services import catalogue, limits
-from ratelimits.services.alerts import open_alert
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.alerts.alerts import open_alert
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
+from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 

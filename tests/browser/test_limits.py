@@ -16,8 +16,9 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site.roles import make_groups
 from ratelimits.models import CallTally, Counter, Limit
-from ratelimits.services import catalogue, limits, overrides, steering
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue, overrides
+from ratelimits.services.tuning import limits, steering
 from ratelimits.subjects import Subject
 from tests.browser.conftest import PASSWORD, sign_in
 from tests.factories import make_jobs

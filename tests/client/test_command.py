@@ -22,7 +22,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from queueops_client import UsageTracker
 from queueops_client.cli.commands import run
-from ratelimits.services.allowances import set_allowance
+from ratelimits.services.usage.allowances import set_allowance
 from tests.api.conftest import SPEC
 from tests.client.proxy import Proxy
 from tests.client.test_producer import finish

@@ -7,9 +7,9 @@ import sys
 import pytest
 from django.utils import timezone
 
-from jobs import demo_usage
+from demo import usage
 from queueops.tenancy.models import ProducerKey, Scope
-from ratelimits.services.ledger import check_ledger
+from ratelimits.services.usage.ledger import check_ledger
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project
 from tests.support.processes import ROOT
@@ -22,7 +22,7 @@ PROJECT = "demo"
 @pytest.mark.faults
 @pytest.mark.usefixtures("transactional_db")
 def test_an_app_that_was_offline_and_killed_has_counted_every_token(sandbox: Sandbox):
-    demo_usage.ensure_usage(make_project(PROJECT).pk, actor="user:1", at=timezone.now())
+    usage.ensure_usage(make_project(PROJECT).pk, actor="user:1", at=timezone.now())
     _, key = ProducerKey.issue(make_project(PROJECT), name="app", scopes=[Scope.USAGE])
     with web_process() as (address, _):
         told = subprocess.run(

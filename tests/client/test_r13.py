@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from ratelimits.models import UsageEvent
-from ratelimits.services.ledger import check_ledger
+from ratelimits.services.usage.ledger import check_ledger
 from tests.api.conftest import key_for
 from tests.client.test_two_clients import ENVIRON
 from tests.dashboards.live.conftest import web_process

@@ -27,9 +27,9 @@ from django.db.models.functions import Now
 from queueops.tenancy.models import ProducerKey, Scope
 from queueops_client.usage.policies import NEAR
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services.allowances import set_allowance, set_override
-from ratelimits.services.ledger import check_ledger
-from ratelimits.services.release import expire_reservations
+from ratelimits.services.usage.allowances import set_allowance, set_override
+from ratelimits.services.usage.ledger import check_ledger
+from ratelimits.services.usage.release import expire_reservations
 from tests.client.app import ESTIMATE, LONGEST_PROMPT, OUTPUT_TOKENS, Order
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project

@@ -14,7 +14,7 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.tenancy.models import ProducerKey
 from queueops_client import (
     ApiError,

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from queueops.core.body_cap import BodyCap, BodyLimits
+from queueops.core.web.body_cap import BodyCap, BodyLimits
 from tests.support.processes import free_port, started, wait_for
 
 LIMITS = BodyLimits(default_bytes=1_000, path_bytes={"/large/": 5_000})
 
 SERVER = """
 import sys
-from queueops.core.body_cap import BodyLimits
-from queueops.core.refusals import CrossOrigin
-from queueops.core.web_server import serve
+from queueops.core.web.body_cap import BodyLimits
+from queueops.core.web.refusals import CrossOrigin
+from queueops.core.web.server import serve
 
 async def application(scope, receive, send):
     size = 0

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from queueops.core.console import CLEAR_LINE, Console
+from queueops.core.processes.console import CLEAR_LINE, Console
 
 
 class Terminal(io.StringIO):

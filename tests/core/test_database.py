@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 from django.db.utils import ConnectionHandler
 
-from queueops.core import parse
 from queueops.core.database import database_settings
+from queueops.core.values import parse
 from tests.support.processes import database_url
 
 

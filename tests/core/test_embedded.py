@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from queueops.core.embedded import SOCKET, SUPERUSER, EmbeddedServer
-from queueops.core.postgres_host import EmbeddedServerError, default_data_dir, system_user
+from queueops.core.embedded.cluster import SOCKET, SUPERUSER, EmbeddedServer
+from queueops.core.embedded.host import EmbeddedServerError, default_data_dir, system_user
 from queueops.core.secret_key import development_secret_key
 from tests.support.embedded import throw_away_data_dir
 from tests.support.processes import started, wait_for
@@ -20,7 +20,7 @@ from tests.support.processes import started, wait_for
 USER = """
 import signal, sys
 from pathlib import Path
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 
 with EmbeddedServer(Path(sys.argv[1])).use():
     print("using", flush=True)

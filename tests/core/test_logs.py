@@ -16,7 +16,7 @@ from django.utils.http import parse_http_date
 
 from queueops.core.env import read
 from queueops.core.logs import JsonFormatter, TextFormatter, tell_of, without_secrets
-from queueops.core.request_log import RequestLog
+from queueops.core.web.request_log import RequestLog
 from tests.support.processes import ROOT
 
 SECRETS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queueops.core import parse
 from queueops.core.mail import MailServer, mail_server
+from queueops.core.values import parse
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from queueops.core.outbound import MAX_REDIRECTS, OutboundClient, OutboundFailed
-from queueops.core.outbound_connector import Passage, _open_checked_socket, current_passage
-from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused
+from queueops.core.outbound.client import MAX_REDIRECTS, OutboundClient, OutboundFailed
+from queueops.core.outbound.connector import Passage, _open_checked_socket, current_passage
+from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused
 from tests.support.http_server import canary, raw_server, serving
 
 STRICT = OutboundPolicy()

@@ -1,6 +1,6 @@
 import pytest
 
-from queueops.core.outbound_policy import OutboundPolicy, OutboundRefused, parse_target
+from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused, parse_target
 
 STRICT = OutboundPolicy()
 

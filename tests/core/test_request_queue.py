@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queueops.core.request_queue import HEAVY_AT_ONCE, ClientLeft, Overloaded, RequestQueue
+from queueops.core.web.request_queue import HEAVY_AT_ONCE, ClientLeft, Overloaded, RequestQueue
 
 HEAVY = 11.0  # page_size=500
 

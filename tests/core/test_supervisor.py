@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from queueops.core.supervisor import ChildSpec, Supervisor
+from queueops.core.processes.supervisor import ChildSpec, Supervisor
 from tests.support.processes import started, wait_for
 
 CHILD = """
@@ -48,7 +48,7 @@ def test_children_stop_one_after_the_other_in_reverse_order():
 def test_a_signal_stops_the_children_too(signum):
     script = (
         "import sys\n"
-        "from queueops.core.supervisor import ChildSpec, Supervisor\n"
+        "from queueops.core.processes.supervisor import ChildSpec, Supervisor\n"
         f"child = ChildSpec('child', [sys.executable, '-u', '-c', {CHILD!r}])\n"
         "Supervisor([child], environ={}, say=lambda name, line: print(name, line, flush=True)).run()\n"
     )

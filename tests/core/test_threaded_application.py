@@ -6,8 +6,8 @@ import pytest
 from django.core import signals
 from django.http import HttpResponse
 
-from queueops.core.askers import Askers, cost_of
-from queueops.core.threaded_application import ThreadedApplication
+from queueops.core.web.askers import Askers, cost_of
+from queueops.core.web.threaded_application import ThreadedApplication
 from tests.support.processes import wait_for
 
 

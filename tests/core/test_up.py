@@ -14,7 +14,7 @@ import psutil
 import psycopg
 import pytest
 
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from tests.support.embedded import throw_away_data_dir
 from tests.support.processes import free_port, started, wait_for
 
@@ -127,10 +127,10 @@ def test_whatever_is_killed_comes_back_and_nothing_is_left_when_it_is_killed_its
     with up(installation) as process:
         process.wait_for_output("password:", seconds=60)
         wait_for(lambda: login_page_answers(installation), what="the web process")
-        guards = of_installation(installation, "postgres_guard")
+        guards = of_installation(installation, "embedded.guard")
         assert len(guards) == 1
         guards[0].kill()
-        wait_for(lambda: of_installation(installation, "postgres_guard"), what="another guard of the server")
+        wait_for(lambda: of_installation(installation, "embedded.guard"), what="another guard of the server")
         [sentinel] = wait_for(lambda: cluster_master(process.pid).children(), what="the sentinel")
         below = sentinel.children(recursive=True)
         sentinel.kill()

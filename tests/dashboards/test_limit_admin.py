@@ -16,8 +16,9 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services import catalogue, limits
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
+from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
 from tests.factories import make_jobs
 from tests.support.people import signed_in

@@ -22,9 +22,10 @@ from jobs.services.upkeep.watch import watch_failing
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import Counter, Limit, QuotaAlert
-from ratelimits.services import catalogue, limits
-from ratelimits.services.alerts import open_alert
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.alerts.alerts import open_alert
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
+from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_dead_letters, make_jobs
 

@@ -13,7 +13,7 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import ProducerKey
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts import open_alert
+from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.people import signed_in
 

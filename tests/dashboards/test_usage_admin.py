@@ -17,8 +17,9 @@ from queueops.audit.models import AuditEntry
 from ratelimits.admin.usage import correction as usage_correction
 from ratelimits.admin.usage import export as usage_export
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services import allowance_alerts, reserve
-from ratelimits.services.usage_reports import months_until
+from ratelimits.services.alerts import allowance_alerts
+from ratelimits.services.usage import reserve
+from ratelimits.services.usage.reports import months_until
 from tests.factories import (
     make_allowance,
     make_project,
@@ -575,7 +576,7 @@ def test_who_used_the_most_of_a_project_in_a_month(user, monkeypatch):
     assert "3 users used 150 tokens in all." in response.content.decode()
     assert client.get(f"{USAGE}top/?project=acme&month={BEFORE}").context["users"] == []
     assert client.get(f"{USAGE}top/?project=nobody&month=x").status_code == 200
-    monkeypatch.setattr("ratelimits.services.usage_reports.MOST_USERS_READ", 2)
+    monkeypatch.setattr("ratelimits.services.usage.reports.MOST_USERS_READ", 2)
     assert client.get(f"{USAGE}top/?project=acme").context["partial"] is True
 
 

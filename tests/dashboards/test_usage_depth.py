@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from ratelimits.admin import ledger_check
-from ratelimits.services.usage_reports import months_until
+from ratelimits.services.usage.reports import months_until
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db

@@ -16,7 +16,7 @@ from django.test import Client
 
 from jobs.models import Job
 from jobs.states import JobState
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.postgres.conditions import CONDITIONS, DiskFull, OutOfMemory, try_to_write
 from queueops.site.diagnosis import Verdict, examine_database
 from queueops.tenancy.models import ProducerKey

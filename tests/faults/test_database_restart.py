@@ -16,7 +16,7 @@ import pytest
 
 from jobs.models import DeadLetter, Job
 from jobs.states import JobState
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.faults.clusters import LEASE_SECONDS, Cluster, cluster, is_running

@@ -17,7 +17,7 @@ from psycopg import sql
 
 from jobs.models import Executor, Job
 from jobs.states import JobState
-from queueops.core.postgres_host import binaries
+from queueops.core.embedded.host import binaries
 from tests.faults.clusters import LEASE_SECONDS, cluster, is_running
 from tests.faults.ledger import Ledger
 from tests.faults.records import crashes, submit_work, wait_until_drained

@@ -18,7 +18,7 @@ from django.test import Client
 
 from jobs.models import Job
 from queueops.core.database import UnsuitableDatabase
-from queueops.core.embedded import SUPERUSER, EmbeddedServer
+from queueops.core.embedded.cluster import SUPERUSER, EmbeddedServer
 from queueops.site import diagnosis
 from queueops.tenancy import checks
 from queueops.tenancy.database_roles import RolesMissing, missing_roles

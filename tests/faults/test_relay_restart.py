@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.tenancy.models import ProducerKey
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_job, make_project

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from jobs.models import Job
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.faults.records import PROJECT

@@ -20,11 +20,11 @@ from django.db import connections
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from ratelimits.errors import QuotaExceeded
 from ratelimits.models import UsageReservation
-from ratelimits.services.errors import QuotaExceeded
-from ratelimits.services.ingest import Reported, ingest
-from ratelimits.services.release import cancel
-from ratelimits.services.reserve import reserve
+from ratelimits.services.usage.ingest import Reported, ingest
+from ratelimits.services.usage.release import cancel
+from ratelimits.services.usage.reserve import reserve
 
 PROJECT = "acme"
 fork = multiprocessing.get_context("fork")  # a second of Django's start for each kill would leave little to kill

@@ -14,10 +14,10 @@ from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.lanes import LaneGate
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.submit.prepare import JobSpec
 from jobs.services.submit.submit import submit_job
-from jobs.turns import ClassTurns
 from tests.factories import make_project
 
 KIND = "test.merge"

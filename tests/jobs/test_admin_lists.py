@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from jobs.models import DeadLetter, Job, new_id
 from jobs.states import JobState
-from queueops.core.identifiers import first_id_at, time_of
+from queueops.core.values.identifiers import first_id_at, time_of
 from queueops.screens import paging
 from tests.factories import make_batch, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.people import signed_in

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.urls import reverse
 
-from jobs.admin.timeline import attempts_of, path_of
+from jobs.admin.jobs.timeline import attempts_of, path_of
 from jobs.models import (
     AgingRule,
     BulkOperation,
@@ -32,12 +32,12 @@ from jobs.services.operate import bulk_run
 from jobs.services.submit.uploads import store_upload
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
-from queueops.core.masking import MASK, masked, masked_text, pretty, unmasked
+from queueops.core.values.masking import MASK, masked, masked_text, pretty, unmasked
 from queueops.screens.showing import state_badge
 from queueops.tenancy.models import ProducerKey, digest_of
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts import open_alert
+from ratelimits.services.alerts.alerts import open_alert
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 

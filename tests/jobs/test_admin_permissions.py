@@ -8,10 +8,10 @@ from django.contrib.auth.models import Group, Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from jobs.admin.batch_verbs import BATCH_VERBS
-from jobs.admin.dead_letter_verbs import DEAD_LETTER_VERBS
-from jobs.admin.job_verbs import JOB_VERBS
-from jobs.admin.job_verbs import REQUEUE as REQUEUE_JOB
+from jobs.admin.batches.verbs import BATCH_VERBS
+from jobs.admin.dead_letters.verbs import DEAD_LETTER_VERBS
+from jobs.admin.jobs.verbs import JOB_VERBS
+from jobs.admin.jobs.verbs import REQUEUE as REQUEUE_JOB
 from jobs.admin.operations import STOP
 from jobs.admin.pauses import RESUME as RESUME_SCOPE
 from jobs.models import BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, SavedFilter, Upload

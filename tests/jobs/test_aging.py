@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from jobs.aging import DEFAULT_RULES, Rule, age_of_score, class_of, effective_priority
 from jobs.models import AgingRule
 from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.position import aging_rules
 from jobs.states import Priority
-from jobs.turns import ClassTurns
 from tests.factories import make_job
 
 URGENT, NORMAL, LOW = Priority.URGENT, Priority.NORMAL, Priority.LOW

@@ -17,8 +17,8 @@ from jobs.models import Job
 from jobs.services.upkeep.notify_alerts import DIGEST_EVERY, PROJECT, send_unsent
 from jobs.testing import drain
 from ratelimits.models import QuotaAlert
-from ratelimits.services import alerts
-from ratelimits.services.allowance_alerts import tend_allowance_alerts
+from ratelimits.services.alerts import alerts
+from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
 from tests.factories import make_allowance, make_project, make_route, make_usage_event
 from tests.jobs.test_alerts_sent import email_route, mail, text_of  # noqa: F401 - its fixture
 from tests.support.background import in_background

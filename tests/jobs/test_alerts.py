@@ -22,8 +22,8 @@ from jobs.services.upkeep.watch import tend_alerts, watch_charges, watch_dead_le
 from jobs.services.upkeep.watch_lanes import watch_lanes
 from jobs.states import JobState
 from ratelimits.models import Charge, Counter, Limit, QuotaAlert
-from ratelimits.services import catalogue
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.factories import make_dead_letters, make_job, make_jobs, make_route
 

@@ -15,8 +15,8 @@ from jobs.models import Job
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import AlertRoute, Limit, QuotaAlert
-from ratelimits.services import catalogue
-from ratelimits.services.alerts import note_saturated, open_alert, tell_exceeded
+from ratelimits.services.alerts.alerts import note_saturated, open_alert, tell_exceeded
+from ratelimits.services.limits import catalogue
 from tests.factories import make_route
 from tests.support.people import signed_in
 

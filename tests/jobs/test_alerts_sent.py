@@ -20,7 +20,7 @@ from jobs.services.upkeep import notify_alerts
 from jobs.services.upkeep.notify_alerts import PROJECT, send_test, send_unsent
 from jobs.testing import drain
 from ratelimits.models import AlertRoute, QuotaAlert
-from ratelimits.services import alerts
+from ratelimits.services.alerts import alerts
 from tests.factories import SIGNING_SECRET, make_route
 from tests.support.background import in_background
 from tests.support.http_server import serving

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.backoff import LIMITED_JITTER, TEMPLATES, Policy, ceiling, delay, exhausted
-from queueops.core.retry_after import spread
+from queueops.core.values.retry_after import spread
 
 MODERATE, AGGRESSIVE = TEMPLATES["moderate"], TEMPLATES["aggressive"]
 

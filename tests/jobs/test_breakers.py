@@ -17,6 +17,7 @@ from jobs.models import DeadLetter, Job, JobEvent, ServiceBreaker
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.lanes import LaneGate
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish import outages
 from jobs.services.finish.breaker import LEAST_CALLS, SECONDING, THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
@@ -25,12 +26,11 @@ from jobs.services.submit.prepare import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep import watch
 from jobs.states import JobState
-from jobs.turns import ClassTurns
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
 from ratelimits.models import Limit, QuotaAlert
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.factories import SERVICE, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 

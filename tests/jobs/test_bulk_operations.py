@@ -24,7 +24,7 @@ from jobs.services.submit.prepare import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit.models import AuditEntry
-from queueops.core.reasons import ReasonRequired
+from queueops.core.values.reasons import ReasonRequired
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, move_along
 from tests.support.processes import database_url, started, wait_for
 

@@ -13,9 +13,9 @@ from django.db import connection
 
 from jobs.models import Job, JobEvent, PauseSwitch, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, renew_leases
+from jobs.services.claim.turns import ClassTurns
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
-from jobs.turns import ClassTurns
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs, make_project
 
 pytestmark = pytest.mark.django_db

@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 
 from jobs.models import Batch, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Succeeded, record_outcomes, retry_policies
 from jobs.services.operate.dead_letters import requeue_dead_letters
@@ -23,7 +24,6 @@ from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep.upkeep import finish_batches, rescue_lapsed
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
-from jobs.turns import ClassTurns
 from queueops.core.errors import IdempotencyKeyReused
 from tests.factories import KIND, make_batch, make_dead_letter, make_jobs, make_project
 from tests.support.processes import wait_for

@@ -24,7 +24,7 @@ from jobs.classify import (
 )
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import UnknownKind
-from queueops.core.outbound import OutboundResponse
+from queueops.core.outbound.client import OutboundResponse
 from ratelimits.feedback import PushBack
 
 

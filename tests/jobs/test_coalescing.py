@@ -20,7 +20,7 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Succeeded, record_outcomes, retry_policies
 from jobs.states import JobState
 from ratelimits.models import Charge, Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.factories import make_batch
 from tests.jobs import merging
 from tests.jobs.merging import MOST, Piece, claim, groups, submit

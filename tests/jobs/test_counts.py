@@ -12,6 +12,7 @@ from django.db import connections
 
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount
 from jobs.services.claim.claim import claim_jobs, promote_due
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.snapshots import batch_counts, project_counts
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Succeeded, record_outcomes
@@ -20,7 +21,6 @@ from jobs.services.operate.operate import cancel_jobs, reset_to_pending
 from jobs.services.upkeep import retention
 from jobs.states import RUNNING, TRANSITIONS, WAITING, JobState
 from jobs.transitions import Move, move_jobs
-from jobs.turns import ClassTurns
 from queueops.core.sql import run_sql
 from tests.factories import make_batch, make_job, make_jobs, make_project
 from tests.support.processes import wait_for

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.models import DeadLetter
 from jobs.services.operate import export
-from queueops.core.csv_lines import csv_line
+from queueops.core.values.csv_lines import csv_line
 from tests.factories import make_dead_letters
 
 

@@ -20,7 +20,7 @@ from jobs.services.submit.prepare import InvalidJob
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit.models import AuditEntry
-from queueops.core.reasons import ReasonRequired
+from queueops.core.values.reasons import ReasonRequired
 from queueops.tenancy.credentials import CredentialNotAllowed, seal
 from queueops.tenancy.models import Credential
 from tests.factories import PAYLOAD, make_batch, make_dead_letter, make_dead_letters, make_jobs, make_project

@@ -16,18 +16,18 @@ from django.test import override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs import demo, demo_sheets, demo_usage
-from jobs.batch_report import GROUPS, duration_text, read_report
-from jobs.management.commands.seed_demo import Command as SeedDemo
+from demo import sheets, usage, zones
+from demo.management.commands.seed_demo import Command as SeedDemo
 from jobs.models import Batch, Job
+from jobs.services.explain.batch_report import GROUPS, duration_text, read_report
 from jobs.states import JobState
 from jobs.testing import drain
 from queueops.core.env import Environment
 from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.models import Credential, ProducerKey
 from ratelimits.models import Allowance, Limit, UsageTracking
-from ratelimits.services import catalogue
-from ratelimits.services.ledger import check_ledger
+from ratelimits.services.limits import catalogue
+from ratelimits.services.usage.ledger import check_ledger
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 from tests.support.sandbox import Sandbox
 
@@ -44,41 +44,41 @@ def test_the_demo_says_that_tables_are_missing_instead_of_breaking_on_one():
 
 
 def test_every_zone_of_the_machine_gets_one_request():
-    names = demo.zone_names()
+    names = zones.zone_names()
     assert len(names) > 400
-    lines = list(demo.job_lines("http://127.0.0.1:1", names, at=NOON))
+    lines = list(zones.job_lines("http://127.0.0.1:1", names, at=NOON))
     assert len({line["payload"]["url"] for line in lines}) == len(names)
 
 
 def test_the_next_transition_is_exact():
-    assert demo.next_transition(ZoneInfo("Europe/Berlin"), after=NOON) == datetime(2026, 3, 29, 1, tzinfo=UTC)
-    assert demo.next_transition(ZoneInfo("Etc/UTC"), after=NOON) is None
+    assert zones.next_transition(ZoneInfo("Europe/Berlin"), after=NOON) == datetime(2026, 3, 29, 1, tzinfo=UTC)
+    assert zones.next_transition(ZoneInfo("Etc/UTC"), after=NOON) is None
     before = datetime(2026, 3, 29, 0, 59, 59, tzinfo=UTC)
-    assert demo.next_transition(ZoneInfo("Europe/Berlin"), after=before) == before + timedelta(seconds=1)
+    assert zones.next_transition(ZoneInfo("Europe/Berlin"), after=before) == before + timedelta(seconds=1)
 
 
 def test_the_facts_of_a_zone():
-    assert demo.facts_of("Asia/Kathmandu", at=NOON).row() == {
+    assert zones.facts_of("Asia/Kathmandu", at=NOON).row() == {
         "zone": "Asia/Kathmandu",
         "abbreviation": "+0545",
         "utc_offset": "+05:45",
         "next_transition": None,
         "utc_offset_then": None,
     }
-    assert demo.facts_of("America/New_York", at=NOON).row()["utc_offset_then"] == "-04:00"
+    assert zones.facts_of("America/New_York", at=NOON).row()["utc_offset_then"] == "-04:00"
 
 
 @pytest.mark.parametrize("name", ["America/New_York", "../../_sandbox/reset", "São Paulo", "東京", "a?b#c%2F d"])
 def test_a_name_of_any_kind_is_one_part_of_the_path(name):
-    path = urlsplit(demo.row_url("http://127.0.0.1:1", name)).path
+    path = urlsplit(zones.row_url("http://127.0.0.1:1", name)).path
     assert re.fullmatch(r"/plain/sheets/timezones/rows/[A-Za-z0-9_.~%-]+", path)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypatch):
     names = ["Africa/Abidjan", "America/New_York", "Antarctica/Troll", "Etc/GMT+1"]
-    monkeypatch.setattr(demo, "zone_names", lambda: names)
-    monkeypatch.setattr(demo, "KNOBS", {**demo.KNOBS, "latency": None, "error_rates": {}})
+    monkeypatch.setattr(zones, "zone_names", lambda: names)
+    monkeypatch.setattr(zones, "KNOBS", {**zones.KNOBS, "latency": None, "error_rates": {}})
     port = urlsplit(sandbox.url).port
     with override_settings(QUEUEOPS=_with(sandbox_port=port)):
         first = _seed()
@@ -89,10 +89,10 @@ def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypat
         assert (Batch.objects.count(), ProducerKey.objects.count(), Credential.objects.count()) == (2, 1, 1)
         drain()
         watched = StringIO()
-        call_command("watch_batch", str(Batch.objects.get(name=demo.BATCH_NAME).pk), stdout=watched)
+        call_command("watch_batch", str(Batch.objects.get(name=zones.BATCH_NAME).pk), stdout=watched)
         assert "is done" in _seed()
     requests = Job.objects.filter(kind="http.request")
-    assert {row: n for row, n in sandbox.effects().items() if row.startswith(demo.SHEET)} == {
+    assert {row: n for row, n in sandbox.effects().items() if row.startswith(zones.SHEET)} == {
         "timezones/Africa/Abidjan": 1,
         "timezones/America/New_York": 1,
     }
@@ -111,28 +111,28 @@ def test_the_demo_is_submitted_once_and_goes_through(sandbox: Sandbox, monkeypat
 @pytest.mark.django_db(transaction=True)
 def test_the_demo_writes_its_rows_in_few_calls_and_appends_within_a_limit(sandbox: Sandbox, monkeypatch):
     names = ["Africa/Abidjan", "America/New_York", "Europe/Berlin", "Etc/UTC"]
-    monkeypatch.setattr(demo, "zone_names", lambda: names)
-    monkeypatch.setattr(demo, "KNOBS", {**demo.KNOBS, "latency": None, "error_rates": {}})
+    monkeypatch.setattr(zones, "zone_names", lambda: names)
+    monkeypatch.setattr(zones, "KNOBS", {**zones.KNOBS, "latency": None, "error_rates": {}})
     figures = {"service": "google-sheets", "call_type": "write", "scope": "project_user"}
     Limit.objects.create(name="writes", capacity=2, window_seconds=2.0, **figures)
     catalogue.forget()
     with override_settings(QUEUEOPS=_with(sandbox_port=urlsplit(sandbox.url).port)):
         assert "within writes" in _seed()
         drain()
-        calls = demo_sheets.count_calls(sandbox.url)
+        calls = sheets.count_calls(sandbox.url)
     catalogue.forget()
     writes = Job.objects.filter(service="google-sheets")
     assert set(writes.values_list("status")) == {("completed",)}
     assert writes.filter(kind="google_sheets.values_append").count() == 2  # New York and Berlin change their clocks
-    assert calls == demo_sheets.CallCount(accepted=3, refused=0)
+    assert calls == sheets.CallCount(accepted=3, refused=0)
     assert writes.filter(deferral_count__gt=0).exists()
 
 
 @pytest.mark.django_db
 def test_a_sandbox_at_another_port_is_told_to_the_credential_of_the_demo():
     project = make_project("demo")
-    demo_sheets.ensure_credential(project, "http://127.0.0.1:1")
-    demo_sheets.ensure_credential(project, "http://127.0.0.1:2")
+    sheets.ensure_credential(project, "http://127.0.0.1:1")
+    sheets.ensure_credential(project, "http://127.0.0.1:2")
     credential = Credential.objects.get()
     assert credential.base_url == "http://127.0.0.1:2"
     assert list(credential.projects.all()) == [project]
@@ -203,19 +203,19 @@ def _with(*, sandbox_port: int | None = 8001, allow_loopback_targets: bool = Tru
 
 @pytest.mark.django_db
 def test_the_demos_users_have_used_a_part_of_their_allowance_however_often_it_is_started():
-    make_project(demo.PROJECT)
+    make_project(zones.PROJECT)
     for at in (timezone.now(), timezone.now() + timedelta(seconds=5)):
-        demo_usage.ensure_usage(demo.PROJECT, actor="system:test", at=at)
-    used = set(UsageTracking.objects.filter(project=demo.PROJECT).values_list("used", flat=True))
+        usage.ensure_usage(zones.PROJECT, actor="system:test", at=at)
+    used = set(UsageTracking.objects.filter(project=zones.PROJECT).values_list("used", flat=True))
     assert used == {4_240, 3_120, 1_520, 320}
-    assert max(used) < demo_usage.TOKENS_EACH
-    assert check_ledger(demo.PROJECT).differences == []
+    assert max(used) < usage.TOKENS_EACH
+    assert check_ledger(zones.PROJECT).differences == []
 
 
 @pytest.mark.django_db
 def test_the_demo_leaves_an_allowance_that_was_changed_as_it_is():
-    make_project(demo.PROJECT)
-    demo_usage.ensure_usage(demo.PROJECT, actor="system:test", at=timezone.now())
+    make_project(zones.PROJECT)
+    usage.ensure_usage(zones.PROJECT, actor="system:test", at=timezone.now())
     Allowance.objects.update(quota=7)
-    demo_usage.ensure_usage(demo.PROJECT, actor="system:test", at=timezone.now())
+    usage.ensure_usage(zones.PROJECT, actor="system:test", at=timezone.now())
     assert Allowance.objects.get().quota == 7

@@ -13,7 +13,7 @@ from jobs.models import DeadLetter, Job
 from jobs.services.submit.submit import submit_batch
 from jobs.states import TERMINAL, JobState
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from sandbox.llm import count_tokens
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger

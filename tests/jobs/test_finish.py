@@ -15,9 +15,9 @@ from django.db.models import F
 
 from jobs.backoff import Policy
 from jobs.classify import REMEDIES, Failure
-from jobs.fold import fold
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, promote_due
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.finish.breaker import THRESHOLD, tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes, retry_policies
@@ -25,8 +25,8 @@ from jobs.services.finish.lost_claims import find_lost
 from jobs.services.upkeep.upkeep import LOST_WITH_HOST
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
-from jobs.turns import ClassTurns
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs
+from tests.support.fold import fold
 
 pytestmark = pytest.mark.django_db
 

@@ -22,13 +22,13 @@ from jobs.classify import Failure
 from jobs.executor.duties import Duties
 from jobs.models import DecisionTotal, FlowCursor, FlowSample, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain import flow
 from jobs.services.explain.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Succeeded, record_outcomes
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
-from jobs.turns import ClassTurns
 from tests.factories import make_jobs
 from tests.support.flow import count_all
 from tests.support.processes import wait_for

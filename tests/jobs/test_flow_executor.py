@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from jobs.handlers import registry
-from jobs.handlers.http_payload import outbound_policy
+from jobs.handlers.http.payload import outbound_policy
 from jobs.handlers.registry import RunningJob, handler
 from jobs.models import Job
 from jobs.services.explain import flow
@@ -20,8 +20,8 @@ from jobs.services.submit.prepare import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import TERMINAL
 from queueops.core.logs import JsonFormatter
-from queueops.core.outbound import OutboundClient, OutboundFailed, answers_noted
-from queueops.core.outbound_policy import OutboundRefused
+from queueops.core.outbound.client import OutboundClient, OutboundFailed, answers_noted
+from queueops.core.outbound.policy import OutboundRefused
 from tests.factories import make_project
 from tests.jobs.test_executor_loop import executing
 from tests.support.flow import count_all

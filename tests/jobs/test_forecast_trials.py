@@ -17,8 +17,8 @@ from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.explain.waiting import explain_waiting
 from ratelimits.algorithms.admission import State, admit
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_jobs
 from tests.support.documents import FEWEST_TOKENS, MOST_TOKENS, TOKENS_PER_MINUTE

@@ -9,9 +9,11 @@ import pytest
 from aiohttp import web
 
 from jobs.classify import failure_of, is_retryable
-from jobs.handlers import google_sheets_api, google_sheets_grids, google_sheets_reading
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.google_sheets_group import owner_of, with_unreadable
+from jobs.handlers.google import grids as google_sheets_grids
+from jobs.handlers.google import reading as google_sheets_reading
+from jobs.handlers.google import sheets_api as google_sheets_api
+from jobs.handlers.google.group import owner_of, with_unreadable
 from jobs.handlers.registry import Bisect, Continue, Done, Poison, find_handler
 from tests.sandbox.providers import SheetsClient
 from tests.support.http_server import raw_server, serving

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from jobs.classify import failure_of, is_retryable
-from jobs.handlers import google_auth
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.google_sheets_api import SCOPE
+from jobs.handlers.google import auth as google_auth
+from jobs.handlers.google.sheets_api import SCOPE
 from tests.support.http_server import serving
 from tests.support.sheets_jobs import TOKEN, attempt, closing, credential_of
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-import jobs.handlers.google_sheets  # noqa: F401 (registers the kinds)
-from jobs.handlers.google_sheets_payloads import MAX_BODY_BYTES, BatchUpdate, ValuesAppend, ValuesGet, ValuesUpdate
-from jobs.handlers.google_sheets_ranges import Box, Grid, column_name, read_range
+import jobs.handlers.google.sheets  # noqa: F401 (registers the kinds)
+from jobs.handlers.google.payloads import MAX_BODY_BYTES, BatchUpdate, ValuesAppend, ValuesGet, ValuesUpdate
+from jobs.handlers.google.ranges import Box, Grid, column_name, read_range
 from jobs.handlers.registry import find_handler
 from sandbox.google_sheets import a1
 

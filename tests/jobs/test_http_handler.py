@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from jobs.handlers import http
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.http_payload import HttpRequest
+from jobs.handlers.http import request as http
+from jobs.handlers.http.payload import HttpRequest
 from jobs.handlers.registry import Done, RunningJob, find_handler
-from queueops.core.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
+from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
 from tests.support.http_server import canary, raw_server, serving
 
 SECRET = "s3cret-of-the-tenant"

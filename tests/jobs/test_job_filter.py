@@ -15,7 +15,7 @@ from jobs.services.operate.dead_letter_filter import parse_filter
 from jobs.services.operate.job_filter import UNFINISHED, Counted, count_jobs, parse_job_filter
 from jobs.states import JobState, Priority
 from queueops.audit.models import AuditEntry
-from queueops.core.reasons import ReasonRequired
+from queueops.core.values.reasons import ReasonRequired
 from tests.factories import make_batch, make_job, make_jobs
 
 pytestmark = pytest.mark.django_db

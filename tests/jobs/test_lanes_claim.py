@@ -18,15 +18,15 @@ from jobs.models import Job, PauseSwitch, ServiceBreaker
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due
 from jobs.services.claim.lanes import LaneGate
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.position import aging_rules, effective_priority_of, find_position
 from jobs.services.finish.breaker import tend_breakers
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.states import WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
-from jobs.turns import ClassTurns
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.factories import KIND, make_batch, make_job, make_jobs, make_project
 
 pytestmark = pytest.mark.django_db

@@ -14,7 +14,7 @@ from jobs.services.explain.position import MOST_COUNTED
 from jobs.services.explain.waiting import explain_waiting
 from queueops.core.sql import load_sql
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.jobs.test_plans import BATCH, assert_bounded, explain_file, explain_reads
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,6 @@ from operator import attrgetter
 
 import pytest
 
-from jobs.fold import FoldedJob, fold
 from jobs.models import Job, JobEvent
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import promote_due
@@ -24,10 +23,11 @@ from jobs.services.upkeep import upkeep
 from jobs.states import RUNNING, WAITING, JobState, Priority
 from queueops.core.notify import Channel, notify
 from ratelimits.models import Counter, Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, KIND, claim, submit
 from tests.jobs.test_executor_loop import executing
+from tests.support.fold import FoldedJob, fold
 from tests.support.processes import wait_for
 
 STEPS = 60

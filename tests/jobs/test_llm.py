@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.llm_payload import LlmGenerate
+from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.registry import Continue, Done, find_handler
 from queueops.tenancy.credentials import OpenCredential
 from tests.support.llm import API_KEY, Progress, ask_once, ask_to_the_end, payload_of

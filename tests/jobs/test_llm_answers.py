@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.llm_events import EventReader
-from jobs.handlers.llm_gemini import GEMINI
-from jobs.handlers.llm_openai import OPENAI
-from jobs.handlers.llm_reading import AnswerReader
+from jobs.handlers.llm.events import EventReader
+from jobs.handlers.llm.gemini import GEMINI
+from jobs.handlers.llm.openai import OPENAI
+from jobs.handlers.llm.reading import AnswerReader
 from tests.support.http_server import raw_server, serving
 from tests.support.llm import API_KEY, ask
 

@@ -10,7 +10,8 @@ from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
 from jobs.testing import drain
 from ratelimits.models import CostEstimate
-from ratelimits.services import catalogue, estimates
+from ratelimits.services.limiter import estimates
+from ratelimits.services.limits import catalogue
 from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
 
 WORDS = "word " * 80  # 100 tokens

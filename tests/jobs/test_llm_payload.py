@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from jobs.handlers.llm_payload import LlmGenerate
+from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.registry import Cost, find_handler
 from tests.support.llm import payload_of
 

@@ -8,7 +8,7 @@ from jobs.models import Job
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
 from jobs.testing import drain
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.support.documents import PROJECT, TOKENS_PER_MINUTE, Model, document
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.handlers.llm_tokens import count_content_tokens, count_tokens, split_text
+from jobs.handlers.llm.tokens import count_content_tokens, count_tokens, split_text
 from sandbox.llm import count_tokens as provider_count
 
 # Words, sentences and paragraphs of several scripts, so that every kind of border occurs.

@@ -14,15 +14,15 @@ from django.db import connection, connections, transaction
 from jobs.errors import InvalidDelay
 from jobs.models import Job, JobEvent, new_id
 from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate import operate
 from jobs.services.submit.intake import TooManyJobs
 from jobs.services.submit.results import MAX_BULK_JOBS
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
-from jobs.turns import ClassTurns
 from queueops.audit.models import AuditEntry
-from queueops.core.reasons import ReasonRequired
+from queueops.core.values.reasons import ReasonRequired
 from tests.factories import make_job, make_jobs, move_along
 
 ACTOR = "user:7"

@@ -19,8 +19,8 @@ from jobs.services.operate import operate, pauses
 from jobs.services.upkeep import upkeep
 from jobs.states import JobState, Priority
 from ratelimits.models import Counter, Limit
-from ratelimits.services import catalogue
-from ratelimits.services.limits import delete_limit, update_limit
+from ratelimits.services.limits import catalogue
+from ratelimits.services.tuning.limits import delete_limit, update_limit
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, claim, submit
 

@@ -12,8 +12,9 @@ from jobs.lanes import read_lane
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential
 from ratelimits.models import Limit
-from ratelimits.services import catalogue, estimates
-from ratelimits.services.estimates import MIN_SAMPLES, record_actuals
+from ratelimits.services.limiter import estimates
+from ratelimits.services.limiter.estimates import MIN_SAMPLES, record_actuals
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_project
 from tests.jobs import merging

@@ -15,7 +15,8 @@ from jobs.services.finish.finish import Failed, record_outcomes, retry_policies
 from jobs.states import JobState
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit
-from ratelimits.services import catalogue, proposed_limits
+from ratelimits.services.limits import catalogue
+from ratelimits.services.tuning import proposed_limits
 from tests.jobs import merging
 from tests.jobs.merging import KIND, claim, submit
 

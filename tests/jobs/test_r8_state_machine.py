@@ -27,9 +27,9 @@ from hypothesis.stateful import (
 
 from jobs.backoff import Policy
 from jobs.classify import Failure
-from jobs.fold import FoldedJob, fold
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, renew_leases
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded, record_outcomes
@@ -39,9 +39,9 @@ from jobs.services.submit.submit import submit_job
 from jobs.services.upkeep import upkeep
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
-from jobs.turns import ClassTurns
 from queueops.core.sql import run_sql
 from tests.factories import KIND, make_project
+from tests.support.fold import FoldedJob, fold
 
 S = JobState
 HOUR = timedelta(hours=1)

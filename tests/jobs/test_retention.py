@@ -27,7 +27,7 @@ from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry
-from queueops.core.identifiers import first_id_at
+from queueops.core.values.identifiers import first_id_at
 from queueops.site.diagnosis import Verdict, examine_retention
 from ratelimits.models import QuotaAlert
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.turns import MOST_OWED, ClassTurns, LaneTurns, Turns
+from jobs.services.claim.turns import MOST_OWED, ClassTurns, LaneTurns, Turns
 
 WEIGHTS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0, 10.0])
 NAMES = st.sampled_from("abcde")

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from jobs.errors import UnknownPauseTarget
 from jobs.models import DeadLetter, Executor, Job, PauseSwitch, new_id
 from jobs.services.claim import claim
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import kinds as kinds_service
 from jobs.services.finish.claimed import ClaimedJob
@@ -20,7 +21,6 @@ from jobs.services.operate.pauses import pause_scope, settle_holds
 from jobs.services.upkeep import watch
 from jobs.services.upkeep.unserved import tend_unserved
 from jobs.states import JobState
-from jobs.turns import ClassTurns
 from ratelimits.models import QuotaAlert
 from tests.factories import make_job, make_jobs
 

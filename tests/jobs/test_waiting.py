@@ -29,8 +29,8 @@ from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.factories import make_batch, make_job, make_jobs, make_project
 

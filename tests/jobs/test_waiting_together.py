@@ -12,8 +12,8 @@ from jobs.models import Job
 from jobs.services.explain.waiting import explain_waiting
 from jobs.states import JobState
 from ratelimits.models import Counter, Limit
-from ratelimits.services import catalogue
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_jobs
 

@@ -10,7 +10,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from ratelimits.algorithms.admission import gauge
 from ratelimits.models import Charge, Counter, Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.faults.records import crashes, database_time, submit, wait_until_drained

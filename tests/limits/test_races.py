@@ -12,13 +12,13 @@ import pytest
 
 from jobs.models import Job
 from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.turns import ClassTurns
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
-from jobs.turns import ClassTurns
 from ratelimits.algorithms.admission import gauge
 from ratelimits.models import Counter, Limit
-from ratelimits.services import catalogue
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import KIND, PAYLOAD, make_project
 from tests.faults.records import database_time

@@ -15,8 +15,8 @@ from jobs.states import JobState
 from jobs.testing import drain
 from queueops.tenancy.models import Project
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
-from ratelimits.services import catalogue
-from ratelimits.services.limits import create_limit
+from ratelimits.services.limits import catalogue
+from ratelimits.services.tuning.limits import create_limit
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.support.documents import PROJECT, Model, document

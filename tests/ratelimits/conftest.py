@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
+from ratelimits.services.limits import catalogue
 from tests.ratelimits.counting import Clock
 
 

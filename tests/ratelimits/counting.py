@@ -11,8 +11,9 @@ from django.db import connection
 from queueops.core import sql
 from ratelimits.algorithms.admission import gauge
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services import catalogue, counters, rooms
-from ratelimits.services.decide import Binding, Decision
+from ratelimits.services.limiter import counters, rooms
+from ratelimits.services.limiter.decide import Binding, Decision
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 
 SERVICE = "svc"

@@ -12,10 +12,11 @@ from django.utils import timezone
 
 from queueops.core.sql import load_sql
 from ratelimits.models import CallTally, Counter, Limit, QuotaAlert
-from ratelimits.services import alerts, catalogue, forecast
-from ratelimits.services.alerts import Usage, acknowledge_alerts, note_saturated, tell_exceeded, watch
-from ratelimits.services.decide import Call, Settlement, decide, settle
-from ratelimits.services.quiet import resolve_quiet
+from ratelimits.services.alerts import alerts, forecast
+from ratelimits.services.alerts.alerts import Usage, acknowledge_alerts, note_saturated, tell_exceeded, watch
+from ratelimits.services.limiter.decide import Call, Settlement, decide, settle
+from ratelimits.services.limits import catalogue
+from ratelimits.services.tuning.quiet import resolve_quiet
 from ratelimits.subjects import Subject, counter_id
 from tests.jobs.test_plans import assert_bounded
 from tests.support.audit import entries_written

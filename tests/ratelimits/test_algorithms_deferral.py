@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.deferral import LONGEST_SECONDS, deferral_delay
+from jobs.services.claim.deferrals import LONGEST_SECONDS, deferral_delay
 from ratelimits.algorithms.admission import State, admit
 from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.pressure import Pressure, PressureRules, pressure_at, pushed_back

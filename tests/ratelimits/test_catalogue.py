@@ -10,9 +10,9 @@ from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.algorithms.token_bucket import TokenBucket
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
-from ratelimits.services.catalogue import Override, rule_of
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
+from ratelimits.services.limits.catalogue import Override, rule_of
 from tests.ratelimits.counting import ADA, change, kinds, make_limit, override
 
 KEY = "project:acme"
@@ -102,7 +102,7 @@ def test_the_limits_are_read_once_for_many_decisions(django_assert_num_queries):
 @pytest.mark.usefixtures("no_limits")
 def test_a_change_by_another_process_is_seen_after_half_a_second_and_by_this_one_at_once(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("ratelimits.services.catalogue.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ratelimits.services.limits.catalogue.time.monotonic", lambda: now[0])
     made = make_limit(capacity=1)
     assert kinds(decide([Call(ADA)] * 2)) == "pd"
     Limit.objects.filter(pk=made.pk).update(capacity=3)

@@ -15,11 +15,11 @@ import pytest
 from django.db import OperationalError, transaction
 
 from ratelimits.models import Charge, Limit
-from ratelimits.services.answers import Asking, ask
-from ratelimits.services.catalogue import forget
-from ratelimits.services.combine import Combiner
-from ratelimits.services.decide import Call
-from ratelimits.services.gauges import gauges
+from ratelimits.services.limiter.answers import Asking, ask
+from ratelimits.services.limiter.combine import Combiner
+from ratelimits.services.limiter.decide import Call
+from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limits.catalogue import forget
 from ratelimits.subjects import Subject
 from tests.support.processes import database_url, wait_for
 from tests.support.racing import run_together

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratelimits.models import CallTally, Charge, Counter, Limit, LimitOverride
-from ratelimits.services import catalogue
-from ratelimits.services.decide import Call, decide, unfit
+from ratelimits.services.limiter.decide import Call, decide, unfit
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.ratelimits.counting import (
     ADA,

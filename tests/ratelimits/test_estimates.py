@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ratelimits.algorithms.estimates import clamped, p90
 from ratelimits.models import CostEstimate
-from ratelimits.services import estimates
+from ratelimits.services.limiter import estimates
 
 amounts = st.floats(0, 1e9, allow_nan=False)
 

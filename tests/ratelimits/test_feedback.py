@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queueops.core.retry_after import MAX_RETRY_AFTER_SECONDS
+from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS
 from ratelimits.feedback import (
     MAX_CAP,
     MAX_NAME,

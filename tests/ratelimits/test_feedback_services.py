@@ -11,13 +11,14 @@ from django.db.models.functions import Now
 
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
-from ratelimits.services import catalogue, proposed_limits
-from ratelimits.services.decide import Call, decide
-from ratelimits.services.feedback import Refusal, push_back, push_backs
-from ratelimits.services.limits import update_limit
-from ratelimits.services.quiet import resolve_quiet
-from ratelimits.services.saving import find_limit
-from ratelimits.services.stated_caps import note_stated_cap
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
+from ratelimits.services.limits.saving import find_limit
+from ratelimits.services.tuning import proposed_limits
+from ratelimits.services.tuning.feedback import Refusal, push_back, push_backs
+from ratelimits.services.tuning.limits import update_limit
+from ratelimits.services.tuning.quiet import resolve_quiet
+from ratelimits.services.tuning.stated_caps import note_stated_cap
 from ratelimits.subjects import Subject, counter_id
 from tests.support.audit import entries_written
 

@@ -13,8 +13,8 @@ from django.db import connection
 from queueops.core.env import Environment, read
 from queueops.core.notify import Channel
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
-from ratelimits.services.defaults import (
+from ratelimits.services.limits import catalogue
+from ratelimits.services.limits.defaults import (
     CAPACITY_SETTINGS,
     FIXTURES,
     Loaded,

@@ -15,20 +15,14 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from queueops.core.notify import Channel
-from queueops.core.reasons import ReasonRequired
+from queueops.core.values.reasons import ReasonRequired
+from ratelimits.errors import InvalidCoolDown, InvalidLimit, LimitChanged, NothingProposed, UnknownCounter, UnknownLimit
 from ratelimits.models import CallTally, Counter, Limit, LimitOverride, QuotaAlert
-from ratelimits.services import catalogue, limits, overrides, stated_caps, steering
-from ratelimits.services.decide import Call, decide
-from ratelimits.services.errors import (
-    InvalidCoolDown,
-    InvalidLimit,
-    LimitChanged,
-    NothingProposed,
-    UnknownCounter,
-    UnknownLimit,
-)
-from ratelimits.services.gauges import gauges, top_users
-from ratelimits.services.upkeep import forget_old
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limiter.gauges import gauges, top_users
+from ratelimits.services.limits import catalogue, overrides
+from ratelimits.services.tuning import limits, stated_caps, steering
+from ratelimits.services.tuning.upkeep import forget_old
 from ratelimits.subjects import Subject
 from tests.support.audit import entries_written
 from tests.support.processes import database_url, wait_for

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ratelimits.algorithms.admission import State, admit
 from ratelimits.models import Counter, Limit
-from ratelimits.services import catalogue
-from ratelimits.services.catalogue import Rule, rule_of
-from ratelimits.services.decide import Call, decide
-from ratelimits.services.outlook import Asked, look_ahead, outlook_of
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limiter.outlook import Asked, look_ahead, outlook_of
+from ratelimits.services.limits import catalogue
+from ratelimits.services.limits.catalogue import Rule, rule_of
 from ratelimits.subjects import Subject
 
 SHEETS = Subject("google-sheets", "write", "acme", "u-1")

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratelimits.models import Counter
-from ratelimits.services import catalogue
-from ratelimits.services.decide import Call, decide
-from ratelimits.services.rooms import WITHOUT_END, Room, rooms
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limiter.rooms import WITHOUT_END, Room, rooms
+from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.ratelimits.counting import ADA, BOB, START, change, kinds, make_limit, override
 from tests.ratelimits.test_decide import histories, limits, subjects, with_limits

@@ -9,8 +9,8 @@ from django.db.models import F
 from django.utils import timezone
 
 from ratelimits.models import CallTally, Charge, Counter
-from ratelimits.services.decide import Call, Settlement, decide, reclaim, reclaim_expired, settle
-from ratelimits.services.upkeep import forget_old
+from ratelimits.services.limiter.decide import Call, Settlement, decide, reclaim, reclaim_expired, settle
+from ratelimits.services.tuning.upkeep import forget_old
 from tests.ratelimits.counting import ADA, START, change, kinds, make_limit, used, versions
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]

@@ -16,11 +16,11 @@ from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.algorithms.token_bucket import TokenBucket
+from ratelimits.errors import InvalidLimit, NotSimulable
 from ratelimits.models import CallTally, Limit
 from ratelimits.replay import Ask, replay
-from ratelimits.services import simulate as simulating
-from ratelimits.services.errors import InvalidLimit, NotSimulable
-from ratelimits.services.simulate import Tallied, asks_of, simulate
+from ratelimits.services.tuning import simulate as simulating
+from ratelimits.services.tuning.simulate import Tallied, asks_of, simulate
 from ratelimits.subjects import Subject
 
 START = 1_732_118_400.0

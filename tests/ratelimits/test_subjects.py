@@ -9,11 +9,11 @@ from jobs.lanes import lane_name, read_lane
 from jobs.models import Job
 from queueops.tenancy.models import Credential, Project
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
-from ratelimits.services import catalogue
-from ratelimits.services.alerts import tell_exceeded
-from ratelimits.services.decide import Call, decide
-from ratelimits.services.overrides import set_override
-from ratelimits.services.saving import project_of
+from ratelimits.services.alerts.alerts import tell_exceeded
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
+from ratelimits.services.limits.overrides import set_override
+from ratelimits.services.limits.saving import project_of
 from ratelimits.subjects import LONGEST_NAME, Subject
 
 LONGEST = Subject("s" * 64, "write", "p" * LONGEST_NAME, "u" * LONGEST_NAME, "m" * LONGEST_NAME)

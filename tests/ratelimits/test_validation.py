@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ratelimits.algorithms.admission import State, admit
 from ratelimits.models import Limit
-from ratelimits.services.catalogue import rule_of
+from ratelimits.services.limits.catalogue import rule_of
 from ratelimits.validation import READS, check_limit, check_override, figure, safe_figures
 
 

@@ -23,7 +23,7 @@ from dashboards.live.viewer import Viewer
 from dashboards.views import me
 from jobs.models import JobEvent
 from queueops.rest import views
-from queueops.tenancy.authentication import Caller, ProducerKeyAuthentication
+from queueops.tenancy.callers.authentication import Caller, ProducerKeyAuthentication
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from queueops.tenancy.scope import reading_for
 from tests.factories import make_project

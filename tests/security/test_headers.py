@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client, override_settings
 
-from queueops.core.security_headers import policy_of
+from queueops.core.web.security_headers import policy_of
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db

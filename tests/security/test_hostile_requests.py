@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from jobs.models import BulkOperation
 from queueops.audit.models import AuditEntry
-from queueops.core.unreadable import OF_EVERY_LIST
+from queueops.core.web.unreadable import OF_EVERY_LIST
 from tests.factories import make_job
 from tests.security.addresses import PARAMETER, every_address
 from tests.security.world import World
@@ -69,12 +69,16 @@ def lists() -> Iterator[tuple[str, list[str]]]:
         yield reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"), names
 
 
+def filled(route: str, value: str) -> str:
+    return "/" + PARAMETER.sub(lambda _: encoded(value), route)
+
+
 def pages() -> Iterator[str]:
     """Every address that is no part of the API, hostile values in the places of its parameters and besides."""
     for address in every_address():
         if not address.route.startswith(("api/", "functions/")) and "logout" not in address.route:
             for value in HOSTILE:
-                path = "/" + PARAMETER.sub(lambda _, value=value: encoded(value), address.route)  # type: ignore[misc]
+                path = filled(address.route, value)
                 yield path
                 for name in ("project", "user", "month", "span", "state", "q", "next", "created_at_from_0", "key"):
                     yield f"{path}?{name}={encoded(value)}"

@@ -12,20 +12,20 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from jobs.classify import Failure, clean, clean_json, fingerprint
-from jobs.handlers.answers import MOST_SECRETS, excerpt_of, json_of, one_line, secrets_in, storable
-from jobs.handlers.google_sheets_group import with_missing_grid, with_unreadable
-from jobs.handlers.google_sheets_ranges import read_range
-from jobs.handlers.http_payload import HttpRequest
-from jobs.handlers.llm_events import EventReader
-from jobs.handlers.llm_tokens import split_text
+from jobs.handlers.google.group import with_missing_grid, with_unreadable
+from jobs.handlers.google.ranges import read_range
+from jobs.handlers.http.answers import MOST_SECRETS, excerpt_of, json_of, one_line, secrets_in, storable
+from jobs.handlers.http.payload import HttpRequest
+from jobs.handlers.llm.events import EventReader
+from jobs.handlers.llm.tokens import split_text
 from jobs.services.submit.csv_jobs import jobs_of_csv
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import without_secrets
-from queueops.core.masking import masked_text
-from queueops.core.nul import NUL_ESCAPE
-from queueops.core.outbound import OutboundResponse
-from queueops.core.outbound_policy import OutboundPolicy, parse_target
-from queueops.core.retry_after import parse_retry_after
+from queueops.core.outbound.client import OutboundResponse
+from queueops.core.outbound.policy import OutboundPolicy, parse_target
+from queueops.core.values.masking import masked_text
+from queueops.core.values.retry_after import parse_retry_after
+from queueops.core.web.nul import NUL_ESCAPE
 from queueops.rest.parsers import parse_json
 from ratelimits.feedback import parse_google, parse_openai
 

@@ -14,7 +14,7 @@ from queueops.access.models import SignInCount
 from queueops.access.services import guard
 from queueops.access.services.guard import Purpose, SignInLocked, guarded
 from queueops.audit.models import AuditEntry
-from queueops.core.client_address import client_address
+from queueops.core.web.client_address import client_address
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.security.people import PASSWORD, is_signed_in, person, try_password

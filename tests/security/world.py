@@ -34,9 +34,10 @@ from queueops.site import roles
 from queueops.tenancy import credentials
 from queueops.tenancy.models import Credential, Issuer, ProducerKey
 from ratelimits.models import AllowanceOverride, Limit, UsageTracking
-from ratelimits.services import catalogue, limits
-from ratelimits.services.alerts import open_alert
-from ratelimits.services.decide import Call, decide
+from ratelimits.services.alerts.alerts import open_alert
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.limits import catalogue
+from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
 from tests.factories import (
     make_allowance,

@@ -4,8 +4,9 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
-from jobs.handlers import http, llm
-from jobs.handlers.llm_payload import LlmGenerate
+from jobs.handlers.http import request as http
+from jobs.handlers.llm import generate as llm
+from jobs.handlers.llm.payload import LlmGenerate
 from jobs.handlers.registry import Continue, Done, RunningJob
 from queueops.tenancy.credentials import OpenCredential
 

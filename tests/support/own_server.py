@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connection
 
-from queueops.core.embedded import DATABASE_NAME, SUPERUSER, EmbeddedServer
+from queueops.core.embedded.cluster import DATABASE_NAME, SUPERUSER, EmbeddedServer
 from tests.support.embedded import throw_away_data_dir
 from tests.support.processes import wait_for
 

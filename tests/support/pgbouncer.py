@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from queueops.core.postgres_host import system_user
+from queueops.core.embedded.host import system_user
 from tests.support.processes import free_port, started, wait_for
 
 FOUND = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

@@ -18,9 +18,9 @@ from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import Credential, Project
 from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket
 from ratelimits.models import Limit
-from ratelimits.services import catalogue
-from ratelimits.services.defaults import default_fields
-from ratelimits.services.limits import create_limit
+from ratelimits.services.limits import catalogue
+from ratelimits.services.limits.defaults import default_fields
+from ratelimits.services.tuning.limits import create_limit
 from tests.support.sandbox import Sandbox
 
 SERVICE = "google-sheets"

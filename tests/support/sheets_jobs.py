@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-import jobs.handlers.google_sheets  # noqa: F401 (registers the kinds)
+import jobs.handlers.google.sheets  # noqa: F401 (registers the kinds)
 from jobs.handlers.registry import Continue, RunningJob, close_handlers, find_handler
 from queueops.tenancy.credentials import OpenCredential
 

@@ -14,10 +14,10 @@ from django.db import connection, connections
 from django.db.models.functions import Now
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from queueops.core.outbound import OutboundFailed
-from queueops.core.outbound_policy import OutboundRefused
-from queueops.tenancy import issuer_keys
-from queueops.tenancy.issuer_keys import (
+from queueops.core.outbound.client import OutboundFailed
+from queueops.core.outbound.policy import OutboundRefused
+from queueops.tenancy.callers import issuer_keys
+from queueops.tenancy.callers.issuer_keys import (
     COOL_DOWN_SECONDS,
     FRESH_SECONDS,
     MAX_JWKS_BYTES,
@@ -28,8 +28,8 @@ from queueops.tenancy.issuer_keys import (
     fetch_keys,
     read_key_set,
 )
+from queueops.tenancy.callers.tokens import InvalidToken, verify_token
 from queueops.tenancy.models import Issuer
-from queueops.tenancy.tokens import InvalidToken, verify_token
 from tests.support.issuers import USER, KeyServer, Signer, make_issuer, publishing
 from tests.support.racing import run_together
 

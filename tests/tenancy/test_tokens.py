@@ -13,9 +13,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from queueops.tenancy.issuer_keys import IssuerKeysUnavailable
+from queueops.tenancy.callers.issuer_keys import IssuerKeysUnavailable
+from queueops.tenancy.callers.tokens import MAX_TOKEN_CHARACTERS, ExpiredToken, InvalidToken, verify_token
 from queueops.tenancy.models import Issuer
-from queueops.tenancy.tokens import MAX_TOKEN_CHARACTERS, ExpiredToken, InvalidToken, verify_token
 from tests.support.issuers import ISSUER, SECRET, USER, Signer, claims_of, make_issuer, publishing, shared_token
 
 pytestmark = pytest.mark.django_db

@@ -14,8 +14,8 @@ from jobs.api.urls import urlpatterns as queue
 from jobs.models import Batch, BulkOperation, IdempotencyRecord, Job
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
+from queueops.tenancy.callers.throttles import BAD_KEYS_PER_MINUTE, CallerThrottle, Rate, bad_keys
 from queueops.tenancy.models import Issuer, ProducerKey
-from queueops.tenancy.throttles import BAD_KEYS_PER_MINUTE, CallerThrottle, Rate, bad_keys
 from ratelimits.api.urls import urlpatterns as limiter
 from tests.api.conftest import SPEC, Api, error_of, key_for
 from tests.factories import make_batch, make_dead_letter, make_job

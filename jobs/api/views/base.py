@@ -14,10 +14,10 @@ from rest_framework.response import Response
 
 from jobs.api.serializers import SHOWS_TRACEBACKS
 from jobs.services.submit.idempotency import answer_once
-from queueops.core.masking import masked
+from queueops.core.values.masking import masked
 from queueops.rest.views import CallerListView, CallerView, Row
+from queueops.tenancy.callers.permissions import Need, sees_secrets, sees_tracebacks
 from queueops.tenancy.models import Scope
-from queueops.tenancy.permissions import Need, sees_secrets, sees_tracebacks
 
 READ = Need(Scope.READ, "jobs.view_job")
 SUBMIT = Need(Scope.SUBMIT, "jobs.add_job")

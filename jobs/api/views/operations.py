@@ -18,7 +18,7 @@ from jobs.models import BulkOperation
 from jobs.services.operate.bulk_run import cancel_bulk
 from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
-from queueops.tenancy.authentication import Caller
+from queueops.tenancy.callers.authentication import Caller
 
 from .base import OPERATE_BULK, READ_OPERATIONS, ApiListView, ApiView
 

@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from jobs.batch_report import BatchReport, duration_text, read_report
 from jobs.models import Batch, Executor
+from jobs.services.explain.batch_report import BatchReport, duration_text, read_report
 
 TERMINAL_SECONDS = 0.5
 LINE_SECONDS = 2.0

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from jobs.classify import Failure
-from jobs.deferral import deferral_delay
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.lanes import lane_name, read_lane, subject_of
 from jobs.services.finish.claimed import ClaimedJob
@@ -16,11 +15,11 @@ from jobs.states import JobState
 from jobs.transitions import Move
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
-from ratelimits.services.catalogue import limited_services
-from ratelimits.services.decide import Call, Decision, Settlement, decide, settle
+from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
+from ratelimits.services.limits.catalogue import limited_services
 from ratelimits.subjects import Subject
 
-from .deferrals import Deferral, Met, defer_jobs
+from .deferrals import Deferral, Met, defer_jobs, deferral_delay
 
 REJECTED = "limit_rejected"
 SUSPECT = 2  # crashes from which on a job runs in quarantine

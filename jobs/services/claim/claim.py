@@ -11,13 +11,13 @@ from django.db import connection, transaction
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
 from jobs.transitions import Lease, Move, move_jobs
-from jobs.turns import ClassTurns
 from queueops.core.sql import plain_array, run_sql, text_array
-from ratelimits.services.decide import Settlement, settle
+from ratelimits.services.limiter.decide import Settlement, settle
 
 from .admit import admit
 from .companions import with_companions
 from .lanes import LaneGate
+from .turns import ClassTurns
 
 # The index gives the oldest first; to sort, all suspects would be read.
 OLDEST_FIRST = "SET LOCAL enable_sort = off"

@@ -13,11 +13,12 @@ from jobs.lanes import Lane, read_lane
 from jobs.models import PauseSwitch, ServiceBreaker
 from jobs.states import Priority
 from jobs.targets import tag_of
-from jobs.turns import LaneTurns
 from queueops.core.sql import plain_array, run_sql
-from ratelimits.services.catalogue import windows_of
-from ratelimits.services.rooms import Room, rooms
+from ratelimits.services.limiter.rooms import Room, rooms
+from ratelimits.services.limits.catalogue import windows_of
 from ratelimits.subjects import Subject
+
+from .turns import LaneTurns
 
 MOST_LANES = 2000  # looked at together; more take turns
 MOST_OPEN = 500  # given to one claim

@@ -21,10 +21,10 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.states import Priority
 from queueops.core.sql import hot_cursor, nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
-from ratelimits.services.catalogue import limited_services
-from ratelimits.services.decide import Call, unfit
-from ratelimits.services.outlook import Asked, Outlook, look_ahead
-from ratelimits.services.rooms import Room
+from ratelimits.services.limiter.decide import Call, unfit
+from ratelimits.services.limiter.outlook import Asked, Outlook, look_ahead
+from ratelimits.services.limiter.rooms import Room
+from ratelimits.services.limits.catalogue import limited_services
 
 from .admit import reject
 from .deferrals import Deferral, Met, defer_jobs

@@ -16,8 +16,8 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import COOLED_SECONDS, Failed, Outcome
 from jobs.states import JobState
 from ratelimits.feedback import PushBack
-from ratelimits.services.estimates import measured_ratio
-from ratelimits.services.feedback import Cooling, Refusal, push_backs
+from ratelimits.services.limiter.estimates import measured_ratio
+from ratelimits.services.tuning.feedback import Cooling, Refusal, push_backs
 
 from .admit import REJECTED, subjects_of
 

@@ -30,8 +30,8 @@ from jobs.states import WAITING, JobState, Priority
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.scope import for_everyone
-from ratelimits.services.catalogue import limited_services
-from ratelimits.services.outlook import Asked, Outlook, look_ahead
+from ratelimits.services.limiter.outlook import Asked, Outlook, look_ahead
+from ratelimits.services.limits.catalogue import limited_services
 
 from .line import STANDING, STANDING_COSTS, LineCall, Standing, calls_of
 from .position import Position, Rules, effective_priority_of, reached_by

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from jobs.lanes import read_lane
 from queueops.core.sql import run_sql
 from ratelimits.models import Unit
-from ratelimits.services.catalogue import Rule
-from ratelimits.services.gauges import CounterGauge
+from ratelimits.services.limiter.gauges import CounterGauge
+from ratelimits.services.limits.catalogue import Rule
 
 MOST_LANES = 500
 MOST_COUNTED = 20_000  # jobs, shared out among the lanes

@@ -17,7 +17,7 @@ from jobs.services.finish.kinds import INVALID_PAYLOAD
 from jobs.states import WAITING, JobState
 from queueops.core.clock import database_now
 from queueops.tenancy.scope import for_everyone
-from ratelimits.services.outlook import Outlook
+from ratelimits.services.limiter.outlook import Outlook
 
 from .forecast import Forecast, forecast_start, read_limits
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position

@@ -18,7 +18,7 @@ from jobs.models import RetryPolicy, new_id
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
-from ratelimits.services.decide import Settlement
+from ratelimits.services.limiter.decide import Settlement
 
 from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
@@ -294,7 +294,7 @@ def _figures(job: ClaimedJob, duration_ms: float, calls: Calls) -> str:
 
 
 def _facts_of_part(outcome: GivenBack) -> str | None:
-    # That it has a part of its result tells jobs/fold.py that progress goes on from there.
+    # That it has a part of its result tells tests/support/fold.py that progress goes on from there.
     facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
         facts |= {"calls": outcome.calls[:MOST_CALLS]}

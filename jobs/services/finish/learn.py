@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from ratelimits.services.estimates import MAX_SAMPLES, record_actuals
+from ratelimits.services.limiter.estimates import MAX_SAMPLES, record_actuals
 
 from .finish import Outcome, Succeeded
 

@@ -18,7 +18,7 @@ from jobs.handlers.registry import find_handler
 from jobs.models import Batch, BulkOperation
 from jobs.services.submit.prepare import JobSpec, Rules, prepare_job
 from jobs.states import Priority
-from queueops.core.reasons import clean_reason, required_reason
+from queueops.core.values.reasons import clean_reason, required_reason
 
 from .bulk_run import begin
 from .dead_letter_filter import DeadLetterFilter, parse_filter

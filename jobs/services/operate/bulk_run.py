@@ -24,7 +24,7 @@ from jobs.errors import UnknownBulkOperation
 from jobs.models import BulkOperation
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
-from queueops.core.reasons import clean_reason
+from queueops.core.values.reasons import clean_reason
 
 from .bulk_actions import ACTIONS
 from .bulk_outcome import failed_too_often

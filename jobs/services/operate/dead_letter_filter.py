@@ -13,8 +13,8 @@ from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
 from jobs.services.submit.results import MAX_BULK_JOBS
 from queueops.core.errors import fields_of
-from queueops.core.moments import Moment
-from queueops.core.narrowing import Narrowing, SearchedText
+from queueops.core.values.moments import Moment
+from queueops.core.values.narrowing import Narrowing, SearchedText
 
 
 class DeadLetterFilter(Narrowing):

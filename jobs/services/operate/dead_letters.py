@@ -21,8 +21,8 @@ from jobs.services.submit.submit import insert_prepared
 from jobs.states import Priority
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
-from queueops.core.reasons import clean_reason, required_reason
 from queueops.core.sql import run_sql
+from queueops.core.values.reasons import clean_reason, required_reason
 
 SLICE = 100  # dead letters in memory at once, as a payload may have megabytes
 

@@ -10,7 +10,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
-from queueops.core.csv_lines import csv_line
+from queueops.core.values.csv_lines import csv_line
 
 PAGE = 100  # dead letters in memory at once, as a payload may have megabytes
 

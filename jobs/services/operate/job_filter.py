@@ -18,9 +18,9 @@ from jobs.models import WHOLE_PROJECT, Job, JobCount
 from jobs.querysets import JobQuerySet
 from jobs.states import TERMINAL, WAITING, JobState, Priority
 from queueops.core.errors import fields_of
-from queueops.core.identifiers import first_id_at
-from queueops.core.moments import Moment
-from queueops.core.narrowing import Narrowing, SearchedText
+from queueops.core.values.identifiers import first_id_at
+from queueops.core.values.moments import Moment
+from queueops.core.values.narrowing import Narrowing, SearchedText
 
 WINDOW = 50_000  # rows by id of which the fitting ones are chosen: bounds what a chunk or a count reads at once
 MOST_WINDOWS = 10  # of one chunk

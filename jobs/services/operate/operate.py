@@ -23,8 +23,8 @@ from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
-from queueops.core.reasons import clean_reason, required_reason
 from queueops.core.sql import run_sql
+from queueops.core.values.reasons import clean_reason, required_reason
 
 
 @transaction.atomic

@@ -21,9 +21,9 @@ from jobs.models import Batch, PauseSwitch
 from jobs.states import WAITING
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
-from queueops.core.one_by_one import one_by_one
-from queueops.core.reasons import clean_reason
+from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
+from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
 
 from .job_filter import Counted, JobFilter, count_jobs

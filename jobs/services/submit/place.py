@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from jobs.lanes import lane_name, subject_of
 from jobs.targets import path_of, target_of
 from queueops.tenancy.credentials import Account, find_accounts
-from ratelimits.services.catalogue import limited_services
-from ratelimits.services.estimates import learned_unknown
+from ratelimits.services.limiter.estimates import learned_unknown
+from ratelimits.services.limits.catalogue import limited_services
 
 from .prepare import PreparedJob
 

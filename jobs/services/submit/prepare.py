@@ -26,8 +26,8 @@ from jobs.lanes import escaped
 from jobs.models import RetryPolicy, new_id
 from jobs.states import Priority
 from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
-from queueops.core.moments import Moment
-from queueops.core.nul import NO_NUL, NUL_ESCAPE
+from queueops.core.values.moments import Moment
+from queueops.core.web.nul import NO_NUL, NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed
 from queueops.tenancy.models import Credential
 from ratelimits.subjects import LONGEST_NAME

@@ -21,7 +21,7 @@ from jobs.services.finish.kinds import kinds_served
 from jobs.states import RUNNING
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
-from ratelimits.services.decide import reclaim
+from ratelimits.services.limiter.decide import reclaim
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped
 from jobs.states import RUNNING, WAITING, JobState
 from ratelimits.models import QuotaAlert
-from ratelimits.services.allowance_alerts import OF_THE_QUEUE
+from ratelimits.services.alerts.allowance_alerts import OF_THE_QUEUE
 
 from .failing import Failing
 

@@ -23,13 +23,13 @@ from django.utils import timezone
 from jobs.models import Job, new_id
 from jobs.services.submit.prepare import JobSpec, prepare_job
 from jobs.services.submit.submit import insert_prepared
-from queueops.core.identifiers import first_id_at
 from queueops.core.notify import Channel, notify
-from queueops.core.one_by_one import one_by_one
+from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.values.identifiers import first_id_at
 from queueops.tenancy.models import Project
 from ratelimits.models import AlertRoute, QuotaAlert
-from ratelimits.services.alerts import COMES_BACK, COMING_AND_GOING
-from ratelimits.services.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
+from ratelimits.services.alerts.alerts import COMES_BACK, COMING_AND_GOING
+from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
 KIND = "queueops.alert"
 PROJECT = "queueops-alerts"  # whose jobs deliveries are; made at the first

@@ -21,9 +21,9 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from jobs.models import Batch, BulkOperation, DeadLetter, IdempotencyRecord, Job, WebhookDelivery
 from queueops.core.clock import database_now
-from queueops.core.identifiers import first_id_at
-from queueops.core.one_by_one import one_by_one
+from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
+from queueops.core.values.identifiers import first_id_at
 from ratelimits.models import QuotaAlert
 
 from .partitions import AUDIT, EVENTS, Partitioned, drop_part

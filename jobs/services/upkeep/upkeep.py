@@ -25,8 +25,8 @@ from jobs.services.finish.finish import bury
 from jobs.services.finish.webhooks import send_batch_webhooks
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
-from queueops.core.one_by_one import one_by_one
-from ratelimits.services.decide import reclaim
+from queueops.core.processes.one_by_one import one_by_one
+from ratelimits.services.limiter.decide import reclaim
 
 from . import executors
 from .partitions import make_partitions

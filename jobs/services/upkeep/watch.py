@@ -16,11 +16,11 @@ from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, Paus
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped, open_breakers
-from queueops.core.one_by_one import one_by_one
+from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.models import Charge, QuotaAlert
-from ratelimits.services.alerts import Opening, reconcile
-from ratelimits.services.allowance_alerts import tend_allowance_alerts
-from ratelimits.services.quiet import resolve_quiet
+from ratelimits.services.alerts.alerts import Opening, reconcile
+from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
+from ratelimits.services.tuning.quiet import resolve_quiet
 from ratelimits.subjects import LONGEST_ID
 
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, failing_services

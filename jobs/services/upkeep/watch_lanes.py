@@ -11,10 +11,10 @@ from jobs.lanes import read_lane
 from jobs.services.explain.queues import count_lanes
 from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
-from ratelimits.services.alerts import Opening, reconcile, resolve, saturation
-from ratelimits.services.catalogue import Rule, rules
-from ratelimits.services.decide import Binding
-from ratelimits.services.rooms import Room, rooms
+from ratelimits.services.alerts.alerts import Opening, reconcile, resolve, saturation
+from ratelimits.services.limiter.decide import Binding
+from ratelimits.services.limiter.rooms import Room, rooms
+from ratelimits.services.limits.catalogue import Rule, rules
 from ratelimits.subjects import counter_id
 
 MOST_LANES = 1000

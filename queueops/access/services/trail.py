@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from queueops.audit import trail
-from queueops.core.asking import asking_person
+from queueops.core.web.asking import asking_person
 
 ANYBODY = "anonymous"
 MOST_FAILURES = 100  # told by one web process in FAILURE_SECONDS: a flood fills no table

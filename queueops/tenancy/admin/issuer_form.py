@@ -12,10 +12,10 @@ from django.db.models.functions import Now
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
 from queueops.core.errors import QueueOpsError
-from queueops.core.outbound_policy import OutboundPolicy, parse_target
+from queueops.core.outbound.policy import OutboundPolicy, parse_target
+from queueops.tenancy.callers.tokens import LEAST_SECRET_BYTES, SECRET_ENTRY
 from queueops.tenancy.credentials import seal
 from queueops.tenancy.models import USER_SCOPES, Issuer, default_user_scopes
-from queueops.tenancy.tokens import LEAST_SECRET_BYTES, SECRET_ENTRY
 
 from .credentials import UnrenderedTextarea
 

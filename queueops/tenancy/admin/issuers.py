@@ -22,10 +22,9 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.verbs import Outcome, Verb, actor_of, on_one
-from queueops.tenancy.issuer_keys import ALGORITHMS, fetch_keys
-from queueops.tenancy.issuers import read_issuer
-from queueops.tenancy.models import Issuer
-from queueops.tenancy.tokens import (
+from queueops.tenancy.callers.issuer_keys import ALGORITHMS, fetch_keys
+from queueops.tenancy.callers.issuers import read_issuer
+from queueops.tenancy.callers.tokens import (
     MAX_TOKEN_CHARACTERS,
     ExpiredToken,
     InvalidToken,
@@ -33,6 +32,7 @@ from queueops.tenancy.tokens import (
     check_token,
     read_unverified,
 )
+from queueops.tenancy.models import Issuer
 
 from .credentials import UnrenderedTextarea
 from .issuer_form import IssuerForm

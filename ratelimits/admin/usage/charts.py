@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ratelimits.services.usage_reports import Day, Month
+from ratelimits.services.usage.reports import Day, Month
 
 from .parts import amount
 

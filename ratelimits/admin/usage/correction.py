@@ -19,7 +19,7 @@ from queueops.screens.paging import as_number
 from queueops.screens.verbs import actor_of, ask, show_error
 from ratelimits.models import UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
-from ratelimits.services import ledger
+from ratelimits.services.usage import ledger
 
 from .parts import amount, remaining_of, units_of
 

@@ -11,7 +11,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
 from queueops.audit import trail
-from queueops.core.csv_lines import csv_line
+from queueops.core.values.csv_lines import csv_line
 from queueops.screens.paging import filters_of
 from queueops.screens.verbs import actor_of
 from ratelimits.models import UsageTracking

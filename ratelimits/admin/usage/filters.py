@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from queueops.screens.filters import Choice
 from ratelimits.models.allowance import NEAR, PASSED
-from ratelimits.services.usage_reports import months_until
+from ratelimits.services.usage.reports import months_until
 
 from .parts import is_month
 

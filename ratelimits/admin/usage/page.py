@@ -14,9 +14,9 @@ from queueops.screens.showing import list_of
 from queueops.tenancy.people import name_of
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.months import month_end
-from ratelimits.services.allowance_alerts import OF_ALLOWANCES
-from ratelimits.services.usage_reports import MOST_EVENTS as MOST_SUMMED
-from ratelimits.services.usage_reports import Days, Month, days_of_month, months_of_user
+from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
+from ratelimits.services.usage.reports import MOST_EVENTS as MOST_SUMMED
+from ratelimits.services.usage.reports import Days, Month, days_of_month, months_of_user
 
 from .charts import chart_of_days, chart_of_months
 from .parts import amount, event_marks, narrowed, remaining_of, units_of, usage_bar, usage_marks

@@ -13,7 +13,7 @@ from django.utils import timezone
 from queueops.screens import showing
 from queueops.screens.filters import MOST_PROJECTS
 from ratelimits.models import Allowance
-from ratelimits.services.usage_reports import MOST_USERS_READ, months_until, top_users_of_month
+from ratelimits.services.usage.reports import MOST_USERS_READ, months_until, top_users_of_month
 
 from .parts import UNITS, amount, is_month, usage_marks
 

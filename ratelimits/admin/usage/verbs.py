@@ -13,7 +13,7 @@ from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
 from ratelimits.models import AllowanceOverride, UsageReservation, UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
-from ratelimits.services import allowances, release
+from ratelimits.services.usage import allowances, release
 
 from .parts import units_of
 

@@ -15,13 +15,13 @@ from queueops.rest.errors import InvalidInput
 from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerView
-from queueops.tenancy.authentication import OperatorSessionAuthentication, TokenAuthentication
+from queueops.tenancy.callers.authentication import OperatorSessionAuthentication, TokenAuthentication
+from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
-from queueops.tenancy.permissions import Need
 from ratelimits.api import answers, examples, inputs
 from ratelimits.api.authentication import RememberingKeyAuthentication
-from ratelimits.services.answers import Asking, ask
-from ratelimits.services.decide import Call, Settlement
+from ratelimits.services.limiter.answers import Asking, ask
+from ratelimits.services.limiter.decide import Call, Settlement
 from ratelimits.subjects import Subject
 
 DECIDE = Need(Scope.DECIDE, "ratelimits.add_charge")

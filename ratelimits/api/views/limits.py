@@ -15,19 +15,19 @@ from queueops.rest.errors import InvalidInput
 from queueops.rest.parsers import parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerListView, CallerView
-from queueops.tenancy.authentication import Caller
+from queueops.tenancy.callers.authentication import Caller
+from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
-from queueops.tenancy.permissions import Need
 from ratelimits.api import answers, examples, inputs
 from ratelimits.api.errors import SharedLimit
 from ratelimits.api.filters import LimitFilter
 from ratelimits.api.serializers import GaugeSerializer, LimitSerializer
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.gauges import CounterGauge, gauges
-from ratelimits.services.limits import create_limit, delete_limit, update_limit
-from ratelimits.services.overrides import delete_override, set_override
-from ratelimits.services.saving import SavedLimit, find_limit
-from ratelimits.services.simulate import simulate
+from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.limits.overrides import delete_override, set_override
+from ratelimits.services.limits.saving import SavedLimit, find_limit
+from ratelimits.services.tuning.limits import create_limit, delete_limit, update_limit
+from ratelimits.services.tuning.simulate import simulate
 from ratelimits.subjects import counter_id
 
 READ = Need(Scope.READ, "ratelimits.view_limit")

@@ -16,18 +16,18 @@ from queueops.rest.errors import InvalidInput, InvalidQuery
 from queueops.rest.parsers import parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerListView, CallerView, Row
-from queueops.tenancy.authentication import Caller
+from queueops.tenancy.callers.authentication import Caller
+from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
-from queueops.tenancy.permissions import Need
 from ratelimits.api import answers, examples, inputs
 from ratelimits.api.events import Malformed, Reading, read_events
 from ratelimits.api.filters import UsageEventFilter, UserMonthFilter
 from ratelimits.api.serializers import UsageEventSerializer, UserMonthSerializer
 from ratelimits.models.allowance import UsageEvent, UsageTracking
-from ratelimits.services.ingest import Reported, Result, ingest
-from ratelimits.services.release import cancel
-from ratelimits.services.reserve import reserve
-from ratelimits.services.standings import standing
+from ratelimits.services.usage.ingest import Reported, Result, ingest
+from ratelimits.services.usage.release import cancel
+from ratelimits.services.usage.reserve import reserve
+from ratelimits.services.usage.standings import standing
 
 SEE = Need(Scope.USAGE, "ratelimits.view_usagetracking")
 SEE_EVENTS = Need(Scope.USAGE, "ratelimits.view_usageevent")

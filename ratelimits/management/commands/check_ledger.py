@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from queueops.core.errors import QueueOpsError
-from ratelimits.services.ledger import Difference, check_ledger, repair_ledger
+from ratelimits.services.usage.ledger import Difference, check_ledger, repair_ledger
 
 
 class Command(BaseCommand):

@@ -9,8 +9,8 @@ import pytest
 
 from dashboards.live import hub
 from dashboards.live.messages import MAX_SIGN_IN_BYTES
+from queueops.tenancy.callers.tokens import MAX_TOKEN_CHARACTERS
 from queueops.tenancy.models import Issuer
-from queueops.tenancy.tokens import MAX_TOKEN_CHARACTERS
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_batch, make_dead_letter, make_job
 from tests.support.event_log import log_event, writer

@@ -22,7 +22,7 @@ from jobs.executor.pump import ExecutorSettings
 from jobs.services.claim import claim
 from jobs.services.finish import breaker, finish
 from jobs.services.finish.claimed import ClaimedJob
-from queueops.core import parent
+from queueops.core.processes import parent
 from tests.faults.ledger import Ledger
 
 

@@ -7,11 +7,11 @@ from uuid import uuid4
 import pytest
 
 from queueops.audit.models import AuditEntry
+from ratelimits.errors import InvalidAllowance, NoAllowance
 from ratelimits.models import Allowance, AllowanceOverride, UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
-from ratelimits.services.allowances import remove_override, set_allowance, set_override
-from ratelimits.services.errors import InvalidAllowance, NoAllowance
-from ratelimits.services.standings import standing
+from ratelimits.services.usage.allowances import remove_override, set_allowance, set_override
+from ratelimits.services.usage.standings import standing
 from tests.factories import make_allowance, make_project, make_usage_event, make_usage_month
 
 pytestmark = pytest.mark.django_db

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
+from ratelimits.errors import NoAllowance
 from ratelimits.models import UsageEvent, UsageReservation, UsageTracking
-from ratelimits.services.errors import NoAllowance
-from ratelimits.services.release import cancel, expire_reservations
-from ratelimits.services.reserve import reserve
+from ratelimits.services.usage.release import cancel, expire_reservations
+from ratelimits.services.usage.reserve import reserve
 from tests.factories import (
     make_allowance,
     make_project,

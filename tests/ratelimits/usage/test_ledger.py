@@ -6,11 +6,11 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from queueops.audit.models import AuditEntry
-from queueops.core.reasons import ReasonRequired
+from queueops.core.values.reasons import ReasonRequired
+from ratelimits.errors import InvalidCorrection, NoAllowance
 from ratelimits.models import UsageEvent, UsageTracking
-from ratelimits.services.errors import InvalidCorrection, NoAllowance
-from ratelimits.services.ledger import Difference, LedgerCheck, check_ledger, correct, repair_ledger
-from ratelimits.services.standings import standing
+from ratelimits.services.usage.ledger import Difference, LedgerCheck, check_ledger, correct, repair_ledger
+from ratelimits.services.usage.standings import standing
 from tests.factories import make_allowance, make_project, make_reservation, make_usage_event
 from tests.ratelimits.usage.reports import month_of
 

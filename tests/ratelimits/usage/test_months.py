@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratelimits.months import month_end
-from ratelimits.services.reserve import reserve
-from ratelimits.services.standings import standing
+from ratelimits.services.usage.reserve import reserve
+from ratelimits.services.usage.standings import standing
 from tests.factories import make_allowance
 from tests.ratelimits.usage.reports import month_of, report, send
 

@@ -21,13 +21,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from ratelimits.errors import InvalidCorrection, QuotaExceeded
 from ratelimits.models import UsageReservation, UsageTracking
-from ratelimits.services.allowances import remove_override, set_allowance, set_override
-from ratelimits.services.errors import InvalidCorrection, QuotaExceeded
-from ratelimits.services.ingest import Reported
-from ratelimits.services.ledger import check_ledger, correct
-from ratelimits.services.release import cancel, expire_reservations
-from ratelimits.services.reserve import reserve
+from ratelimits.services.usage.allowances import remove_override, set_allowance, set_override
+from ratelimits.services.usage.ingest import Reported
+from ratelimits.services.usage.ledger import check_ledger, correct
+from ratelimits.services.usage.release import cancel, expire_reservations
+from ratelimits.services.usage.reserve import reserve
 from tests.factories import make_project
 from tests.ratelimits.usage.reports import report, send, statuses
 

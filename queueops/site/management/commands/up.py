@@ -14,17 +14,17 @@ from django.core.management import call_command, get_commands
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from queueops.core.console import Console
 from queueops.core.database import ensure_suitable_database
-from queueops.core.embedded import EmbeddedServer
+from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.errors import QueueOpsError
 from queueops.core.operator_account import OperatorAccount, ensure_operator
 from queueops.core.pooler import ensure_session_is_ours
-from queueops.core.single import AlreadyRunning, only_holder
-from queueops.core.supervisor import ChildSpec, Supervisor, python_command
+from queueops.core.processes.console import Console
+from queueops.core.processes.single import AlreadyRunning, only_holder
+from queueops.core.processes.supervisor import ChildSpec, Supervisor, python_command
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
-from ratelimits.services.defaults import load_limits_if_none
+from ratelimits.services.limits.defaults import load_limits_if_none
 
 RULE = "-" * 60
 DRAIN_MARGIN_SECONDS = 15.0  # what django-q2 needs around the executors' grace period

@@ -26,7 +26,7 @@ class Command(BaseCommand):
             raise CommandError(error.message) from error
         # Imported here: the application switches this process to pooled connections, and every
         # other command would load Twisted for nothing.
-        from queueops.core.web_server import serve
+        from queueops.core.web.server import serve
         from queueops.site.asgi import application, body_limits, cross_origin
 
         chosen = settings.QUEUEOPS

@@ -1,0 +1,117 @@
+"""
+The demo's limited work: the same time zones, written into a spreadsheet of the sandbox within Google's quotas.
+
+The rows leave together in few calls. The appends leave one by one, more of them than a user may make in a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from queueops.core.outbound.client import OutboundClient, OutboundFailed
+from queueops.core.outbound.policy import OutboundPolicy
+from queueops.tenancy.credentials import seal
+from queueops.tenancy.models import Credential, Project
+
+from .zones import ZoneFacts, facts_of
+
+BATCH_NAME = "Time zones into a spreadsheet"
+SERVICE = "google-sheets"
+CREDENTIAL = "demo-sheets"
+QUOTA_PROJECT, QUOTA_USER = "demo", "robot"
+SPREADSHEET = "demo-time-zones"
+APPENDED = 90  # calls: a minute and a half at the default 60 a minute of a user
+USER_QUOTA = "WriteRequestsPerMinutePerUser"
+MOST_USAGE_BYTES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """Write calls of the demo's credential as the provider has counted them since it started."""
+
+    accepted: int
+    refused: int
+
+
+def ensure_credential(project: Project, base: str) -> Credential:
+    """
+    Give the project a credential for the sandbox's Google Sheets; one that exists is pointed at its address.
+
+    Raises:
+        CredentialKeysMissing
+    """
+    credential, _ = Credential.objects.get_or_create(
+        name=CREDENTIAL,
+        defaults={
+            "service": SERVICE,
+            "secret": seal({"access_token": f"project:{QUOTA_PROJECT}/user:{QUOTA_USER}"}),
+            "quota_project": QUOTA_PROJECT,
+            "quota_user": QUOTA_USER,
+            "base_url": base,
+        },
+    )
+    if credential.base_url != base:
+        credential.base_url = base
+        credential.save(update_fields=["base_url"])
+    credential.projects.add(project)
+    return credential
+
+
+def job_lines(names: Iterable[str], *, at: datetime) -> Iterator[dict[str, Any]]:
+    """Yield one job for the row of each zone, and one append for each of those that change their clocks next."""
+    facts = [facts_of(name, at=at) for name in names]
+    for number, zone in enumerate(facts, start=1):
+        yield _job("values_update", f"Sheet1!A{number}:E{number}", list(zone.row().values()))
+    for zone in _changing_next(facts):
+        yield _job("values_append", "Sheet1!A1", [zone.name, zone.row()["next_transition"], zone.offset_then])
+
+
+def count_calls(base: str) -> CallCount | None:
+    """Ask the sandbox how many write calls of the credential it has counted; None: it does not say."""
+    return asyncio.run(_count_calls(base))
+
+
+def _changing_next(facts: Iterable[ZoneFacts]) -> list[ZoneFacts]:
+    changing = [(zone.next_change, zone.name, zone) for zone in facts if zone.next_change is not None]
+    return [zone for _, _, zone in sorted(changing, key=lambda found: found[:2])[:APPENDED]]
+
+
+def _job(kind: str, range_: str, cells: list[str | None]) -> dict[str, Any]:
+    return {
+        "kind": f"google_sheets.{kind}",
+        "payload": {
+            "credential": CREDENTIAL,
+            "spreadsheet_id": SPREADSHEET,
+            "range": range_,
+            "values": [cells],
+        },
+    }
+
+
+async def _count_calls(base: str) -> CallCount | None:
+    client = OutboundClient()
+    try:
+        answer = await client.send(
+            "GET",
+            f"{base}/_sandbox/usage?service=google_sheets",
+            policy=OutboundPolicy.of(allow_loopback=True),
+            timeout_seconds=5,
+            max_response_bytes=MOST_USAGE_BYTES,
+        )
+    except OutboundFailed:
+        return None
+    finally:
+        await client.close()
+    if answer.status != HTTPStatus.OK:
+        return None
+    key = {"project": QUOTA_PROJECT, "user": QUOTA_USER}
+    for row in json.loads(answer.body)["quotas"]:
+        if row["quota"] == USER_QUOTA and row["key"] == key:
+            return CallCount(row["accepted_calls"], row["rejected_calls"])
+    return CallCount(0, 0)

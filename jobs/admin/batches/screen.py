@@ -1,0 +1,229 @@
+"""Batches with their progress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from jobs.admin.saved_filters import SavedFiltersMixin
+from jobs.models import Batch, Job
+from jobs.services.explain.batch_pace import batch_pace
+from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
+from jobs.services.finish.outages import count_held_of
+from jobs.states import JobState
+from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import Choice, ProjectFilter
+from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+from queueops.tenancy.people import name_of
+
+from .verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
+
+OUTAGE = "outage"  # shown as a state
+
+
+class BatchStateFilter(Choice):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("open", "not ended"), ("paused", "paused"), ("ended", "ended")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Batch]) -> QuerySet[Batch]:
+        chosen: dict[str, dict[str, Any]] = {
+            "open": {"finished_at": None},
+            "paused": {"paused": True},
+            "ended": {"finished_at__isnull": False},
+        }
+        return queryset.filter(**chosen.get(self.value() or "", {}))
+
+
+@admin.register(Batch)
+class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin):
+    list_display = ("batch", "of_project", "state", "progress", "failed", "rate", "eta", "age")
+    list_filter = (BatchStateFilter, ProjectFilter, ("created_at", CreatedFilter))
+    list_filter_submit = True
+    list_before_template = "admin/jobs/batch/tools.html"
+    search_fields = ("pk",)
+    search_help_text = "Batch id, in full"
+    empty_title = "No batches yet."
+    empty_hint = "Jobs that are submitted together appear here as one batch."
+    actions = ("pause_selected", "resume_selected", "priority_selected", "retry_failed_selected", "cancel_selected")
+    actions_detail = ("pause", "resume", "priority", "retry_failed", "cancel")
+
+    pause_selected, pause = on_selected(PAUSE), on_one(PAUSE)
+    resume_selected, resume = on_selected(RESUME), on_one(RESUME)
+    cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
+    priority_selected, priority = on_selected(PRIORITY), on_one(PRIORITY)
+    retry_failed_selected, retry_failed = on_selected(RETRY_FAILED), on_one(RETRY_FAILED)
+
+    @admin.display(description="batch")
+    def batch(self, batch: Batch) -> SafeString:
+        return format_html("{} {}", batch.name, showing.short_id(batch.pk))
+
+    @admin.display(description="project")
+    def of_project(self, batch: Batch) -> str:
+        return batch.project_id
+
+    @admin.display(description="state")
+    def state(self, batch: Batch) -> SafeString:
+        return batch_badge(batch)
+
+    @admin.display(description="progress")
+    def progress(self, batch: Batch) -> SafeString:
+        return progress_of(_snapshot(batch))
+
+    @admin.display(description="failed")
+    def failed(self, batch: Batch) -> SafeString | str:
+        failed = _snapshot(batch).counts[JobState.FAILED]
+        return format_html('<span class="qo-bad">{}</span>', f"{failed:,}") if failed else showing.NOTHING
+
+    @admin.display(description="rate")
+    def rate(self, batch: Batch) -> str:
+        return rate_of(batch)
+
+    @admin.display(description="ends")
+    def eta(self, batch: Batch) -> SafeString | str:
+        return showing.ago(batch.finished_at or _snapshot(batch).eta)
+
+    @admin.display(description="age")
+    def age(self, batch: Batch) -> SafeString:
+        return showing.age(batch.created_at)
+
+    def prepare_rows(self, rows: list[Batch]) -> None:
+        counts, held = batch_counts([batch.pk for batch in rows]), count_held_of(rows)
+        for batch in rows:
+            batch.snapshot = batch_snapshot(batch, counts[batch.pk], held)  # type: ignore[attr-defined]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Batch], search_term: str
+    ) -> tuple[QuerySet[Batch], bool]:
+        if not search_term.strip():
+            return queryset, False
+        identifier = as_uuid(search_term)
+        return (queryset.filter(pk=identifier) if identifier else queryset.none()), False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        shown = {"may_upload": request.user.has_perm("jobs.add_upload"), **self.saved_context(request)}
+        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
+        return response
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        batch = self.get_object(request, object_id) if as_uuid(object_id) else None
+        shown = _page_of(batch) if batch is not None and self.has_view_permission(request, batch) else {}
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only what can do something to a batch in this state."""
+        offered = super().get_actions_detail(request, object_id)
+        identifier = as_uuid(str(object_id))
+        batch = Batch.objects.filter(pk=identifier).first() if identifier else None
+        if batch is None:
+            return []
+        fitting = {"resume" if batch.paused else "pause"} if batch.finished_at is None or batch.paused else set()
+        if batch.finished_at is None:
+            fitting |= {"cancel", "priority"}
+        # By the index on (batch, status): dead letters have none on the batch.
+        failed = Job.objects.filter(batch_id=batch.pk, status=JobState.FAILED)
+        if failed.filter(dead_letter__isnull=False, dead_letter__resolution=None).exists():
+            fitting.add("retry-failed")
+        return [action for action in offered if action.path in fitting]
+
+
+def batch_badge(batch: Batch) -> SafeString:
+    words, sign = (
+        ("ended", "check") if batch.finished_at else ("paused", "pause") if batch.paused else ("open", "play_arrow")
+    )
+    return showing.badge(f"qo-batch-{words}", sign, words)
+
+
+def progress_of(snapshot: BatchSnapshot) -> SafeString:
+    everything = sum(snapshot.counts.values())
+    return showing.bar(snapshot.progress, f"{snapshot.finished:,} of {everything:,}")
+
+
+def rate_of(batch: Batch) -> str:
+    return (
+        f"{batch.rate_per_second:,.1f} jobs/s" if batch.rate_per_second and not batch.finished_at else showing.NOTHING
+    )
+
+
+def _snapshot(batch: Batch) -> BatchSnapshot:
+    return batch.snapshot  # type: ignore[attr-defined, no-any-return]
+
+
+def _page_of(batch: Batch) -> dict[str, Any]:
+    snapshot = batch_snapshot(batch)
+    everything = sum(snapshot.counts.values()) or 1
+    jobs = f"{reverse('admin:jobs_job_changelist')}?batch_id={batch.pk}"
+    return {
+        "title": batch.name or f"Batch …{str(batch.pk)[-8:]}",
+        "subtitle": batch.project_id,
+        "batch": batch,
+        "badge": batch_badge(batch),
+        "progress_bar": progress_of(snapshot),
+        "rate": rate_of(batch) if batch.rate_per_second else "",
+        "ends": showing.ago(batch.finished_at or snapshot.eta) if batch.finished_at or snapshot.eta else "",
+        "created": showing.ago(batch.created_at),
+        "who": name_of(batch.submitted_by),
+        "total": f"{batch.total:,}",
+        "picture": _picture(batch),
+        "jobs_href": jobs,
+        "letters_href": f"{reverse('admin:jobs_deadletter_changelist')}?batch_id={batch.pk}",
+        "states": [
+            {
+                "name": name,
+                "badge": showing.state_badge(name),
+                "count": count,
+                "shown": f"{count:,}",
+                "percent": round(100 * count / everything, 2),
+                "href": f"{jobs}&state={JobState.RATE_LIMITED.value if name == OUTAGE else name}",
+            }
+            for name, count in _counts_of(snapshot).items()
+        ],
+    }
+
+
+def _counts_of(snapshot: BatchSnapshot) -> dict[str, int]:
+    """Jobs by state; those that an outage holds apart from those that wait for quota."""
+    counts, held = dict(snapshot.counts), min(snapshot.held_by_outage, snapshot.counts[JobState.RATE_LIMITED])
+    if held:
+        counts[JobState.RATE_LIMITED] -= held
+        counts[OUTAGE] = held
+    return counts
+
+
+def _picture(batch: Batch) -> dict[str, Any] | None:
+    """Bars of the jobs that ended, from the first to the last; None while there is nothing to draw."""
+    pace = batch_pace(batch.pk)
+    if pace is None:
+        return None
+    highest = max(sum(bucket.values()) for bucket in pace.ended)
+    bars: list[dict[str, Any]] = []
+    for place, bucket in enumerate(pace.ended):
+        base = 0.0
+        for state in (JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED):
+            if count := bucket.get(state.value, 0):
+                height = round(100 * count / highest, 2)
+                bars.append({"x": place, "y": round(100 - base - height, 2), "height": height, "state": state.value})
+                base += height
+    per_minute = highest / max(pace.bucket.total_seconds(), 0.001) * 60
+    return {
+        "bars": bars,
+        "width": len(pace.ended),
+        "since": showing.ago(pace.since),
+        "until": showing.ago(pace.until),
+        "bucket": showing.duration(pace.bucket),
+        "highest": f"{highest:,}",
+        "peak": f"{per_minute:,.0f}",
+    }

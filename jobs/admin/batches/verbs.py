@@ -1,0 +1,104 @@
+"""What an operator may do to batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.urls import reverse
+
+from jobs.admin.forms import BulkRequeueForm, PriorityForm
+from jobs.models import BulkOperation
+from jobs.services.operate import bulk, pauses
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
+from queueops.screens.verbs import Outcome, Verb
+
+
+def started(operations: Sequence[BulkOperation]) -> Outcome:
+    """Where the progress of what was just started can be watched."""
+    rows = sum(operation.total for operation in operations)
+    one = len(operations) == 1
+    return Outcome(
+        moved=len(operations),
+        report=f"Started in the background over {rows:,} rows; they change while you watch.",
+        goes_to=reverse("admin:jobs_bulkoperation_change", args=[operations[0].pk])
+        if one
+        else reverse("admin:jobs_bulkoperation_changelist"),
+    )
+
+
+def _each(start: Callable[..., BulkOperation]) -> Callable[..., Outcome]:
+    def carry_out(ids: Sequence[UUID], **options: Any) -> Outcome:
+        return started([start(batch_id, **options) for batch_id in ids])
+
+    return carry_out
+
+
+def _pause(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+    held = sum(pauses.pause_batch(batch_id, actor=actor, reason=reason) for batch_id in ids)
+    return Outcome(len(ids), report=f"{len(ids):,} paused; {held:,} jobs held. Running jobs go on.")
+
+
+def _resume(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+    released = sum(pauses.resume_batch(batch_id, actor=actor, reason=reason) for batch_id in ids)
+    return Outcome(len(ids), report=f"{len(ids):,} resumed; {released:,} jobs may run again.")
+
+
+PAUSE = Verb(
+    name="pause",
+    permission="jobs.pause_work",
+    label="Pause",
+    done="paused",
+    explains="No job of a paused batch starts until it is resumed. Running jobs go on.",
+    icon="pause",
+    applies=lambda rows: rows.filter(paused=False),
+    carry_out=_pause,
+    form=ReasonForm,
+)
+RESUME = Verb(
+    name="resume",
+    permission="jobs.pause_work",
+    label="Resume",
+    done="resumed",
+    explains="Its jobs may start again, unless another pause covers them.",
+    icon="play_arrow",
+    applies=lambda rows: rows.filter(paused=True),
+    carry_out=_resume,
+    form=OptionalReasonForm,
+)
+CANCEL = Verb(
+    name="cancel",
+    permission="jobs.cancel_job",
+    label="Cancel",
+    done="cancelled in the background",
+    explains="Every job that has not ended is cancelled, running ones too. This cannot be taken back.",
+    icon="block",
+    applies=lambda rows: rows.filter(finished_at=None),
+    carry_out=_each(bulk.cancel_batch),
+    form=ReasonForm,
+    overrides=True,
+)
+PRIORITY = Verb(
+    name="priority",
+    permission="jobs.reprioritise_job",
+    label="Change priority",
+    done="changed in the background",
+    explains="Waiting jobs get another tier. Running and ended ones are left alone.",
+    icon="swap_vert",
+    applies=lambda rows: rows.filter(finished_at=None),
+    carry_out=_each(bulk.change_batch_priority),
+    form=PriorityForm,
+)
+RETRY_FAILED = Verb(
+    name="retry-failed",
+    permission="jobs.requeue_deadletter",
+    label="Retry failed",
+    done="gone through in the background",
+    explains="Every open dead letter of the batch gets a new job with a fresh budget.",
+    icon="replay",
+    applies=lambda rows: rows,
+    carry_out=_each(bulk.retry_failed),
+    form=BulkRequeueForm,
+)
+BATCH_VERBS = (PAUSE, RESUME, CANCEL, PRIORITY, RETRY_FAILED)

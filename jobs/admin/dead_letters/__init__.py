@@ -1,0 +1,1 @@
+"""Dead letters: their list by cause, and requeueing, discarding and exporting them."""

@@ -1,0 +1,102 @@
+"""What an operator may do to every dead letter that the list's filters match; and their export."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponseRedirect, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from django.utils import timezone
+
+from jobs.admin.forms import BulkRequeueForm, PacedReasonForm
+from jobs.admin.matching import Matching, parameters_of
+from jobs.errors import InvalidFilter
+from jobs.services.operate import bulk, export
+from jobs.services.operate.dead_letter_filter import DeadLetterFilter, parse_filter
+from jobs.services.operate.job_filter import Counted
+from queueops.audit import trail
+from queueops.screens.verbs import actor_of
+from ratelimits.models import Unit
+from ratelimits.services.limits.catalogue import rules
+
+from . import verbs
+
+MOST_COUNTED = 100_000  # of a preview; beyond it the page says "at least"
+QUOTA_SHARE = 0.5  # of a service's slowest limit, proposed for a replay: the rest is for new work
+
+# the list's parameters, and the filter's
+PARAMETERS = {
+    "project": "project_id",
+    "batch_id": "batch_id",
+    "kind": "kind",
+    "service": "service",
+    "error_code": "error_code",
+    "fingerprint": "fingerprint",
+}
+
+
+def wanted_by(request: HttpRequest) -> DeadLetterFilter:
+    """
+    The open dead letters that the list's address means.
+
+    Raises:
+        InvalidFilter: A parameter has no such value.
+    """
+    return parse_filter(parameters_of(request, PARAMETERS))
+
+
+def count_letters(wanted: DeadLetterFilter) -> Counted:
+    counted = wanted.letters().order_by()[: MOST_COUNTED + 1].count()
+    return Counted(min(counted, MOST_COUNTED), is_least=counted > MOST_COUNTED)
+
+
+def gentle_spread(wanted: DeadLetterFilter, count: int) -> Mapping[str, Any]:
+    """Propose minutes over which the replay takes half of what the service's slowest request limit lets through."""
+    service = wanted.service or wanted.letters().order_by("fingerprint").values_list("service", flat=True).first()
+    counting = [rule for rule in rules() if (rule.service, rule.unit) == (service, Unit.REQUESTS) and not rule.shadow]
+    rates = [rule.refill_per_second for rule in counting if rule.refill_per_second]
+    rates += [rule.capacity / rule.window_seconds for rule in counting if rule.window_seconds]
+    if not rates or not count:
+        return {}
+    return {"spread_seconds": math.ceil(count / (min(rates) * QUOTA_SHARE) / 60)}
+
+
+REQUEUE = Matching(verbs.REQUEUE, form=BulkRequeueForm, start=bulk.start_bulk_requeue, initial=gentle_spread)
+DISCARD = Matching(verbs.DISCARD, form=PacedReasonForm, start=bulk.start_bulk_discard)
+ALL_LETTERS = (REQUEUE, DISCARD)
+
+
+def export_matching(model_admin: Any, request: HttpRequest, *, form: str) -> HttpResponseBase:
+    """Open dead letters of the filter as a file, with their payloads as they are stored."""
+    if not request.user.has_perm("jobs.export_deadletter"):
+        raise PermissionDenied
+    try:
+        wanted = wanted_by(request)
+    except InvalidFilter as error:
+        messages.error(request, error.message)
+        return HttpResponseRedirect(reverse("admin:jobs_deadletter_changelist"))
+    write, content_type = {
+        "csv": (export.dead_letters_as_csv, "text/csv; charset=utf-8"),
+        "ndjson": (export.dead_letters_as_ndjson, "application/x-ndjson"),
+    }[form]
+    with transaction.atomic():
+        trail.record(
+            actor=actor_of(request),
+            action="export_dead_letters",
+            target=f"dead letters as {form}",
+            after={"filter": wanted.model_dump(mode="json", exclude_none=True)},
+            moved=0,
+            project_id=wanted.project_id or "",
+        )
+    name = f"dead-letters-{timezone.now():%Y%m%d-%H%M%S}.{form}"
+    return StreamingHttpResponse(
+        write(wanted.letters()),
+        content_type=content_type,
+        headers={"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"},
+    )

@@ -1,0 +1,87 @@
+"""Open dead letters by cause: what most of them have in common, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count
+from django.db.models.fields.json import KeyTransform
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from jobs.models import DeadLetter
+from queueops.core.values.identifiers import time_of
+from queueops.core.values.masking import masked_text
+from queueops.screens import showing
+
+MOST_GROUPS = 200
+
+
+def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
+    """Open dead letters by cause, the most frequent first."""
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "title": "Dead letters by cause",
+        "groups": _groups(),
+        "most_groups": MOST_GROUPS,
+        "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),
+        "may_discard": request.user.has_perm("jobs.discard_deadletter"),
+        "list_href": reverse("admin:jobs_deadletter_changelist"),
+    }
+    return TemplateResponse(request, "admin/jobs/deadletter/groups.html", context)
+
+
+def _groups() -> list[dict[str, Any]]:
+    """The counts come from the index of open dead letters alone; one row of each group says what it is."""
+    counted = (
+        DeadLetter.objects.open()
+        .order_by()
+        .values_list("fingerprint")
+        .annotate(open_ones=Count("pk"))
+        .order_by("-open_ones", "fingerprint")[:MOST_GROUPS]
+    )
+    counts = dict(counted)
+    newest, oldest = _ends(list(counts), "-pk"), _ends(list(counts), "pk")
+    samples = (
+        DeadLetter.objects.defer("payload", "attempts")
+        .annotate(traceback=KeyTransform("traceback", KeyTransform(-1, "attempts")))
+        .in_bulk(list(newest.values()))
+    )
+    found = []
+    for fingerprint, count in counts.items():
+        sample = samples.get(newest.get(fingerprint))
+        if sample is None:
+            continue  # resolved between the two queries
+        query = urlencode({"fingerprint": fingerprint})
+        found.append(
+            {
+                "count": f"{count:,}",
+                "sample": sample,
+                "message": masked_text(sample.error_message)[:300],
+                "remediation": masked_text(sample.remediation),
+                "first": showing.ago(time_of(oldest[fingerprint])) if fingerprint in oldest else "",
+                "last": showing.ago(sample.created_at),
+                "query": query,
+                "newest_href": reverse("admin:jobs_deadletter_change", args=[sample.pk]) + "#attempts",
+                "has_traceback": bool(sample.traceback),  # type: ignore[attr-defined]  # annotated
+            }
+        )
+    return found
+
+
+def _ends(fingerprints: list[str], order: str) -> dict[str, Any]:
+    """The newest or oldest open one of each: one probe of the index a fingerprint, in one statement."""
+    if not fingerprints:
+        return {}
+    first = [
+        DeadLetter.objects.open().filter(fingerprint=one).order_by(order).values_list("fingerprint", "pk")[:1]
+        for one in fingerprints
+    ]
+    rows = first[0].union(*first[1:], all=True) if len(first) > 1 else first[0]
+    return dict(rows)

@@ -1,0 +1,205 @@
+"""Dead letters: what failed for good, why, and what to do about it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from jobs.admin.filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter, ServiceFilter
+from jobs.admin.matching import Matching, MatchingMixin
+from jobs.admin.saved_filters import SavedFiltersMixin
+from jobs.models import DeadLetter, Resolution
+from jobs.services.operate.dead_letter_filter import DeadLetterFilter
+from jobs.services.operate.job_filter import Counted
+from jobs.tracebacks import without_traceback
+from queueops.core.values.masking import masked_text, pretty
+from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import Choice, ProjectFilter
+from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+
+from . import bulk, groups
+from .verbs import DISCARD, EDIT, REQUEUE
+
+
+class ResolutionFilter(Choice):
+    """Open ones unless another choice is made: they are what needs a person."""
+
+    title = "state"
+    parameter_name = "resolution"
+    all_option = ["", "open"]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [*Resolution.choices, ("any", "all")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
+        chosen = self.value()
+        if chosen == "any" or request.GET.get("q"):
+            return queryset
+        return queryset.filter(resolution=chosen or None)
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, QueueAdmin):
+    list_display = ("letter", "of_project", "kind", "service", "error", "tries", "resolved", "age")
+    list_filter = (
+        ResolutionFilter, ProjectFilter, KindFilter, ServiceFilter, ErrorCodeFilter, FingerprintFilter, BatchFilter,
+        ("created_at", CreatedFilter),
+    )  # fmt: skip
+    list_filter_submit = True
+    list_before_template = "admin/jobs/deadletter/matching.html"
+    list_defer = ("payload", "attempts", "remediation")
+    search_fields = ("pk",)
+    search_help_text = "Dead letter or job id, in full"
+    empty_title = "Nothing has failed for good."
+    empty_hint = "Jobs whose retries are used up, or that a provider refuses, come here."
+    actions = ("requeue_selected", "discard_selected")
+    actions_detail = ("requeue", "edit", "discard")
+
+    matching = bulk.ALL_LETTERS
+    everything = "every open dead letter of every project"
+
+    requeue_selected, requeue = on_selected(REQUEUE), on_one(REQUEUE)
+    edit = on_one(EDIT)
+    discard_selected, discard = on_selected(DISCARD), on_one(DISCARD)
+
+    @admin.display(description="dead letter")
+    def letter(self, letter: DeadLetter) -> SafeString:
+        return showing.short_id(letter.pk)
+
+    @admin.display(description="project")
+    def of_project(self, letter: DeadLetter) -> str:
+        return letter.project_id
+
+    @admin.display(description="error")
+    def error(self, letter: DeadLetter) -> SafeString:
+        message = masked_text(letter.error_message)
+        return format_html(
+            '<strong>{}</strong> <span class="qo-cut" title="{}">{}</span>',
+            letter.error_code,
+            message[:500],
+            message[:120],
+        )
+
+    @admin.display(description="attempts")
+    def tries(self, letter: DeadLetter) -> int:
+        return letter.retry_count + 1
+
+    @admin.display(description="state")
+    def resolved(self, letter: DeadLetter) -> SafeString:
+        return resolution_badge(letter)
+
+    @admin.display(description="age")
+    def age(self, letter: DeadLetter) -> SafeString:
+        return showing.age(letter.created_at)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[DeadLetter], search_term: str
+    ) -> tuple[QuerySet[DeadLetter], bool]:
+        if not search_term.strip():
+            return queryset, False
+        identifier = as_uuid(search_term)
+        if identifier is None:
+            return queryset.none(), False
+        by_job = queryset.filter(job_id=identifier)
+        return (by_job if by_job.exists() else queryset.filter(pk=identifier)), False
+
+    def wanted_by(self, request: HttpRequest) -> DeadLetterFilter:
+        return bulk.wanted_by(request)
+
+    def count_matching(self, action: Matching, wanted: DeadLetterFilter) -> Counted:
+        return bulk.count_letters(wanted)
+
+    def get_urls(self) -> list[Any]:
+        def screen(address: str, view: Any, name: str) -> Any:
+            return path(address, self.admin_site.admin_view(partial(view, self)), name=f"jobs_deadletter_{name}")
+
+        return [
+            screen("by-cause/", groups.groups, "groups"),
+            screen("export.csv", partial(bulk.export_matching, form="csv"), "csv"),
+            screen("export.ndjson", partial(bulk.export_matching, form="ndjson"), "ndjson"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        shows_open = not request.GET.get("resolution") and not request.GET.get("q")
+        shown = {
+            "tools": self.tools_for(request) if shows_open else [],
+            "may_export": shows_open and request.user.has_perm("jobs.export_deadletter"),
+            "query": filters_of(request),
+            **self.saved_context(request),
+        }
+        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
+        return response
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        letter = self.get_object(request, object_id) if as_uuid(object_id) else None
+        shown = _page_of(letter) if letter is not None and self.has_view_permission(request, letter) else {}
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        identifier = as_uuid(str(object_id))
+        is_open = identifier is not None and DeadLetter.objects.open().filter(pk=identifier).exists()
+        return super().get_actions_detail(request, object_id) if is_open else []
+
+
+def resolution_badge(letter: DeadLetter) -> SafeString:
+    words = letter.resolution or "open"
+    sign = {"open": "error", "requeued": "replay", "discarded": "delete"}[words]
+    return showing.badge(f"qo-letter-{words}", sign, words)
+
+
+def _page_of(letter: DeadLetter) -> dict[str, Any]:
+    payload, payload_cut = pretty(letter.payload)
+    attempts = letter.attempts if isinstance(letter.attempts, list) else []
+    alike = f"{reverse('admin:jobs_deadletter_changelist')}?fingerprint={letter.fingerprint}"
+    facts: list[tuple[str, Any]] = [
+        ("Job", showing.link("jobs_job", letter.job_id)),
+        ("Batch", showing.link("jobs_batch", letter.batch_id) if letter.batch_id else None),
+        ("Project", letter.project_id),
+        ("Kind", letter.kind),
+        ("Service", letter.service),
+        ("Failed", showing.ago(letter.created_at)),
+        ("Retries", letter.retry_count),
+        ("Crashes", letter.crash_count),
+        ("Error class", letter.error_class),
+        ("HTTP status", letter.http_status),
+        ("Cause", format_html('<a class="qo-link" href="{}">all of this cause</a>', alike)),
+        ("Resolved", showing.ago(letter.resolved_at) if letter.resolved_at else None),
+        ("By", letter.resolved_by or None),
+        ("Note", masked_text(letter.note) or None),
+        ("Requeued as", showing.link("jobs_job", letter.requeued_as_id) if letter.requeued_as_id else None),
+        ("Id", letter.pk),
+    ]
+    return {
+        "title": f"Dead letter …{str(letter.pk)[-8:]}",
+        "subtitle": letter.error_code,
+        "letter": letter,
+        "badge": resolution_badge(letter),
+        "message": masked_text(letter.error_message),
+        "remediation": masked_text(letter.remediation),
+        "facts": [(label, value) for label, value in facts if value is not None],
+        "attempts": [
+            {
+                "at": str(one.get("at") or "")[:19].replace("T", " "),
+                "message": masked_text(str(one.get("message") or "")),
+                "data": pretty(without_traceback(one))[0],
+                "traceback": masked_text(str(one.get("traceback") or "")),
+            }
+            for one in attempts
+            if isinstance(one, dict)
+        ],
+        "payload": payload,
+        "payload_cut": payload_cut,
+    }

@@ -1,0 +1,61 @@
+"""What an operator may do to dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from jobs.admin.forms import EditedRequeueForm, RequeueForm
+from jobs.admin.jobs.verbs import page_of_the_only
+from jobs.services.operate import dead_letters
+from queueops.screens.forms import ReasonForm
+from queueops.screens.verbs import Outcome, Verb
+
+
+def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> Outcome:
+    result = dead_letters.requeue_dead_letters(ids, actor=actor, **options)
+    return Outcome(len(result.moved), len(result.unmoved), goes_to=page_of_the_only(list(result.moved.values())))
+
+
+def _discard(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+    result = dead_letters.discard_dead_letters(ids, actor=actor, reason=reason)
+    return Outcome(len(result.moved), len(result.unmoved))
+
+
+REQUEUE = Verb(
+    name="requeue",
+    permission="jobs.requeue_deadletter",
+    label="Requeue",
+    done="requeued",
+    explains="Each gets a new job with a fresh budget and the same effect key, so that its effect cannot happen"
+    " twice. Those requeued or discarded before are left alone.",
+    icon="replay",
+    applies=lambda rows: rows.filter(resolution=None),
+    carry_out=_requeue,
+    form=RequeueForm,
+)
+EDIT = Verb(
+    name="edit",
+    permission="jobs.requeue_deadletter",
+    label="Edit and requeue",
+    done="requeued",
+    explains="The new job gets the payload below; the dead letter keeps the old one.",
+    icon="edit",
+    applies=lambda rows: rows.filter(resolution=None),
+    carry_out=_requeue,
+    form=EditedRequeueForm,
+)
+DISCARD = Verb(
+    name="discard",
+    permission="jobs.discard_deadletter",
+    label="Discard",
+    done="discarded",
+    explains="Closed without running again. Their jobs stay failed. This cannot be taken back.",
+    icon="delete",
+    applies=lambda rows: rows.filter(resolution=None),
+    carry_out=_discard,
+    form=ReasonForm,
+    overrides=True,
+)
+DEAD_LETTER_VERBS = (REQUEUE, EDIT, DISCARD)

@@ -1,0 +1,158 @@
+"""What the page of one job shows."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.utils.safestring import SafeString
+
+from jobs.models import DeadLetter, Job
+from jobs.services.explain.history import read_history
+from jobs.services.explain.snapshots import job_snapshot
+from jobs.services.explain.waiting import Code, Waiting
+from jobs.services.finish.outages import is_held, out_keys
+from jobs.states import RUNNING, TERMINAL, JobState
+from queueops.core.values.masking import masked_text, pretty
+from queueops.screens import showing
+from queueops.tenancy.people import name_of
+
+from .timeline import MOST_EVENTS, attempts_of, happenings_of, path_of
+
+MOST_RELATED = 50
+
+
+def page_of(job: Job) -> dict[str, Any]:
+    history = read_history(job, most=MOST_EVENTS)
+    events = history.events
+    snapshot = job_snapshot(job)
+    payload, payload_cut = pretty(job.payload)
+    result, result_cut = pretty(job.result)
+    return {
+        "title": f"Job …{str(job.pk)[-8:]}",
+        "subtitle": job.kind,
+        "job": job,
+        "snapshot": snapshot,
+        "badge": showing.state_badge("outage" if is_held(job, out_keys()) else job.status),
+        "waiting_for": masked_text(snapshot.waiting_for or ""),
+        "waiting": _waiting(snapshot.waiting),
+        "is_running": job.status in RUNNING,
+        "has_ended": job.status in TERMINAL,
+        "progress_bar": showing.bar(job.progress),
+        "last_error": masked_text(job.last_error_message),
+        "path": path_of(job, events),
+        "happenings": happenings_of(events),
+        "pruned": history.pruned,
+        "more_events": len(events) == MOST_EVENTS,
+        "attempts": attempts_of(events),
+        "payload": payload,
+        "payload_cut": payload_cut,
+        "result": result if job.result is not None else "",
+        "result_cut": result_cut,
+        "facts": _facts(job),
+        "times": _times(job),
+        "related": _related(job),
+    }
+
+
+# Tone (of admin.css) and sign of what a job waits for; the words are the reason's own.
+SIGNS: dict[Code, tuple[str, str, str]] = {
+    "paused": ("qo-batch-paused", "pause", "paused"),
+    "outage": ("qo-state-failed", "cloud_off", "outage"),
+    "scheduled": ("", "schedule", "scheduled"),
+    "retry_backoff": ("qo-state-retried", "replay", "retry"),
+    "limit": ("qo-state-rate_limited", "speed", "limit"),
+    "cooled_down": ("qo-state-rate_limited", "ac_unit", "cooled down"),
+    "turn": ("", "format_list_numbered", "turn"),
+    "slots": ("", "group_work", "slots"),
+}
+
+
+def _waiting(waiting: Waiting | None) -> dict[str, Any] | None:
+    """The section about what a job waits for; None where nothing holds it."""
+    if waiting is None or not waiting.reasons:
+        return None
+    forecast = waiting.forecast
+    return {
+        "figures": _waiting_figures(waiting),
+        "forecast": forecast and forecast.basis,
+        "reasons": [
+            {
+                "badge": showing.badge(*SIGNS[reason.code]),
+                "text": masked_text(reason.text) + (f" (by {name_of(reason.by)})" if reason.by else ""),
+                "key": reason.key,
+                "needed": _amount(reason.needed),
+                "available": _amount(reason.available),
+                "capacity": _amount(reason.capacity),
+                "ends": showing.ago(reason.free_at),
+            }
+            for reason in waiting.reasons
+        ],
+    }
+
+
+def _waiting_figures(waiting: Waiting) -> list[tuple[str, Any]]:
+    figures: list[tuple[str, Any]] = []
+    if waiting.forecast is not None:
+        figures.append(("Should start", showing.ago(waiting.forecast.starts_at)))
+    if waiting.position is not None:
+        figures.append(("Position in its lane", waiting.place))
+        ahead = [f"{count:,} {tier}" for tier, count in waiting.position.by_class.items() if count]
+        figures.append(("Ahead, by class reached", ", ".join(ahead) or "nobody"))
+    return figures
+
+
+def _amount(amount: float | None) -> str:
+    return "" if amount is None else f"{amount:,.0f}"
+
+
+def _facts(job: Job) -> list[tuple[str, Any]]:
+    facts: list[tuple[str, Any]] = [
+        ("Id", job.pk),
+        ("Project", showing.link("tenancy_project", job.project_id, job.project_id)),
+        ("User", job.user_id),
+        ("Kind", job.kind),
+        ("Service", f"{job.service}, {job.call_type}"),
+        ("Model", job.model),
+        ("Cost", "1 unit" if job.cost == 1 else f"{job.cost:,} units"),
+        ("Priority", job.priority),
+        ("Retry policy", job.retry_policy_id or "the handler's"),
+        ("Retries", job.retry_count),
+        ("Crashes", job.crash_count),
+        ("Deferrals", f"{job.deferral_count} ({showing.duration(job.deferred_seconds)})" if job.deferral_count else 0),
+        ("Idempotency key", job.idempotency_key),
+        ("Effect key", job.effect_key),
+        ("Executor", job.executor),
+        ("Fencing token", job.fencing_token or None),
+    ]
+    return [(label, value) for label, value in facts if value is not None]
+
+
+def _times(job: Job) -> list[tuple[str, Any]]:
+    times = (
+        ("Created", job.created_at),
+        ("Age counts from", job.eligible_since),
+        # In a lane the time is only what was foreseen when it was parked; "What it waits for" has today's.
+        ("Scheduled for", None if job.status == JobState.RATE_LIMITED and job.lane else job.scheduled_at),
+        ("Expires", job.expires_at),
+        ("First attempt", job.first_attempt_at),
+        ("Started", job.started_at),
+        ("Lease until", job.lease_expires_at),
+        ("Finished", job.finished_at),
+    )
+    return [(label, showing.ago(moment)) for label, moment in times if moment is not None]
+
+
+def _related(job: Job) -> list[tuple[str, SafeString]]:
+    related: list[tuple[str, SafeString]] = []
+    if job.batch_id:
+        related.append(("Batch", showing.link("jobs_batch", job.batch_id)))
+    if job.origin_id:
+        related.append(("Requeued from", showing.link("jobs_job", job.origin_id)))
+    requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MOST_RELATED])
+    related += [("Requeued as", showing.link("jobs_job", newer)) for newer in sorted(requeues)]
+    letter = DeadLetter.objects.filter(job_id=job.pk).only("pk", "resolution").first()
+    if letter is not None:
+        words = f"{letter.resolution or 'open'}: see why and requeue"
+        related.append(("Dead letter", showing.link("jobs_deadletter", letter.pk, words)))
+    return related

@@ -1,0 +1,248 @@
+"""Jobs: the list that opens on millions, and the page that says what happened to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet, Sum
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, StateFilter
+from jobs.admin.matching import Matching, MatchingMixin, parameters_of
+from jobs.admin.saved_filters import SavedFiltersMixin
+from jobs.aging import effective_priority
+from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch
+from jobs.services.explain.foresee import foresee
+from jobs.services.explain.position import aging_rules
+from jobs.services.finish.outages import Key, is_held, out_keys
+from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
+from jobs.states import RUNNING, WAITING, JobState, Priority
+from jobs.targets import name_of
+from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.filters import ProjectFilter, UserFilter
+from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_uuid
+from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+from queueops.tenancy.models import Project
+
+from .bulk import ALL_JOBS, PARAMETERS, states_of
+from .page import page_of
+from .verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
+
+MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
+
+# What a partial index holds of a state, so that the planner may use it.
+INDEXED_STATES: dict[str, dict[str, Any]] = {
+    JobState.DISPATCHED: {"status__in": sorted(RUNNING)},
+    JobState.IN_PROGRESS: {"status__in": sorted(RUNNING)},
+    JobState.RETRIED: {"scheduled_at__isnull": False},
+    JobState.RATE_LIMITED: {},
+}
+
+
+@admin.register(Job)
+class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, QueueAdmin):
+    list_display = (
+        "name",
+        "kind",
+        "of_project",
+        "state",
+        "priority_now",
+        "progress_shown",
+        "waits_for",
+        "tries",
+        "age",
+    )
+    list_display_links = ("name",)
+    list_filter = (
+        StateFilter, KindFilter, ServiceFilter, PriorityFilter, ProjectFilter, UserFilter, BatchFilter,
+        ("created_at", CreatedFilter),
+    )  # fmt: skip
+    list_filter_submit = True
+    list_before_template = "admin/jobs/job/states.html"
+    list_defer = ("payload", "result", "last_error_message")
+    search_fields = ("pk",)  # shows the box; get_search_results decides what is looked up
+    search_help_text = "Job id, batch id or idempotency key, in full"
+    empty_title = "No jobs yet."
+    empty_hint = "Work that producers submit through the API appears here."
+    actions = ("run_now_selected", "schedule_selected", "priority_selected", "requeue_selected", "reset_selected",
+               "cancel_selected")  # fmt: skip
+    actions_detail = ("run_now", "schedule", "priority", "requeue", "reset", "cancel")
+
+    matching = ALL_JOBS
+    everything = "every job of every project"
+
+    cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
+    run_now_selected, run_now = on_selected(RUN_NOW), on_one(RUN_NOW)
+    schedule_selected, schedule = on_selected(SCHEDULE), on_one(SCHEDULE)
+    reset_selected, reset = on_selected(RESET), on_one(RESET)
+    priority_selected, priority = on_selected(PRIORITY), on_one(PRIORITY)
+    requeue_selected, requeue = on_selected(REQUEUE), on_one(REQUEUE)
+
+    @admin.display(description="job")
+    def name(self, job: Job) -> SafeString:
+        return showing.short_id(job.pk)
+
+    @admin.display(description="project")
+    def of_project(self, job: Job) -> str:
+        return job.project_id
+
+    @admin.display(description="state")
+    def state(self, job: Job) -> SafeString:
+        return showing.state_badge("outage" if job.is_held_by_outage else job.status)  # type: ignore[attr-defined]
+
+    @admin.display(description="priority")
+    def priority_now(self, job: Job) -> SafeString | str:
+        if job.status not in WAITING:
+            return job.priority
+        tip = "Effective priority: the tier's base and what waiting has added"
+        return format_html('{} <span class="qo-number" title="{}">{}</span>', job.priority, tip, job.score)  # type: ignore[attr-defined]
+
+    @admin.display(description="progress")
+    def progress_shown(self, job: Job) -> SafeString | str:
+        return showing.bar(job.progress) if job.status == JobState.IN_PROGRESS else showing.NOTHING
+
+    @admin.display(description="waits for")
+    def waits_for(self, job: Job) -> SafeString | str:
+        return job.waits_for  # type: ignore[attr-defined, no-any-return]
+
+    @admin.display(description="attempts")
+    def tries(self, job: Job) -> str:
+        crashes = f", {job.crash_count} crashed" if job.crash_count else ""
+        in_hand = job.status not in WAITING and job.started_at is not None
+        return f"{job.retry_count + in_hand}{crashes}"
+
+    @admin.display(description="age")
+    def age(self, job: Job) -> SafeString:
+        return showing.age(job.created_at)
+
+    def prepare_rows(self, rows: list[Job]) -> None:
+        foresee(rows)
+        rules, now = aging_rules(), timezone.now()
+        paused = {(switch.scope, switch.key) for switch in PauseSwitch.objects.exclude(scope=PauseSwitch.Scope.BATCH)}
+        out = out_keys()
+        for job in rows:
+            waited = max(0.0, (now - job.eligible_since).total_seconds())
+            job.score = effective_priority(Priority(job.priority), waited, rules)  # type: ignore[attr-defined]
+            job.is_held_by_outage = is_held(job, out)  # type: ignore[attr-defined]
+            job.waits_for = _waits_for(job, paused, out)  # type: ignore[attr-defined]
+
+    def wanted_by(self, request: HttpRequest) -> JobFilter:
+        return parse_job_filter(parameters_of(request, PARAMETERS))
+
+    def count_matching(self, action: Matching, wanted: JobFilter) -> Counted:
+        return count_jobs(wanted, states_of(action))
+
+    def rows_by_index(self, rows: QuerySet[Job], wanted: Mapping[str, str]) -> QuerySet[Job] | None:
+        if as_uuid(wanted.get("batch_id", "")):
+            return rows  # a batch has 100,000 jobs at most
+        state = wanted.get("state", "")
+        if state in INDEXED_STATES and _jobs_in(state) <= WINDOW:
+            return rows.filter(**INDEXED_STATES[state])
+        return None
+
+    def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Job]:
+        user = as_uuid(wanted.get("user_id", ""))
+        return Job.objects.filter(user_id=user) if user else Job.objects.all()
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Job], search_term: str
+    ) -> tuple[QuerySet[Job], bool]:
+        term = search_term.strip().replace("\0", "")
+        if not term:
+            return queryset, False
+        identifier = as_uuid(term)
+        if identifier is None:
+            chosen = request.GET.get("project")
+            projects = [chosen] if chosen else list(Project.objects.values_list("pk", flat=True)[:MOST_KEYED_PROJECTS])
+            # By id afterwards: with the order of the page the planner might walk the table for the key.
+            ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
+            return queryset.filter(pk__in=ids), False
+        return queryset.filter(pk=identifier), False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        identifier = as_uuid(request.GET.get("q", ""))
+        if request.method == "GET" and identifier and self.has_view_permission(request):
+            if Job.objects.filter(pk=identifier).exists():
+                return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[identifier]))
+            if Batch.objects.filter(pk=identifier).exists():
+                return HttpResponseRedirect(f"{reverse('admin:jobs_job_changelist')}?batch_id={identifier}")
+        shown = {
+            "state_chips": _state_chips(request) if self.has_view_permission(request) else [],
+            "tools": [] if request.GET.get("q") else self.tools_for(request),
+            **self.saved_context(request),
+        }
+        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
+        return response
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        job = self.get_object(request, object_id) if as_uuid(object_id) else None
+        shown = page_of(job) if job is not None and self.has_view_permission(request, job) else {}
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only what can do something to a job in this state."""
+        offered = super().get_actions_detail(request, object_id)
+        identifier = as_uuid(str(object_id))
+        if identifier is None:
+            return []
+        status = Job.objects.filter(pk=identifier).values_list("status", flat=True).first()
+        if status in WAITING:
+            fitting = {"cancel", "run-now", "schedule", "priority"}
+        elif status in RUNNING:
+            fitting = {"cancel", "reset"}
+        else:
+            is_open = DeadLetter.objects.open().filter(job_id=identifier).exists()
+            fitting = {"requeue"} if is_open else set()
+        return [action for action in offered if action.path in fitting]
+
+
+def _waits_for(job: Job, paused: set[tuple[str, str]], out: set[Key]) -> SafeString | str:
+    if job.status not in WAITING:
+        return showing.NOTHING
+    covering = {("global", ""), ("project", job.project_id), ("service", job.service), ("kind", job.kind)} & paused
+    if covering or job.held:
+        return f"{next(iter(covering))[0]} paused" if covering else "paused"
+    if (job.service, job.target, job.project_id) in out:
+        return f"{name_of(job.service, job.target)} does not answer"
+    if job.scheduled_at is not None:
+        return showing.ago(job.scheduled_at) if job.scheduled_at > timezone.now() else "due"
+    return "its turn"
+
+
+def _jobs_in(state: str) -> int:
+    return int(JobCount.objects.filter(batch_id=WHOLE_PROJECT).aggregate(sum=Sum(state, default=0))["sum"])
+
+
+def _state_chips(request: HttpRequest) -> list[dict[str, Any]]:
+    """States with their counts, from the counters the transitions keep; each is a link that narrows the list."""
+    counters = JobCount.objects.filter(batch_id=WHOLE_PROJECT)
+    if project := request.GET.get("project"):
+        counters = counters.filter(project_id=project)
+    counts = counters.aggregate(**{f"sum_{state}": Sum(state.value, default=0) for state in JobState})
+    chosen = request.GET.get("state")
+    chips = []
+    for state in JobState:
+        query = request.GET.copy()
+        query.pop("before", None)
+        query["state"] = state.value
+        if chosen == state:
+            query.pop("state")
+        chips.append(
+            {
+                "badge": showing.state_badge(state),
+                "count": f"{counts[f'sum_{state}']:,}",
+                "chosen": chosen == state,
+                "href": f"?{query.urlencode()}",
+            }
+        )
+    return chips

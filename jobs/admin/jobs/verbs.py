@@ -1,0 +1,133 @@
+"""What an operator may do to jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.urls import reverse
+
+from jobs.admin.forms import DelayForm, PriorityForm, RequeueForm, ResetForm
+from jobs.models import DeadLetter
+from jobs.services.operate import dead_letters, operate
+from jobs.services.submit.results import BulkResult
+from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
+from queueops.screens.verbs import Outcome, Verb
+
+
+def _outcome(result: BulkResult) -> Outcome:
+    return Outcome(len(result.moved), len(result.unmoved))
+
+
+def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+    return _outcome(operate.cancel_jobs(ids, actor=actor, reason=reason))
+
+
+def _run_now(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+    return _outcome(operate.schedule_jobs(ids, delay=timedelta(), actor=actor, reason=reason))
+
+
+def _schedule(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> Outcome:
+    return _outcome(operate.schedule_jobs(ids, delay=delay, actor=actor, reason=reason))
+
+
+def _reset(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> Outcome:
+    return _outcome(operate.reset_to_pending(ids, delay=delay, actor=actor, reason=reason))
+
+
+def _reprioritise(ids: Sequence[UUID], *, actor: str, priority: Priority, reason: str) -> Outcome:
+    return _outcome(operate.change_priority(ids, priority=priority, actor=actor, reason=reason))
+
+
+def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> Outcome:
+    letters = DeadLetter.objects.open().filter(job__in=ids).ids()
+    moved = dead_letters.requeue_dead_letters(letters, actor=actor, **options).moved
+    return Outcome(len(moved), len(ids) - len(moved), goes_to=page_of_the_only(list(moved.values())))
+
+
+def page_of_the_only(jobs: Sequence[UUID]) -> str | None:
+    """The page of a requeue's new job, when it made but one."""
+    return reverse("admin:jobs_job_change", args=jobs) if len(jobs) == 1 else None
+
+
+def _waiting(rows: QuerySet[Any]) -> QuerySet[Any]:
+    return rows.filter(status__in=WAITING)
+
+
+CANCEL = Verb(
+    name="cancel",
+    permission="jobs.cancel_job",
+    label="Cancel",
+    done="cancelled",
+    explains="Cancelled jobs never run again. A running job's handler is told at its next await; what it did at the"
+    " provider until then is not undone. Jobs that have ended are left alone.",
+    icon="block",
+    applies=lambda rows: rows.exclude(status__in=TERMINAL),
+    carry_out=_cancel,
+    form=ReasonForm,
+    overrides=True,
+)
+RUN_NOW = Verb(
+    name="run-now",
+    permission="jobs.reschedule_job",
+    label="Run now",
+    done="made due",
+    explains="Waiting jobs lose their scheduled time and run as soon as their turn and the limits allow. Running and"
+    " ended jobs are left alone.",
+    icon="bolt",
+    applies=_waiting,
+    carry_out=_run_now,
+    form=OptionalReasonForm,
+)
+SCHEDULE = Verb(
+    name="schedule",
+    permission="jobs.reschedule_job",
+    label="Schedule",
+    done="scheduled",
+    explains="Waiting jobs do not run before the new time. Their age, and so their priority, counts on.",
+    icon="event",
+    applies=_waiting,
+    carry_out=_schedule,
+    form=DelayForm,
+)
+RESET = Verb(
+    name="reset",
+    permission="jobs.reschedule_job",
+    label="Reset to pending",
+    done="taken back",
+    explains="Running jobs are taken from their executors and run again. What they did at a provider until now is"
+    " not undone, so its effect may happen twice.",
+    icon="restart_alt",
+    applies=lambda rows: rows.filter(status__in=RUNNING),
+    carry_out=_reset,
+    form=ResetForm,
+    overrides=True,
+)
+PRIORITY = Verb(
+    name="priority",
+    permission="jobs.reprioritise_job",
+    label="Change priority",
+    done="changed",
+    explains="Waiting jobs get another tier. Their age counts on. Jobs that have it already are left alone.",
+    icon="swap_vert",
+    applies=_waiting,
+    carry_out=_reprioritise,
+    form=PriorityForm,
+)
+REQUEUE = Verb(
+    name="requeue",
+    permission="jobs.requeue_deadletter",
+    label="Requeue",
+    done="requeued",
+    explains="A new job with a fresh budget does the work of each failed one, under the same effect key. The failed"
+    " job stays as it is. Jobs whose dead letter was requeued or discarded before are left alone.",
+    icon="replay",
+    applies=lambda rows: rows.filter(status=JobState.FAILED, dead_letter__resolution=None, dead_letter__isnull=False),
+    carry_out=_requeue,
+    form=RequeueForm,
+)
+JOB_VERBS = (CANCEL, RUN_NOW, SCHEDULE, RESET, PRIORITY, REQUEUE)

@@ -1,0 +1,1 @@
+"""Google Sheets, and the sign-in of Google's APIs."""

@@ -1,0 +1,167 @@
+"""Access tokens for Google's APIs: as they are stored, or exchanged for a service account's key."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from time import monotonic
+from typing import Any
+from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
+from jobs.handlers.http.payload import outbound_policy
+from jobs.handlers.http.request import shared_client
+from queueops.core.outbound.client import OutboundFailed, OutboundResponse
+from queueops.core.outbound.policy import OutboundRefused
+from queueops.tenancy.credentials import OpenCredential
+
+TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
+GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+LIFETIME_SECONDS = 3600
+RENEW_SECONDS = 60  # a token is replaced so long before it ends, so that none ends on its way
+TIMEOUT_SECONDS = 30.0
+MAX_ANSWER_BYTES = 100_000
+MAX_TOKENS = 1_000
+
+_ENTRIES = ("client_email", "private_key")
+
+
+class _Tokens:
+    """The tokens of one event loop: (token, end on the monotonic clock) by whose key and which scope."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self.locks: dict[str, asyncio.Lock] = {}
+
+
+_tokens: WeakKeyDictionary[asyncio.AbstractEventLoop, _Tokens] = WeakKeyDictionary()
+
+
+async def access_token(credential: OpenCredential, *, scope: str) -> str:
+    """
+    Return a token to show as Bearer.
+
+    A secret with `access_token` is one. A service account's key file (`client_email`, `private_key`, `token_uri`) is
+    exchanged for one, which is kept until a minute before its end; calls that need it at once wait for one exchange.
+
+    Raises:
+        ProviderError: The secret is neither, or the exchange was refused or failed. Nothing was sent to the API.
+    """
+    secret = credential.secret
+    if isinstance(secret.get("access_token"), str) and secret["access_token"]:
+        return str(secret["access_token"])
+    if not all(isinstance(secret.get(name), str) and secret[name] for name in _ENTRIES):
+        raise _unusable(credential, "it has neither access_token nor a service account's client_email and private_key")
+    name = _name(secret, scope)
+    tokens = _tokens.setdefault(asyncio.get_running_loop(), _Tokens())
+    async with tokens.locks.setdefault(name, asyncio.Lock()):
+        kept = tokens.kept.get(name)
+        if kept is not None and kept[1] > monotonic():
+            tokens.kept.move_to_end(name)
+            return kept[0]
+        token, seconds = await _exchange(credential, scope)
+        tokens.kept[name] = token, monotonic() + max(seconds - RENEW_SECONDS, seconds / 2)
+        while len(tokens.kept) > MAX_TOKENS:
+            tokens.locks.pop(tokens.kept.popitem(last=False)[0], None)
+        return token
+
+
+def forget_token(credential: OpenCredential, *, scope: str) -> bool:
+    """Drop a kept token that the API refused; False: there was none, and another exchange cannot help."""
+    tokens = _tokens.get(asyncio.get_running_loop())
+    return tokens is not None and tokens.kept.pop(_name(credential.secret, scope), None) is not None
+
+
+def _name(secret: dict[str, Any], scope: str) -> str:
+    parts = "\0".join([*(str(secret.get(name, "")) for name in (*_ENTRIES, "token_uri")), scope])
+    return hashlib.sha256(parts.encode(errors="replace")).hexdigest()
+
+
+async def _exchange(credential: OpenCredential, scope: str) -> tuple[str, float]:
+    uri = str(credential.secret.get("token_uri") or TOKEN_URI)
+    # A thread: reading a key checks it, which takes many milliseconds.
+    assertion = await asyncio.to_thread(_assertion, credential, uri, scope)
+    body = urlencode({"grant_type": GRANT_TYPE, "assertion": assertion}).encode()
+    try:
+        response = await shared_client().send(
+            "POST",
+            uri,
+            policy=outbound_policy(),
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+            body=body,
+            timeout_seconds=TIMEOUT_SECONDS,
+            max_response_bytes=MAX_ANSWER_BYTES,
+        )
+    except OutboundRefused as refusal:
+        raise unanswered(refusal) from refusal
+    except OutboundFailed as failure:
+        message = f"no access token: {failure.message}"
+        raise ProviderError(None, message, code=failure.details["reason"], outcome="not_sent") from failure
+    return _answer(credential, response)
+
+
+def _assertion(credential: OpenCredential, audience: str, scope: str) -> str:
+    """Return a signed JWT (RFC 7523) that asks for the scope."""
+    secret = credential.secret
+    try:
+        key = load_pem_private_key(secret["private_key"].encode(), password=None)
+    except (TypeError, ValueError):
+        key = None
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise _unusable(credential, "its private_key is no RSA key in PEM form")  # without the reader's words: no leak
+    now = int(time.time())
+    head = {"alg": "RS256", "typ": "JWT"}
+    if isinstance(secret.get("private_key_id"), str):
+        head["kid"] = secret["private_key_id"]
+    claims = {
+        "iss": secret["client_email"],
+        "scope": scope,
+        "aud": audience,
+        "iat": now,
+        "exp": now + LIFETIME_SECONDS,
+    }
+    signed = f"{_encoded(json.dumps(head).encode())}.{_encoded(json.dumps(claims).encode())}"
+    signature = key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+    return f"{signed}.{_encoded(signature)}"
+
+
+def _answer(credential: OpenCredential, response: OutboundResponse) -> tuple[str, float]:
+    try:
+        answer = json.loads(response.body)
+    except (ValueError, RecursionError):
+        answer = None
+    answer = answer if isinstance(answer, dict) else {}
+    token, seconds = answer.get("access_token"), answer.get("expires_in")
+    if response.status == 200 and isinstance(token, str) and token:  # noqa: PLR2004
+        if not isinstance(seconds, int | float) or not 0 < seconds <= LIFETIME_SECONDS:
+            seconds = LIFETIME_SECONDS
+        return token, float(seconds)
+    if response.status in {408, 429} or response.status >= 500:  # noqa: PLR2004
+        raise ProviderError(
+            None,
+            f"no access token: the token endpoint answered {response.status}",
+            code="token_endpoint_failed",
+            retry_after=retry_after_of(response),
+            outcome="not_sent",
+        )
+    words = answer.get("error_description") or answer.get("error")
+    said = f": {words[:200]}" if isinstance(words, str) else ""
+    raise _unusable(credential, f"the token endpoint answered {response.status}{said}")
+
+
+def _unusable(credential: OpenCredential, why: str) -> ProviderError:
+    message = f"The credential {credential.name!r} cannot be used: {why}."
+    return ProviderError(None, message, code="credential_unusable", outcome="refused")
+
+
+def _encoded(part: bytes) -> str:
+    return base64.urlsafe_b64encode(part).rstrip(b"=").decode()

@@ -1,0 +1,61 @@
+"""Sizes of sheets, as last read: needed to read a range with open ends in parts."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from queueops.tenancy.credentials import OpenCredential
+
+from .ranges import Box, Grid
+
+FIELDS = "sheets.properties(title,gridProperties(rowCount,columnCount))"
+KEPT_SECONDS = 300.0
+MAX_SPREADSHEETS = 1_000
+
+Grids = Mapping[str, Grid]
+"""By title, in the order of the sheets."""
+
+# Of one process, used on its executor's loop alone. By credential too: titles are for those who may read them.
+_kept: OrderedDict[tuple[str, str, str], tuple[float, Grids]] = OrderedDict()
+
+
+def find_grids(credential: OpenCredential, spreadsheet_id: str) -> Grids | None:
+    """Return what is known of a spreadsheet, at most KEPT_SECONDS old."""
+    kept = _kept.get(_name(credential, spreadsheet_id))
+    return kept[1] if kept is not None and kept[0] > time.monotonic() else None
+
+
+def keep_grids(credential: OpenCredential, spreadsheet_id: str, answer: Mapping[str, Any]) -> Grids:
+    """Read and keep the answer of spreadsheets.get with the mask FIELDS."""
+    grids: dict[str, Grid] = {}
+    sheets = answer.get("sheets")
+    for sheet in sheets if isinstance(sheets, list) else ():
+        properties = sheet.get("properties") if isinstance(sheet, dict) else None
+        size = properties.get("gridProperties") if isinstance(properties, dict) else None
+        if isinstance(properties, dict) and isinstance(size, dict):  # a chart's sheet has no grid
+            rows, columns = size.get("rowCount"), size.get("columnCount")
+            if isinstance(rows, int) and isinstance(columns, int):
+                grids[str(properties.get("title", ""))] = Grid(rows, columns)
+    name = _name(credential, spreadsheet_id)
+    _kept[name] = time.monotonic() + KEPT_SECONDS, grids
+    _kept.move_to_end(name)
+    while len(_kept) > MAX_SPREADSHEETS:
+        _kept.popitem(last=False)
+    return grids
+
+
+def forget_grids(credential: OpenCredential, spreadsheet_id: str) -> None:
+    """Drop what is known, after the service contradicted it."""
+    _kept.pop(_name(credential, spreadsheet_id), None)
+
+
+def grid_of(grids: Grids, box: Box) -> Grid | None:
+    """Return the size of a range's sheet; None where its title is none, such as that of a named range."""
+    return grids.get(box.sheet) if box.title else next(iter(grids.values()), None)
+
+
+def _name(credential: OpenCredential, spreadsheet_id: str) -> tuple[str, str, str]:
+    return credential.name, credential.base_url, spreadsheet_id

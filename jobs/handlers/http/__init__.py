@@ -1,0 +1,1 @@
+"""`http.request`, and what is kept of answers."""

@@ -1,0 +1,130 @@
+"""`http.request`: one call to any HTTP API."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
+from jobs.handlers.off_loop import off_loop
+from jobs.handlers.registry import Done, RunningJob, handler, on_close
+from jobs.states import CallType
+from queueops.core.outbound.client import OutboundClient, OutboundFailed, OutboundResponse
+from queueops.core.outbound.policy import OutboundRefused
+
+from .answers import excerpt_of, json_of, secrets_in, storable, text_of
+from .payload import HttpRequest, outbound_policy
+
+# Of the answer's headers, those worth keeping: never Set-Cookie.
+KEPT_HEADERS = frozenset(
+    {
+        "content-type",
+        "date",
+        "etag",
+        "last-modified",
+        "link",
+        "location",
+        "retry-after",
+        "x-correlation-id",
+        "x-request-id",
+    }
+)
+KEPT_HEADER_PREFIXES = ("ratelimit", "x-ratelimit")
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OutboundClient] = WeakKeyDictionary()
+
+
+@handler(
+    kind="http.request",
+    service=lambda payload: f"http:{urlsplit(payload.url).hostname}"[:64],  # so that limits can name a host
+    target=lambda payload: payload.url,
+    call_type=CallType.WRITE,
+    payload=HttpRequest,
+    idempotent=lambda payload: payload.is_idempotent,
+    timeout=timedelta(seconds=60),
+    retry="moderate",
+)
+async def http_request(job: RunningJob[HttpRequest]) -> Done:
+    """Call an HTTP API and keep its answer."""
+    request = job.payload
+    body, content_type = request.body()
+    headers = dict(request.headers)
+    if content_type and not any(name.lower() == "content-type" for name in headers):
+        headers["Content-Type"] = content_type
+    if request.idempotency_header:
+        headers[request.idempotency_header] = job.effect_key
+    secrets = secrets_in(request.headers)
+
+    started = time.monotonic()
+    try:
+        response = await shared_client().send(
+            request.method,
+            request.url,
+            policy=outbound_policy(),
+            headers=headers,
+            body=body,
+            timeout_seconds=request.timeout_seconds,
+            max_response_bytes=request.max_response_bytes,
+            follow_redirects=request.follow_redirects,
+            reuse_connection=request.is_idempotent,
+        )
+    except (OutboundRefused, OutboundFailed) as error:
+        raise unanswered(error) from error
+    if not request.expects(response.status):
+        raise _unexpected(request, response, secrets)
+    return Done(
+        {
+            "status": response.status,
+            "headers": _kept_headers(response.headers, secrets),
+            "body": await off_loop(_body, response, secrets, size=len(response.body)),
+            "truncated": response.is_truncated,
+            "elapsed_ms": round((time.monotonic() - started) * 1000),
+        }
+    )
+
+
+@on_close
+async def close() -> None:
+    """Close the running loop's connections; call it before the loop ends."""
+    client = _clients.pop(asyncio.get_running_loop(), None)
+    if client is not None:
+        await client.close()
+
+
+def shared_client() -> OutboundClient:
+    """Return the running loop's client, made at its first call."""
+    return _clients.setdefault(asyncio.get_running_loop(), OutboundClient())
+
+
+def _body(response: OutboundResponse, secrets: tuple[str, ...]) -> Any:
+    media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    is_json = media_type == "application/json" or media_type.endswith("+json")
+    if is_json and response.body and not response.is_truncated:
+        try:
+            return json_of(response.body, secrets)
+        except ValueError:
+            pass  # what calls itself JSON and is none is kept as text
+    return text_of(response.body, response.charset, secrets, is_truncated=response.is_truncated)
+
+
+def _kept_headers(headers: Mapping[str, str], secrets: tuple[str, ...]) -> dict[str, str]:
+    return {
+        name.lower(): storable(value, secrets)
+        for name, value in headers.items()
+        if name.lower() in KEPT_HEADERS or name.lower().startswith(KEPT_HEADER_PREFIXES)
+    }
+
+
+def _unexpected(request: HttpRequest, response: OutboundResponse, secrets: tuple[str, ...]) -> ProviderError:
+    excerpt = excerpt_of(response, secrets)
+    return ProviderError(
+        response.status,
+        f"{request.method} was answered with {response.status}" + (f": {excerpt}" if excerpt else "."),
+        code=f"http_{response.status}",
+        retry_after=retry_after_of(response),
+        outcome="answered",
+        details={"headers": _kept_headers(response.headers, secrets), "excerpt": excerpt},
+    )

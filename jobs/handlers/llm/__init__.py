@@ -1,0 +1,1 @@
+"""`llm.generate`: Gemini and OpenAI-compatible servers."""

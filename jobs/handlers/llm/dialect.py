@@ -1,0 +1,103 @@
+"""What the providers of language models have in common: a request, and an answer that comes in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ratelimits.feedback import PushBack
+
+from .payload import LlmGenerate
+from .tokens import BYTES_PER_TOKEN
+
+MAX_WORD = 200
+_FINISHED = frozenset({"stop", "STOP"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent. The key is in the headers, never in the URL."""
+
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    body: dict[str, Any] = field(repr=False)
+
+
+@dataclass(slots=True)
+class Generation:
+    """
+    An answer as far as it has come in.
+
+    Attributes:
+        finish_reason: As the provider says it; None: the answer goes on.
+        usage: `input_tokens`, `output_tokens`, `total_tokens` and others, as far as told.
+    """
+
+    pieces: list[str] = field(default_factory=list)
+    finish_reason: str | None = None
+    usage: dict[str, int] = field(default_factory=dict)
+    model: str | None = None
+    id: str | None = None
+    _bytes: int = 0
+
+    def add_text(self, text: Any) -> None:
+        if isinstance(text, str):
+            self.pieces.append(text)
+            self._bytes += len(text.encode(errors="replace"))
+
+    def note(self, *, finish_reason: Any = None, model: Any = None, answer_id: Any = None) -> None:
+        """Take what is a short text; providers also send null."""
+        self.finish_reason = _word(finish_reason) or self.finish_reason
+        self.model = _word(model) or self.model
+        self.id = _word(answer_id) or self.id
+
+    def count(self, usage: Any, names: Mapping[str, str]) -> None:
+        """Take the counts of a usage object that are numbers; `names`: theirs to ours."""
+        if isinstance(usage, dict):
+            found = {ours: usage.get(theirs) for theirs, ours in names.items()}
+            self.usage |= {name: number for name, number in found.items() if type(number) is int and number >= 0}
+
+    @property
+    def tokens_so_far(self) -> int:
+        return round(self._bytes / BYTES_PER_TOKEN)
+
+    @property
+    def text(self) -> str:
+        # A character beyond the BMP may arrive as two JSON escapes in two pieces.
+        joined = "".join(self.pieces)
+        return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    def result(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "finish_reason": self.finish_reason,
+            "complete": self.finish_reason in _FINISHED,
+            "usage": self.usage or None,
+            "model": self.model,
+            "id": self.id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """
+    How one kind of provider is spoken to.
+
+    Attributes:
+        compose: (payload, part, base_url, api_key) -> what to send; an empty base_url is the public one.
+        absorb: Takes one answer, or one event of a stream, into a Generation.
+        cost: What its limits counted for the call; None: it did not say.
+        push_back: (status, headers, body) -> the quotas that were exceeded; None: it is no refusal of a quota.
+        end_of_stream: The event after the last, if it has one.
+    """
+
+    compose: Callable[[LlmGenerate, str | None, str, str], Request]
+    absorb: Callable[[Generation, dict[str, Any]], None]
+    cost: Callable[[Generation], int | None]
+    push_back: Callable[[int, Mapping[str, str], bytes], PushBack | None]
+    end_of_stream: str | None = None
+
+
+def _word(value: Any) -> str | None:
+    return value[:MAX_WORD] if isinstance(value, str) and value else None

@@ -1,0 +1,99 @@
+"""What a language model's provider says instead of an answer."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Any
+
+from jobs.handlers.errors import ProviderError, retry_after_of
+from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
+from queueops.core.outbound.client import OutboundResponse
+
+from .dialect import Dialect
+
+CREDIT_GONE = "credit_gone"
+
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_STATUSES = range(400, 600)
+_NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+
+
+def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secrets: tuple[str, ...]) -> ProviderError:
+    """Read an answer whose status is no success; its body may be JSON, an array of it, HTML or nothing."""
+    error = error_in(error_document(response))
+    excerpt = excerpt_of(response, secrets)
+    push_back = dialect.push_back(response.status, response.headers, response.body)
+    said = _said(error, secrets) or excerpt
+    if response.status == HTTPStatus.PAYMENT_REQUIRED or _codes(error) & _NO_CREDIT:
+        # OpenAI says this with a 429, but no wait brings the credit back.
+        return ProviderError(
+            HTTPStatus.PAYMENT_REQUIRED.value,
+            f"{service} wants to be paid: {said}" if said else f"{service} wants to be paid.",
+            code=CREDIT_GONE,
+            outcome="answered",
+            details={"status": response.status},
+        )
+    return ProviderError(
+        response.status,
+        f"{service} answered {response.status}: {said}" if said else f"{service} answered {response.status}.",
+        code=_code(error) or f"http_{response.status}",
+        retry_after=retry_after_of(response, push_back),
+        outcome="answered",
+        details={} if error else {"excerpt": excerpt},
+        push_back=push_back,
+    )
+
+
+def error_event(error: dict[str, Any], *, service: str, secrets: tuple[str, ...]) -> ProviderError:
+    """Read an error that comes inside an answer that began as a success."""
+    code = error.get("code")
+    status = code if type(code) is int and code in _STATUSES else None
+    said = _said(error, secrets)
+    return ProviderError(
+        status,
+        f"{service} broke off: {said}" if said else f"{service} broke off.",
+        code=_code(error) or "stream_error",
+        outcome="unknown" if status is None else "answered",
+    )
+
+
+def malformed(service: str, what: str) -> ProviderError:
+    """Nobody knows what became of a call whose answer cannot be read."""
+    return ProviderError(None, f"{service}: {what}", code="malformed_answer", outcome="unknown")
+
+
+def cut(service: str) -> ProviderError:
+    return ProviderError(
+        None, f"{service}: the stream ended before the answer did", code="stream_cut", outcome="unknown"
+    )
+
+
+def error_in(parsed: Any) -> dict[str, Any]:
+    """Return the error object of a body or an event; empty: there is none. A stream's error is an array of one."""
+    if isinstance(parsed, list) and parsed:
+        parsed = parsed[0]
+    error = parsed.get("error") if isinstance(parsed, dict) else None
+    if isinstance(error, str):
+        return {"message": error}
+    return error if isinstance(error, dict) else {}
+
+
+def _said(error: dict[str, Any], secrets: tuple[str, ...]) -> str:
+    message = error.get("message")
+    return one_line(storable(message, secrets)) if isinstance(message, str) else ""
+
+
+def _code(error: dict[str, Any]) -> str:
+    """Return the provider's own name of the failure, the most exact one."""
+    details = error.get("details")
+    entries = details if isinstance(details, list) else []
+    reasons = [entry.get("reason") for entry in entries if isinstance(entry, dict)]
+    for name in (*reasons, error.get("code"), error.get("status"), error.get("type")):
+        if isinstance(name, str) and _CODE.fullmatch(name):
+            return name.lower()
+    return ""
+
+
+def _codes(error: dict[str, Any]) -> set[str]:
+    return {name for name in (error.get("code"), error.get("type")) if isinstance(name, str)}

@@ -1,0 +1,149 @@
+"""`llm.generate`: one question to a language model, or one document in parts."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
+
+from jobs.handlers.errors import ProviderError, unanswered
+from jobs.handlers.http.answers import secrets_in, storable
+from jobs.handlers.http.payload import outbound_policy
+from jobs.handlers.http.request import shared_client
+from jobs.handlers.off_loop import off_loop
+from jobs.handlers.registry import Continue, Done, RunningJob, handler
+from jobs.states import CallType
+from queueops.core.outbound.client import OutboundFailed
+from queueops.core.outbound.policy import OutboundRefused
+
+from . import errors as llm_errors
+from .dialect import Dialect, Generation, Request
+from .gemini import GEMINI
+from .openai import OPENAI
+from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
+from .reading import AnswerReader
+
+MAX_RESPONSE_BYTES = 20_000_000
+JOINT = "\n\n"
+
+_DIALECTS = {"gemini": GEMINI, "openai": OPENAI}
+# 100 is for the end: a stream's length is only guessed.
+_ALMOST = 99
+
+
+@handler(
+    kind="llm.generate",
+    service=lambda payload: payload.service_name,
+    call_type=CallType.WRITE,
+    payload=LlmGenerate,
+    idempotent=True,  # asking again costs tokens and changes nothing
+    timeout=timedelta(seconds=600),
+    cost=LlmGenerate.cost,
+    credential=lambda payload: payload.credential,
+    model=lambda payload: payload.model,
+)
+async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
+    """Ask a language model: Gemini, or any server that speaks OpenAI's chat completions."""
+    payload, dialect = job.payload, _DIALECTS[job.payload.provider]
+    finished = _finished_parts(job)
+    parts = payload.parts
+    answer, secrets = await _ask(job, dialect, parts[len(finished)], done=len(finished), total=len(parts))
+    result, cost = storable(answer.result(), secrets), dialect.cost(answer)
+    if len(parts) == 1:
+        return Done(result, cost=cost, known_cost=answer.usage.get("input_tokens"))
+    finished = [*finished, result]
+    if len(finished) < len(parts):
+        message = f"part {len(finished)} of {len(parts)} is done"
+        job.progress(100 * len(finished) // len(parts), message)
+        return Continue({"parts": finished}, message, cost=cost)
+    return Done(_joined(finished), cost=cost)
+
+
+async def _ask(
+    job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None, *, done: int, total: int
+) -> tuple[Generation, tuple[str, ...]]:
+    request, service = _request(job, dialect, part), job.payload.service_name
+    secrets = secrets_in(request.headers)
+    reader = AnswerReader(dialect, service=service, secrets=secrets)
+
+    def take(piece: bytes) -> None:
+        reader.take(piece)
+        _report(job, reader.answer, done=done, total=total)
+
+    try:
+        response = await shared_client().send(
+            "POST",
+            request.url,
+            policy=outbound_policy(),
+            headers={**request.headers, "Content-Type": "application/json"},
+            body=json.dumps(request.body, separators=(",", ":")).encode(),
+            timeout_seconds=job.payload.timeout_seconds,
+            max_response_bytes=MAX_RESPONSE_BYTES,
+            on_piece=take if job.payload.stream else None,
+        )
+    except (OutboundRefused, OutboundFailed) as error:
+        if reader.has_ended:  # all of the answer is there; only its usage may be missing
+            return reader.answer, secrets
+        raise unanswered(error) from error
+    if response.status != HTTPStatus.OK:
+        raise llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
+    if response.is_truncated:
+        raise llm_errors.malformed(service, f"the answer has more than {MAX_RESPONSE_BYTES:,} bytes")
+    if job.payload.stream:
+        reader.end(response.body)
+    else:
+        await off_loop(reader.take_whole, response.body, size=len(response.body))
+    return reader.answer, secrets
+
+
+def _request(job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None) -> Request:
+    """
+    Compose the call.
+
+    Raises:
+        ProviderError: The credential is missing, another service's, or has no key. Nothing was sent.
+    """
+    credential, service = job.credential, job.payload.service_name
+    if credential is None:
+        raise _unusable(f"There is no credential {job.payload.credential!r}.")
+    # The service names the limits: a payload may not choose another one's, or none's, for the same key.
+    if credential.service != service:
+        raise _unusable(f"Credential {credential.name!r} is for {credential.service!r}, not for {service!r}.")
+    api_key = credential.secret.get("api_key")
+    if not isinstance(api_key, str) or not api_key.isascii() or not api_key.strip():
+        raise _unusable(f"Credential {credential.name!r} needs an api_key of ASCII characters.")
+    return dialect.compose(job.payload, part, credential.base_url, api_key.strip())
+
+
+def _unusable(message: str) -> ProviderError:
+    return ProviderError(None, message, code="credential_unusable", outcome="refused")
+
+
+def _report(job: RunningJob[LlmGenerate], answer: Generation, *, done: int, total: int) -> None:
+    tokens, expected = answer.tokens_so_far, job.payload.max_output_tokens or DEFAULT_OUTPUT_TOKENS
+    percent = min(_ALMOST, (done + min(1.0, tokens / expected)) * 100 / total)
+    part = f"part {done + 1} of {total}: " if total > 1 else ""
+    job.progress(int(percent), f"{part}{tokens:,} tokens")
+
+
+def _finished_parts(job: RunningJob[LlmGenerate]) -> list[dict[str, Any]]:
+    if job.partial is None:
+        return []
+    finished = job.partial.get("parts") if isinstance(job.partial, dict) else None
+    if not isinstance(finished, list) or len(finished) >= len(job.payload.parts):
+        message = "The answers to earlier parts could not be kept: they are too large together."
+        raise ProviderError(None, message, code="partial_lost", outcome="refused")
+    return finished
+
+
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    usages = [part["usage"] for part in parts if part["usage"]]
+    names = dict.fromkeys(name for usage in usages for name in usage)
+    return {
+        "text": JOINT.join(part["text"] for part in parts),
+        "complete": all(part["complete"] for part in parts),
+        "usage": {name: sum(usage.get(name, 0) for usage in usages) for name in names} or None,
+        "model": parts[-1]["model"],
+        "parts": [{name: value for name, value in part.items() if name != "text"} for part in parts],
+    }

@@ -1,0 +1,60 @@
+"""Chat completions, as OpenAI and the many servers compatible with it answer them."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from ratelimits.feedback import parse_openai
+
+from .dialect import Dialect, Generation, Request
+from .payload import LlmGenerate
+
+BASE_URL = "https://api.openai.com/v1"
+
+_COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
+
+
+def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str) -> Request:
+    turns = [{"role": turn.role, "content": turn.content} for turn in payload.turns(part)]
+    body: dict[str, Any] = {"model": payload.model, "messages": turns}
+    if payload.max_output_tokens is not None:
+        # OpenAI's newer models refuse the old name, most other servers know no other.
+        body["max_tokens" if base_url else "max_completion_tokens"] = payload.max_output_tokens
+    if payload.temperature is not None:
+        body["temperature"] = payload.temperature
+    if payload.stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return Request(f"{_root(base_url)}/chat/completions", {"Authorization": f"Bearer {api_key}"}, body)
+
+
+def absorb(answer: Generation, event: dict[str, Any]) -> None:
+    """Take the first choice: a whole message, or what a stream's chunk adds to it."""
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if isinstance(choice, dict):
+        message = choice.get("delta") or choice.get("message")
+        if isinstance(message, dict):
+            answer.add_text(message.get("content"))
+            answer.add_text(message.get("refusal"))
+        answer.note(finish_reason=choice.get("finish_reason"))
+    answer.note(model=event.get("model"), answer_id=event.get("id"))
+    answer.count(event.get("usage"), _COUNTS)
+
+
+def cost(answer: Generation) -> int | None:
+    """Return input and output tokens together."""
+    usage = answer.usage
+    if "total_tokens" in usage:
+        return usage["total_tokens"]
+    if "input_tokens" in usage and "output_tokens" in usage:
+        return usage["input_tokens"] + usage["output_tokens"]
+    return None
+
+
+def _root(base_url: str) -> str:
+    root = (base_url or BASE_URL).rstrip("/")
+    return root if urlsplit(root).path else f"{root}/v1"
+
+
+OPENAI = Dialect(compose=compose, absorb=absorb, cost=cost, push_back=parse_openai, end_of_stream="[DONE]")

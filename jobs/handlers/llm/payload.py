@@ -1,0 +1,133 @@
+"""The payload of `llm.generate`, checked when a job is submitted."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+
+from jobs.handlers.registry import Cost
+
+from .tokens import BYTES_PER_TOKEN, count_content_tokens, count_tokens, split_text
+
+DEFAULT_OUTPUT_TOKENS = 1_000
+DEFAULT_SPLIT_TOKENS = 8_000
+MAX_OUTPUT_TOKENS = 1_000_000
+MAX_TIMEOUT_SECONDS = 590.0
+
+_ASCII_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}$"
+# It becomes part of a path there.
+_NAME_IN_A_PATH = re.compile(r"[A-Za-z0-9._-]+")
+
+Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+class Message(BaseModel):
+    """One turn of a conversation."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    role: Literal["system", "user", "assistant"]
+    content: Text
+
+
+class LlmGenerate(BaseModel):
+    """One question to a language model. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    provider: Literal["gemini", "openai"] = Field(
+        description="Whose protocol is spoken; openai: any compatible server."
+    )
+    service: Name | None = Field(
+        default=None, description="The service of the credential and its limits, where it is not the provider's name."
+    )
+    credential: Annotated[str, StringConstraints(min_length=1, max_length=100)] = Field(
+        description='Name of the credential; its secret is {"api_key": "..."}.'
+    )
+    model: Annotated[str, StringConstraints(pattern=_ASCII_NAME)]
+    prompt: Text | None = Field(default=None, description="Exactly one of prompt, messages and contents.")
+    messages: Annotated[list[Message], Field(min_length=1, max_length=1_000)] | None = None
+    contents: Annotated[list[dict[str, JsonValue]], Field(min_length=1, max_length=1_000)] | None = Field(
+        default=None, description="As Gemini takes them, with pictures and files; gemini only."
+    )
+    system: Text | None = Field(default=None, description="The instruction, sent with every part.")
+    max_output_tokens: int | None = Field(default=None, ge=1, le=MAX_OUTPUT_TOKENS, description="Of each call.")
+    temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
+    stream: bool = Field(default=False, description="Report progress as the answer comes in.")
+    split: bool = Field(default=False, description="Cut a long prompt into parts, one call each, and join the answers.")
+    split_tokens: int = Field(
+        default=DEFAULT_SPLIT_TOKENS, ge=100, le=1_000_000, description="Of the prompt in a call."
+    )
+    bytes_per_token: float = Field(
+        default=BYTES_PER_TOKEN,
+        ge=1,
+        le=8,
+        allow_inf_nan=False,
+        description="For the estimate: how many UTF-8 bytes the model's tokenizer takes for one token.",
+    )
+    timeout_seconds: float = Field(default=300.0, gt=0, le=MAX_TIMEOUT_SECONDS, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if sum(given is not None for given in (self.prompt, self.messages, self.contents)) != 1:
+            raise ValueError("give exactly one of prompt, messages and contents")
+        if self.provider == "gemini" and not _NAME_IN_A_PATH.fullmatch(self.model):
+            raise ValueError("the name of a Gemini model has letters, digits, dots, dashes and underscores only")
+        if self.contents is not None:
+            if self.provider != "gemini":
+                raise ValueError("contents are Gemini's; use messages")
+            _check_contents(self.contents)
+        if self.messages is not None and all(message.role == "system" for message in self.messages):
+            raise ValueError("messages need one that is not of the system")
+        if self.split and self.prompt is None:
+            raise ValueError("only a prompt can be split")
+        return self
+
+    @property
+    def service_name(self) -> str:
+        return self.service or self.provider
+
+    @cached_property
+    def parts(self) -> tuple[str | None, ...]:
+        """The prompts of the calls to make: one, or those a long prompt is split into; None: there is no prompt."""
+        if not self.split or self.prompt is None:
+            return (self.prompt,)
+        parts = split_text(self.prompt, self.split_tokens, bytes_per_token=self.bytes_per_token)
+        return tuple(part for part in parts if not part.isspace()) or (self.prompt,)
+
+    def turns(self, part: str | None) -> list[Message]:
+        """The messages of a call, the instruction first; not for contents."""
+        first = [Message(role="system", content=self.system)] if self.system else []
+        return [*first, *(self.messages or ([Message(role="user", content=part)] if part else []))]
+
+    def input_tokens(self, part: str | None) -> int:
+        """Estimate what one call's input counts."""
+        texts = "".join(turn.content for turn in self.turns(part))
+        if self.contents is None:
+            return count_tokens(texts, bytes_per_token=self.bytes_per_token)
+        contents = [*self.contents, {"parts": [{"text": texts}]}]
+        return count_content_tokens(contents, bytes_per_token=self.bytes_per_token)
+
+    def cost(self) -> Cost:
+        """
+        Estimate the tokens of one call, of the costliest part where there are several.
+
+        Gemini's limits count input alone; others count input and output.
+        """
+        known = max(self.input_tokens(part) for part in self.parts)
+        if self.provider == "gemini":
+            return Cost(known)
+        return Cost(known, self.max_output_tokens or DEFAULT_OUTPUT_TOKENS)
+
+
+def _check_contents(contents: list[dict[str, Any]]) -> None:
+    for content in contents:
+        parts = content.get("parts")
+        if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+            raise ValueError('each of contents needs "parts", a list of objects')
+    json.dumps(contents, allow_nan=False)

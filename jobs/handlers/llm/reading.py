@@ -1,0 +1,73 @@
+"""Reading an answer into a Generation, whole or as it comes in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from . import errors as llm_errors
+from .dialect import Dialect, Generation
+from .events import EventReader
+
+
+class AnswerReader:
+    """
+    Reads one answer of a provider into `answer`.
+
+    Every method raises ProviderError for an error that the answer holds and for what cannot be read.
+    """
+
+    def __init__(self, dialect: Dialect, *, service: str, secrets: tuple[str, ...]) -> None:
+        self.answer = Generation()
+        self._dialect, self._service, self._secrets = dialect, service, secrets
+        self._events = EventReader()
+        self._is_stream = False
+        self._saw_end = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the text is complete; its usage may still be missing."""
+        return self._saw_end or self.answer.finish_reason is not None
+
+    def take(self, piece: bytes) -> None:
+        """Read the next piece of a stream."""
+        self._absorb_events(self._events.feed(piece))
+
+    def end(self, body: bytes) -> None:
+        """End a stream that came in as `body`; a server that does not stream has sent it as a whole."""
+        self._absorb_events(self._events.end())
+        if not self._is_stream:
+            self.take_whole(body)
+        elif not self.has_ended:
+            raise llm_errors.cut(self._service)
+
+    def take_whole(self, body: bytes) -> None:
+        """Read an answer that is no stream: one object, or Gemini's array of what would have been the events."""
+        try:
+            parsed = json.loads(body)
+        except (ValueError, RecursionError):
+            raise llm_errors.malformed(self._service, "the answer is no JSON") from None
+        for event in parsed if isinstance(parsed, list) else [parsed]:
+            self._absorb(event)
+        if not self.answer.pieces and not self.has_ended:
+            raise llm_errors.malformed(self._service, "the answer holds neither text nor a reason for its end")
+
+    def _absorb_events(self, events: list[str]) -> None:
+        for data in events:
+            self._is_stream = True
+            if data.strip() == self._dialect.end_of_stream:
+                self._saw_end = True
+                continue
+            try:
+                event = json.loads(data)
+            except (ValueError, RecursionError):
+                raise llm_errors.malformed(self._service, "an event of the stream is no JSON") from None
+            self._absorb(event)
+
+    def _absorb(self, event: Any) -> None:
+        error = llm_errors.error_in(event)
+        if error:
+            raise llm_errors.error_event(error, service=self._service, secrets=self._secrets)
+        if not isinstance(event, dict):
+            raise llm_errors.malformed(self._service, "the answer is no object")
+        self._dialect.absorb(self.answer, event)

@@ -1,0 +1,1 @@
+"""Calls to addresses that others name: which are allowed, and how they are made."""

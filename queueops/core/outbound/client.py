@@ -1,0 +1,282 @@
+"""
+The one way out: HTTP calls to addresses that somebody else chose.
+
+`policy` says what may be called, `connector` sees to it at every connection, and
+this module adds what a URL cannot show: redirects, sizes, time, headers.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import Literal
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from queueops.core.errors import QueueOpsError
+
+from .connector import Passage, checked_connector, current_passage
+from .policy import OutboundPolicy, OutboundRefused, parse_target
+
+MAX_REDIRECTS = 5
+CONNECT_TIMEOUT_SECONDS = 10.0
+USER_AGENT = "queueops (gzip)"  # Google compresses only for agents that name gzip
+
+SENSITIVE_HEADER = re.compile(
+    r"auth|cookie|token|secret|password|credential|signature|api-?key|(?<!idempotency)-key$",
+    re.IGNORECASE,
+)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNSAFE_IN_HEADER_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+_REDIRECTS_OF_READS = frozenset({301, 302, 303, 307, 308})
+_REDIRECTS_OF_WRITES = frozenset({307, 308})
+_FIRST_ERROR_STATUS = 400
+
+# What the calls made in this context were answered with, as (status, bytes of the body); a status of 0: with nothing.
+# None: nobody wants to know.
+answers_noted: ContextVar[list[tuple[int, int]] | None] = ContextVar("answers_noted", default=None)
+
+FailureReason = Literal["dns_failed", "tls_failed", "connect_timeout", "connect_failed", "timeout", "connection_broken"]
+
+
+class OutboundFailed(QueueOpsError):
+    """
+    An outbound call got no complete answer.
+
+    `outcome` is `not_sent` while no connection had been made, `unknown` from then on; `reason` is a
+    FailureReason.
+    """
+
+    code = "outbound_failed"
+    status = 502
+    detail_fields = ("reason", "outcome", "host")
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundResponse:
+    """A provider's answer; `body` is decompressed and no longer than the caller asked for."""
+
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+    is_truncated: bool
+    charset: str | None
+
+
+# The last call of this context that was answered with 429, if any. None: nobody wants to know.
+refusal_noted: ContextVar[list[OutboundResponse] | None] = ContextVar("refusal_noted", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    target: URL
+    headers: CIMultiDict[str]
+    body: bytes | None
+    max_response_bytes: int
+    on_piece: Callable[[bytes], None] | None
+
+
+@dataclass(slots=True)
+class OutboundClient:
+    """
+    Sends guarded calls from one event loop. Close it on that loop.
+
+    Args:
+        resolver: Looks names up; the system's resolver unless a test brings its own.
+    """
+
+    resolver: AbstractResolver | None = None
+    _sessions: dict[bool, aiohttp.ClientSession] = field(default_factory=dict)
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        policy: OutboundPolicy,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_seconds: float,
+        max_response_bytes: int,
+        follow_redirects: bool = False,
+        reuse_connection: bool = True,
+        on_piece: Callable[[bytes], None] | None = None,
+    ) -> OutboundResponse:
+        """
+        Make one call. It is never repeated here.
+
+        301, 302 and 303 are followed for GET and HEAD, 307 and 308 for every method, at most
+        MAX_REDIRECTS times, never from https to http. Headers that carry credentials stay behind
+        when the origin changes. A redirect that is not followed is the answer.
+
+        Args:
+            timeout_seconds: For the whole call, redirects included. Connecting has at most
+                CONNECT_TIMEOUT_SECONDS of it.
+            max_response_bytes: Of the decompressed body; the rest is not read.
+            reuse_connection: Turn off for calls that may not be repeated: a kept connection that
+                the provider closes at this moment would leave their outcome unknown.
+            on_piece: Called with each piece of a success's body as it arrives; what it raises ends the call.
+
+        Raises:
+            OutboundRefused: The target, a redirect's target or a header is not allowed.
+            OutboundFailed: No complete answer.
+        """
+        target = parse_target(url, policy=policy)
+        request = _Request(method, target, checked_headers(headers or {}), body, max_response_bytes, on_piece)
+        session = self._session(reuse_connection=reuse_connection)
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await _send_once(session, request, policy=policy, deadline=deadline)
+            if not follow_redirects or not _is_redirect(request, response):
+                return response
+            request = _redirected(request, response, policy=policy)
+        raise OutboundRefused(f"More than {MAX_REDIRECTS} redirects.", host=target.raw_host)
+
+    async def close(self) -> None:
+        """Close every kept connection."""
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        for session in sessions:
+            await session.close()
+
+    def _session(self, *, reuse_connection: bool) -> aiohttp.ClientSession:
+        if reuse_connection not in self._sessions:
+            self._sessions[reuse_connection] = aiohttp.ClientSession(
+                connector=checked_connector(resolver=self.resolver, reuse=reuse_connection),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"},
+                trust_env=False,  # a proxy would connect where no check is made
+            )
+        return self._sessions[reuse_connection]
+
+
+def checked_headers(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    """
+    Return the headers, refusing names and values that could smuggle another header.
+
+    Raises:
+        OutboundRefused: A name is no token or given twice, or a value has a control character.
+    """
+    checked: CIMultiDict[str] = CIMultiDict()
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise OutboundRefused(f"{name[:100]!r} is not a header name.")
+        if _UNSAFE_IN_HEADER_VALUE.search(value):
+            raise OutboundRefused(f"The value of header {name} has a control character.")
+        if name in checked:
+            raise OutboundRefused(f"Header {name} is given twice.")
+        checked[name] = value
+    return checked
+
+
+async def _send_once(
+    session: aiohttp.ClientSession, request: _Request, *, policy: OutboundPolicy, deadline: float
+) -> OutboundResponse:
+    remaining = max(deadline - asyncio.get_running_loop().time(), 0.001)
+    timeout = aiohttp.ClientTimeout(total=remaining, sock_connect=CONNECT_TIMEOUT_SECONDS)
+    passage = Passage(host=request.target.raw_host or "", policy=policy)
+    token = current_passage.set(passage)
+    try:
+        async with session.request(
+            request.method,
+            request.target,
+            headers=request.headers,
+            data=request.body,
+            timeout=timeout,
+            allow_redirects=False,
+        ) as response:
+            body, is_truncated = await _read(response, request)
+            _note(response.status, len(body))
+            answer = OutboundResponse(response.status, response.headers, body, is_truncated, response.charset)
+            noted = refusal_noted.get()
+            if noted is not None and answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+                noted[:] = [answer]
+            return answer
+    except aiohttp.InvalidURL:
+        raise OutboundRefused("The URL cannot be called.", host=passage.host) from None
+    except asyncio.CancelledError:
+        _note(0, 0)
+        raise
+    except (aiohttp.ClientError, OSError) as error:
+        if passage.refusal is None:
+            _note(0, 0)
+        raise passage.refusal or _failure(passage, error) from error
+    finally:
+        current_passage.reset(token)
+
+
+def _note(status: int, size: int) -> None:
+    noted = answers_noted.get()
+    if noted is not None:
+        noted.append((status, size))
+
+
+async def _read(response: aiohttp.ClientResponse, request: _Request) -> tuple[bytes, bool]:
+    content, limit = bytearray(), request.max_response_bytes
+    wants_pieces = response.status < HTTPStatus.MULTIPLE_CHOICES
+    try:
+        async for chunk in response.content.iter_any():
+            content += chunk
+            if request.on_piece is not None and wants_pieces:
+                request.on_piece(chunk)
+            if len(content) > limit:
+                response.close()
+                return bytes(content[:limit]), True
+    except (aiohttp.ClientError, OSError):
+        # The status of a refusal is the answer, whole body or not: a 429 must stay a 429.
+        if response.status < _FIRST_ERROR_STATUS:
+            raise
+        return bytes(content), True
+    return bytes(content), False
+
+
+def _is_redirect(request: _Request, response: OutboundResponse) -> bool:
+    # After a POST, a 303 says that it was done: following it could fail and hide that.
+    followed = _REDIRECTS_OF_READS if request.method in {"GET", "HEAD"} else _REDIRECTS_OF_WRITES
+    return response.status in followed and "Location" in response.headers
+
+
+def _redirected(request: _Request, response: OutboundResponse, *, policy: OutboundPolicy) -> _Request:
+    host = request.target.raw_host
+    try:
+        location = str(request.target.join(URL(response.headers["Location"])))
+    except ValueError:
+        raise OutboundRefused("A redirect's URL cannot be parsed.", host=host) from None
+    target = parse_target(location, policy=policy)
+    if request.target.scheme == "https" and target.scheme != "https":
+        raise OutboundRefused("A redirect leads from https to http.", host=host)
+    headers = request.headers
+    if target.origin() != request.target.origin():
+        headers = CIMultiDict(item for item in headers.items() if not SENSITIVE_HEADER.search(item[0]))
+    return replace(request, target=target, headers=headers)
+
+
+def _failure(passage: Passage, error: Exception) -> OutboundFailed:
+    reason, words = _reason(passage, error)
+    return OutboundFailed(
+        f"{passage.host}: {words}.",
+        reason=reason,
+        outcome="unknown" if passage.is_connected else "not_sent",
+        host=passage.host,
+    )
+
+
+def _reason(passage: Passage, error: Exception) -> tuple[FailureReason, str]:
+    is_timeout = isinstance(error, TimeoutError)
+    if passage.is_connected:
+        if is_timeout:
+            return "timeout", "no complete answer in time"
+        return "connection_broken", "the connection broke before a complete answer"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "dns_failed", "the name could not be resolved"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "tls_failed", "no TLS connection (certificate or protocol)"
+    if is_timeout:
+        return "connect_timeout", "no connection in time"
+    return "connect_failed", "no connection"

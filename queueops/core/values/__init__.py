@@ -1,0 +1,1 @@
+"""Values as people and providers write them: times, numbers, texts, secrets."""

@@ -1,0 +1,41 @@
+"""The base of filters that arrive as JSON: an empty value is refused, because it would stand for everything."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator
+from pydantic_core import PydanticCustomError
+
+from queueops.core.web.nul import NO_NUL
+
+SearchedText = Annotated[str, StringConstraints(min_length=1, pattern=NO_NUL)]
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    """What may be left out may not be null."""
+    for described in schema["properties"].values():
+        del described["default"]
+        [wanted] = [choice for choice in described.pop("anyOf") if choice != {"type": "null"}]
+        described.update(wanted)
+
+
+def not_null(given: Any) -> Any:
+    """
+    Raises:
+        ValueError: It is null.
+    """
+    if given is None:
+        raise PydanticCustomError("narrows_nothing", "Null narrows nothing: leave it out, or say what to look for")
+    return given
+
+
+class Narrowing(BaseModel):
+    """Rows that fit everything given. None of a field means that it was left out; given as null, it is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_null)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def narrows(cls, given: Any) -> Any:
+        return not_null(given)

@@ -1,0 +1,1 @@
+"""What stands between a client and the application: caps, queues, headers, refusals, and stopping."""

@@ -1,0 +1,139 @@
+"""Django's application with each request carried out in one thread from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, cast
+
+from asgiref.sync import sync_to_async
+from django.core import signals
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.http import HttpResponseBase
+from django.urls import set_script_prefix
+
+from .askers import ASKER, Askers, cost_of
+from .refusals import NO_ORIGIN, CrossOrigin, refusal
+from .request_queue import ClientLeft, Overloaded, RequestQueue
+
+# As many as the pool has connections by default: a request that runs need not wait for one.
+THREADS = 10
+PROBE_THREADS = 2
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+class ThreadedApplication(ASGIHandler):
+    """
+    For projects whose views are synchronous.
+
+    Django's own handler starts a thread for each request and passes it to the event loop and back for
+    every signal, middleware and view, which costs more than a small request itself. Measured with one job
+    a POST: twice the requests a second.
+
+    What finds no thread waits in `queue`, and is not carried out once nobody waits for its answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = THREADS,
+        probes: Collection[str] = (),
+        cross_origin: CrossOrigin = NO_ORIGIN,
+    ) -> None:
+        """
+        Args:
+            probes: Paths that are answered however many requests wait, by threads of their own.
+            cross_origin: Who may read the refusals.
+        """
+        super().__init__()
+        self.queue = RequestQueue(threads)
+        self._askers = Askers()
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
+        self._probes = frozenset(probes)
+        self._probe_threads = ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="probe")
+        self._cross_origin = cross_origin
+
+    def load_middleware(self, is_async: bool = False) -> None:  # noqa: FBT001, FBT002 (Django's signature)
+        super().load_middleware(is_async=False)
+
+    async def handle(self, scope: Any, receive: Receive, send: Send) -> None:
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        try:
+            if scope["path"] in self._probes:
+                threads, over = self._probe_threads, _nothing
+            else:
+                threads, over = self._threads, await self._turn(scope, receive)
+        except ClientLeft:
+            body.close()
+            return
+        except Overloaded as error:
+            body.close()
+            headers, text = refusal(
+                error, path=scope["path"], headers=scope["headers"], cross_origin=self._cross_origin
+            )
+            await send({"type": "http.response.start", "status": error.status, "headers": headers})
+            await send({"type": "http.response.body", "body": text})
+            return
+        except BaseException:
+            body.close()
+            raise
+        # A context of the request's own, or what one request activates would stay with the thread.
+        work = threads.submit(contextvars.copy_context().run, self._respond, scope, body)
+        loop = asyncio.get_running_loop()
+        # By the thread's end, and not by ours: when the server gives up on us the thread still runs.
+        work.add_done_callback(lambda _: _call_on(loop, over))
+        response, asker = await asyncio.wrap_future(work)
+        self._askers.learn(scope, asker)
+        await self.send_response(response, send)
+        if response.streaming:
+            await sync_to_async(response.close)()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            raise ValueError(f"Django carries out HTTP requests, not {scope['type']}.")
+        await self.handle(scope, receive, send)
+
+    async def _turn(self, scope: Any, receive: Receive) -> Callable[[], None]:
+        return await self.queue.turn(
+            self._askers.name(scope), cost_of(scope), functools.partial(_until_disconnected, receive)
+        )
+
+    def _respond(self, scope: Any, body: IO[bytes]) -> tuple[HttpResponseBase, str | None]:
+        """Answer, and tell who asked."""
+        # Closed here: were it closed when the client leaves, what reads it would fail like a bug of ours.
+        with body:
+            request, refused = self.create_request(scope, body)
+            if refused is not None or request is None:
+                return cast("HttpResponseBase", refused), None
+            set_script_prefix(get_script_prefix(scope))
+            signals.request_started.send(sender=self.__class__, scope=scope)
+            response = self.get_response(request)
+            # As Django's handlers do: close() sends request_finished in its name.
+            setattr(response, "_handler_class", self.__class__)  # noqa: B010 (the stubs do not know it)
+            if not response.streaming:
+                response.close()  # here, because it gives this thread's database connection back
+            return response, request.META.get(ASKER)
+
+
+async def _until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    if not loop.is_closed():  # the process ends
+        loop.call_soon_threadsafe(function)
+
+
+def _nothing() -> None:
+    """Probes have no place to give back."""

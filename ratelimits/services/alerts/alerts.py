@@ -1,0 +1,331 @@
+"""Telling people that a cap comes near, holds work back, or was passed; once, on the edge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models import Case, F, QuerySet, Value, When
+from django.db.models.functions import Now
+
+from queueops.audit import trail
+from queueops.core.sql import run_sql
+from ratelimits.models import QuotaAlert, Unit
+from ratelimits.services.limits.catalogue import Rule
+from ratelimits.subjects import counter_id
+
+from .forecast import forecast
+
+Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
+
+HYSTERESIS_POINTS = 10  # percent below its threshold at which an alert is resolved
+COMES_BACK = timedelta(minutes=5)  # within which what was over is the same alert, and not told again
+WHOLE_CAP = 100  # the threshold of an exceeded cap
+HOUR, DAY = 3600, 86_400
+COMING_AND_GOING = frozenset({Kind.USAGE, Kind.SATURATED})
+
+
+class Usage(NamedTuple):
+    """
+    A counter before and after one write, in its limit's unit.
+
+    Attributes:
+        capacity: The cap without what pressure takes of it.
+        level: The highest threshold whose alert is open, in percent; 0: none.
+        now: Seconds since 1970, by the database's clock.
+    """
+
+    rule: Rule
+    key: str
+    used_before: float
+    used: float
+    capacity: float
+    level: int
+    now: float
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.used / self.capacity if self.capacity > 0 else 0.0
+
+    @property
+    def subject(self) -> str:
+        return counter_id(self.rule.id, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """An alert to open. `forecast_at`: seconds since 1970."""
+
+    kind: str
+    subject: str
+    severity: str
+    message: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    threshold: int = 0
+    limit_id: int | None = None
+    forecast_at: float | None = None
+
+
+def watch(usages: Sequence[Usage]) -> dict[str, int]:
+    """
+    Open and resolve the alerts of what these writes cross, in the transaction that writes the counters.
+
+    No query is made when nothing is crossed: every decision passes here. A jump over both thresholds opens both.
+
+    Returns:
+        The new `alert_level` by counter id, where it changed.
+    """
+    levels: dict[str, int] = {}
+    openings: list[Opening] = []
+    for usage in usages:
+        if usage.capacity <= 0:
+            continue
+        level = level_of(usage.rule, usage.percent, usage.level)
+        if level != usage.level:
+            levels[usage.subject] = level
+        if level > usage.level:
+            openings += _usage_openings(usage, level)
+        elif level < usage.level:
+            resolve_above(usage.subject, level)
+        if usage.used_before <= usage.capacity < usage.used and not usage.rule.shadow:
+            openings.append(_passed(usage))
+    if openings:
+        open_all(_without_saturated(openings))
+    return levels
+
+
+def _without_saturated(openings: Sequence[Opening]) -> list[Opening]:
+    """Leave out what use says of a counter of which it is known already that work waits for it."""
+    subjects = {one.subject for one in openings if one.kind == Kind.USAGE}
+    saturated = QuotaAlert.objects.filter(kind=Kind.SATURATED, subject__in=subjects, resolved_at=None)
+    known = set(saturated.values_list("subject", flat=True)) if subjects else set()
+    return [one for one in openings if one.kind != Kind.USAGE or one.subject not in known]
+
+
+def level_of(rule: Rule, percent: float, level: int) -> int:
+    """Return the highest threshold that a usage has reached, or had and has not yet left by 10 points."""
+    thresholds = [point for point in (rule.notice_percent, rule.warning_percent) if point]
+    reached = max((point for point in thresholds if percent >= point), default=0)
+    kept = max((point for point in thresholds if point <= level and percent > point - HYSTERESIS_POINTS), default=0)
+    return max(reached, kept)
+
+
+def open_alert(
+    kind: str,
+    subject: str,
+    *,
+    severity: str,
+    message: str,
+    figures: Mapping[str, Any],
+    threshold: int = 0,
+    limit_id: int | None = None,
+    forecast_at: float | None = None,
+) -> QuotaAlert | None:
+    """
+    Open an alert, or give the open one of this kind, subject and threshold the new figures.
+
+    A severity only rises while it is open; where it does, the alert is sent again. `forecast_at`: seconds since 1970.
+
+    Returns:
+        The alert; None when it was open already.
+    """
+    opened = open_all([Opening(kind, subject, severity, message, figures, threshold, limit_id, forecast_at)])
+    return QuotaAlert.objects.get(pk=opened[0]) if opened else None
+
+
+def open_all(openings: Sequence[Opening]) -> list[int]:
+    """
+    Open several alerts; returns the ids of those that were not open.
+
+    Use of a limit and work that waits for it come and go: what was over for less than COMES_BACK goes on.
+    """
+    returning = [asdict(one) for one in openings if one.kind in COMING_AND_GOING]
+    if returning:
+        run_sql("ratelimits", "reopen_alerts", {"alerts": json.dumps(returning), "seconds": COMES_BACK.total_seconds()})
+    rows = run_sql("ratelimits", "open_alerts", {"alerts": json.dumps([asdict(one) for one in openings])})
+    return [alert_id for alert_id, opened in rows if opened]
+
+
+def resolve_alert(kind: str, subject: str, threshold: int | None = None) -> int:
+    """Resolve the open alerts of a kind and subject, of one threshold or all. Returns how many."""
+    alerts = QuotaAlert.objects.filter(kind=kind, subject=subject)
+    return resolve(alerts if threshold is None else alerts.filter(threshold=threshold))
+
+
+def resolve_above(subject: str, level: int) -> int:
+    """Resolve a counter's usage alerts whose threshold is above `level`, in percent."""
+    return resolve(QuotaAlert.objects.filter(kind=Kind.USAGE, subject=subject, threshold__gt=level))
+
+
+def resolve(alerts: QuerySet[QuotaAlert]) -> int:
+    """Resolve those of the alerts that are open. The end of a critical one is sent as well."""
+    told = Case(When(severity=Severity.CRITICAL, then=Value(None)), default=F("notified_at"))
+    return alerts.filter(resolved_at=None).update(resolved_at=Now(), notified_at=told)
+
+
+@transaction.atomic
+def acknowledge_alerts(ids: Collection[int], *, actor: str) -> int:
+    """
+    Note that somebody looks after these alerts. They stay open until their cause is gone.
+
+    Returns:
+        How many; those resolved or acknowledged before are left alone.
+    """
+    rows = QuotaAlert.objects.filter(pk__in=ids, acknowledged_at=None, resolved_at=None)
+    locked = dict(rows.order_by("pk").select_for_update().values_list("pk", "message"))
+    QuotaAlert.objects.filter(pk__in=locked).update(acknowledged_at=Now(), acknowledged_by=actor)
+    for pk, message in locked.items():
+        trail.record(actor=actor, action="acknowledge_alert", target=f"alert {pk}", after={"message": message})
+    return len(locked)
+
+
+def tell_exceeded(rule: Rule, key: str, *, message: str, figures: Mapping[str, Any]) -> None:
+    """Open the critical alert of a counter whose provider pushed back or whose cap was passed."""
+    open_alert(
+        Kind.EXCEEDED,
+        counter_id(rule.id, key),
+        severity=Severity.CRITICAL,
+        message=message,
+        figures=figures,
+        threshold=WHOLE_CAP,
+        limit_id=rule.id,
+    )
+
+
+def tell_unlimited(rule: Rule, key: str, *, capacity: float, reason: str, figures: Mapping[str, Any]) -> None:
+    """Open the alert of calls that a provider refused and no limit in force counts; `capacity`: what is proposed."""
+    amount = f"{capacity:,.0f} {per_window(rule)}"
+    open_alert(
+        Kind.UNLIMITED,
+        counter_id(rule.id, key),
+        severity=Severity.WARNING,
+        message=f"{reason} ({key}), and no limit in force counts it. {rule.name} is prepared with {amount}: look at it"
+        " and switch shadow off",
+        figures={**figures, "service": rule.service, "key": key, "proposed_capacity": capacity, "unit": rule.unit},
+        limit_id=rule.id,
+    )
+
+
+def note_saturated(
+    rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
+) -> QuotaAlert | None:
+    """Open or update the alert of `saturation`; returns it when it was not open."""
+    opened = open_all([saturation(rule, key, waiting=waiting, clears_at=clears_at, now=now, more=more)])
+    return QuotaAlert.objects.get(pk=opened[0]) if opened else None
+
+
+def saturation(
+    rule: Rule, key: str, *, waiting: int, clears_at: float | None, now: float, more: bool = False
+) -> Opening:
+    """
+    Say that work waits beyond a cap, and when that clears; a warning when it takes longer than the limit allows.
+
+    Args:
+        waiting: Jobs.
+        clears_at: Seconds since 1970; None: nobody can tell.
+        more: There are more than `waiting`, so that it clears later than `clears_at`.
+    """
+    late = clears_at is not None and clears_at - now > rule.clears_late_seconds
+    count = f"more than {waiting:,}" if more else f"{waiting:,}"
+    jobs = "job waits" if count == "1" else "jobs wait"
+    clears = "" if clears_at is None else f"; clears {'after' if more else 'at about'} {clock(clears_at, now)}"
+    return Opening(
+        Kind.SATURATED,
+        counter_id(rule.id, key),
+        Severity.WARNING if late else Severity.NOTICE,
+        f"{named(rule, key)}: {count} {jobs} beyond the cap{clears}",
+        {"waiting": waiting, "more": more},
+        limit_id=rule.id,
+        forecast_at=clears_at,
+    )
+
+
+def reconcile(kind: str, found: Sequence[Opening], *, keep: Collection[str] = ()) -> None:
+    """
+    Make what was found the open alerts of a kind: open or update those, and resolve the others.
+
+    Args:
+        keep: Subjects whose alert stays open though it would not be opened now.
+    """
+    if found:
+        open_all(found)
+    standing = {*keep, *(one.subject for one in found)}
+    over = [
+        pk
+        for pk, subject in QuotaAlert.objects.filter(kind=kind, resolved_at=None).values_list("pk", "subject")
+        if subject not in standing
+    ]
+    if over:
+        resolve(QuotaAlert.objects.filter(pk__in=over))
+
+
+def named(rule: Rule, key: str) -> str:
+    return rule.name if key == "*" else f"{rule.name}, {key}"
+
+
+def per_window(rule: Rule) -> str:
+    """`requests a minute`, `tokens a day`, `calls in flight`."""
+    if rule.unit == Unit.IN_FLIGHT:
+        return "calls in flight"
+    if rule.hard_reset:
+        return f"{rule.unit} a day"
+    window = rule.window_seconds or 60
+    words = {60: "a minute", HOUR: "an hour"}
+    return f"{rule.unit} {words.get(int(window), f'in {window:g} s')}"
+
+
+def clock(at: float, now: float) -> str:
+    """`14:40`; with seconds when it is near, with the date when it is far. UTC."""
+    moment = datetime.fromtimestamp(at, UTC)
+    shape = "%H:%M:%S" if at - now < HOUR else "%H:%M" if at - now < DAY else "%Y-%m-%d %H:%M"
+    return f"{moment:{shape}} UTC"
+
+
+def _usage_openings(usage: Usage, level: int) -> list[Opening]:
+    rule = usage.rule
+    at = forecast(
+        rule,
+        usage.key,
+        used=usage.used,
+        capacity=usage.capacity,
+        now=usage.now,
+        fresh=max(0.0, usage.used - usage.used_before),
+    )
+    ahead = f"; reaches the cap at {clock(at, usage.now)} at this pace" if at is not None else ""
+    severities = {rule.notice_percent: Severity.NOTICE, rule.warning_percent: Severity.WARNING}
+    return [
+        Opening(
+            Kind.USAGE,
+            usage.subject,
+            severity,
+            f"{_used(usage)}, {usage.percent:.0f} %{ahead}",
+            _figures(usage),
+            threshold,
+            rule.id,
+            at,
+        )
+        for threshold, severity in severities.items()
+        if usage.level < threshold <= level
+    ]
+
+
+def _passed(usage: Usage) -> Opening:
+    message = f"{_used(usage)}: the cap was passed"
+    return Opening(Kind.EXCEEDED, usage.subject, Severity.CRITICAL, message, _figures(usage), WHOLE_CAP, usage.rule.id)
+
+
+def _used(usage: Usage) -> str:
+    return f"{named(usage.rule, usage.key)}: {usage.used:,.0f} of {usage.capacity:,.0f} {per_window(usage.rule)} used"
+
+
+def _figures(usage: Usage) -> dict[str, Any]:
+    return {
+        "used": round(usage.used, 3),
+        "capacity": usage.capacity,
+        "percent": round(usage.percent, 1),
+        "unit": usage.rule.unit,
+    }

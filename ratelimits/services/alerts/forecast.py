@@ -1,0 +1,106 @@
+"""When a cap is reached at the pace of the last minutes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from queueops.core.sql import run_sql
+from ratelimits.algorithms.fixed_window import FixedWindow
+from ratelimits.algorithms.measures import microseconds, seconds
+from ratelimits.models import Unit
+from ratelimits.services.limits.catalogue import Rule
+from ratelimits.subjects import Subject
+
+SHARE_OF_WINDOW = 0.25  # of a window is looked at for the pace: 15 s of a minute
+SHORTEST_SPAN, LONGEST_SPAN = 5.0, 900.0
+SHORTEST_HISTORY = 1.0  # seconds of calls below which nobody can speak of a pace
+MOST_TALLIES = 2000  # of a span: a forecast is made while counters are locked
+
+
+class Pace(NamedTuple):
+    """In the limit's unit a second: what comes in, and what leaves the window because it came in a window ago."""
+
+    arriving: float
+    leaving: float
+
+
+def reaches_cap_at(
+    pace: Pace, *, used: float, capacity: float, now: float, resets_at: float | None = None
+) -> float | None:
+    """
+    Return when the use reaches the capacity if the pace stays, seconds since 1970.
+
+    None: not at this pace, or not before `resets_at`, when counting begins anew.
+    """
+    growth = pace.arriving - pace.leaving
+    if used >= capacity:
+        return now
+    if growth <= 0:
+        return None
+    at = now + (capacity - used) / growth
+    return None if resets_at is not None and at >= resets_at else at
+
+
+def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, fresh: float = 0.0) -> float | None:
+    """
+    Return when a counter reaches its cap at the pace of its last calls; None: not at this pace, or no telling.
+
+    A window whose whole length of this pace fits into the cap never reaches it. Reads the tallies of granted calls.
+
+    Args:
+        fresh: Granted in this transaction, and not in the tallies yet.
+    """
+    if rule.unit == Unit.IN_FLIGHT:
+        return None  # it depends on how long calls take
+    algorithm = rule.algorithm(key)
+    resets_at = None
+    if isinstance(algorithm, FixedWindow):
+        resets_at = seconds(algorithm.reset_after(microseconds(now)))
+    window = rule.window_seconds or 60.0
+    pace = pace_of(rule, key, now=now, fresh=fresh, window_seconds=None if resets_at else window)
+    if pace is None or (resets_at is None and pace.arriving * window <= capacity):
+        return None
+    return reaches_cap_at(pace, used=used, capacity=capacity, now=now, resets_at=resets_at)
+
+
+def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> Pace | None:
+    """
+    Measure a counter's pace from its calls of the last quarter of a window; None: they began a moment ago.
+
+    Where the service has more tallies than MOST_TALLIES in that time, those of its end have to do.
+
+    Args:
+        window_seconds: None: nothing leaves before the reset.
+    """
+    span = min(LONGEST_SPAN, max(SHORTEST_SPAN, (window_seconds or LONGEST_SPAN / SHARE_OF_WINDOW) * SHARE_OF_WINDOW))
+    came = _seen(rule, key, after=now - span, until=now)
+    seconds_seen = now - max(came.after, came.first or now)
+    if seconds_seen < SHORTEST_HISTORY:
+        return None
+    leaving = 0.0
+    if window_seconds:
+        old = _seen(rule, key, after=now - window_seconds, until=now - window_seconds + span)
+        leaving = old.amount / (now - window_seconds + span - old.after)
+    return Pace((came.amount + fresh) / seconds_seen, leaving)
+
+
+class _Seen(NamedTuple):
+    """What tallies say of a counter from `after` on; `first`: its oldest one. Both in seconds since 1970."""
+
+    amount: float
+    after: float
+    first: float | None
+
+
+def _seen(rule: Rule, key: str, *, after: float, until: float) -> _Seen:
+    interval = {"service": rule.service, "after": after, "until": until, "most": MOST_TALLIES}
+    rows = run_sql("ratelimits", "sum_tallies", interval)
+    if sum(row[-1] for row in rows) == MOST_TALLIES:
+        after = min(row[-2] for row in rows)
+    amount, first = 0.0, None
+    for call_type, project, user, model, calls, tokens, oldest, _ in rows:
+        subject = Subject(rule.service, call_type, project, user, model)
+        if rule.applies_to(subject) and rule.key(subject) == key:
+            amount += tokens if rule.unit == Unit.TOKENS else calls
+            first = oldest if first is None else min(first, oldest)
+    return _Seen(amount, after, first)

@@ -1,0 +1,1 @@
+"""Whether calls may go, and what they are charged."""

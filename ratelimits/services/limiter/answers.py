@@ -1,0 +1,273 @@
+"""Decisions for other programs: combined, answered once for an idempotency key, and degraded in an outage."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from zlib import crc32
+
+from django.db import OperationalError, transaction
+from psycopg.errors import LockNotAvailable
+
+from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
+from queueops.core.sql import hot_cursor, run_sql
+from ratelimits.algorithms.measures import MalformedCost, cost_units
+from ratelimits.models import Charge, Limit
+from ratelimits.services.limits.catalogue import limited_services
+
+from .combine import UNREACHABLE, Combiner
+from .decide import Call, Decision, Settlement, decide
+from .outage import LimiterUnavailable, outage, require_fail_open
+
+MAX_CALLS = 1000  # of one request, and of a group of requests
+LOCK_TIMEOUT_SECONDS = 2
+SERVICES = 32  # combiners that share out the services: their names are the callers' to make up
+
+Answer = dict[str, Any]
+Place = tuple[str, str]
+"""A project, and an idempotency key of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """
+    One request to the limiter.
+
+    Attributes:
+        key: Idempotency key, unique in the project; None: every repetition is decided anew.
+        digest: Of everything that decides what the request means.
+        settlements: Calls that have ended.
+    """
+
+    project_id: str
+    calls: tuple[Call, ...] = ()
+    key: str | None = None
+    digest: str = ""
+    settlements: tuple[Settlement, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        return self.project_id, self.key or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """
+    Attributes:
+        answer: JSON-able; what the API answers with.
+        replayed: It is the stored answer of an earlier request.
+        settled: The holders whose calls were settled by it; others were before, or held nothing.
+    """
+
+    answer: Answer
+    replayed: bool = False
+    settled: frozenset[str] = frozenset()
+
+
+def ask(asking: Asking) -> Answered:
+    """
+    Decide calls, or settle some, together with what other threads of this process ask at the moment.
+
+    Returns only after the commit. In an outage calls whose limits all fail open proceed uncounted, marked `degraded`,
+    and nothing is stored for the idempotency key.
+
+    Raises:
+        IdempotencyKeyReused: The key was used for another request. Nothing was charged.
+        LimiterUnavailable: The database is out of reach, or a counter was locked for LOCK_TIMEOUT_SECONDS. Whether
+            anything was charged is not known where the connection broke at the commit.
+    """
+    if not outage.may_ask():
+        return _degraded(asking)
+    try:
+        outcome = _combiner_of(asking).ask(asking, size=len(asking.calls))
+    except UNREACHABLE as error:
+        if not _is_locked(error):
+            outage.begin()
+        try:
+            return _degraded(asking)
+        except LimiterUnavailable as refusal:
+            raise refusal from error
+    outage.end()
+    if isinstance(outcome, QueueOpsError):
+        raise outcome
+    return outcome
+
+
+def forget_answers(most: int = 10_000) -> int:
+    """Delete answers older than a day; returns how many."""
+    return len(run_sql("ratelimits", "forget_answers", {"most": most}))
+
+
+def _degraded(asking: Asking) -> Answered:
+    if asking.settlements:
+        raise LimiterUnavailable(retry_after=1.0)
+    require_fail_open(call.subject for call in asking.calls)
+    now = datetime.now(UTC).timestamp()
+    decisions = [_shown(call, Decision("proceed", now)) for call in asking.calls]
+    return Answered({"decisions": decisions, "degraded": True})
+
+
+def _is_locked(error: Exception) -> bool:
+    return isinstance(error, OperationalError) and isinstance(error.__cause__, LockNotAvailable)
+
+
+Outcome = Answered | QueueOpsError
+
+
+def _carry_out(group: Sequence[Asking]) -> list[Outcome]:
+    """Answer a group in one transaction. Locks idempotency keys, then charges, then counters, each in order."""
+    with transaction.atomic(durable=True):
+        with hot_cursor() as cursor:
+            cursor.execute(b"SET LOCAL lock_timeout = '%ds'" % LOCK_TIMEOUT_SECONDS)
+        firsts = _first_of_each_key(group)
+        stored = _stored({place: group[index] for place, index in firsts.items()}) if firsts else {}
+        fresh = [
+            index
+            for index, one in enumerate(group)
+            if one.key is None or (firsts[one.place] == index and one.place not in stored)
+        ]
+        holding = _holding(group)
+        answers = dict(zip(fresh, _decided([group[index] for index in fresh]), strict=True))
+        made = {group[index].place: answer for index, answer in answers.items() if group[index].key is not None}
+        if made:
+            _store(made)
+    outcomes: list[Outcome] = []
+    for index, one in enumerate(group):
+        if index in answers:
+            settled = holding.intersection(ending.holder for ending in one.settlements)
+            outcomes.append(Answered(answers[index], settled=settled))
+            continue
+        digest, answer = stored.get(one.place) or (group[firsts[one.place]].digest, made[one.place])
+        outcomes.append(Answered(answer, replayed=True) if digest == one.digest else _reused(one))
+    return outcomes
+
+
+def _holding(group: Sequence[Asking]) -> frozenset[str]:
+    """Lock the charges that are about to be settled, and return the holders that have one."""
+    holders = {ending.holder for one in group for ending in one.settlements}
+    if not holders:
+        return frozenset()
+    charges = Charge.objects.filter(pk__in=holders).order_by("pk").select_for_update()
+    return frozenset(charges.values_list("pk", flat=True))
+
+
+def _first_of_each_key(group: Sequence[Asking]) -> dict[Place, int]:
+    firsts: dict[Place, int] = {}
+    for index, one in enumerate(group):
+        if one.key is not None:
+            firsts.setdefault(one.place, index)
+    return firsts
+
+
+def _stored(keyed: dict[Place, Asking]) -> dict[Place, tuple[str, Answer]]:
+    """Claim the keys that are free; return digest and answer of the others."""
+    places = sorted(keyed)
+    parameters = {
+        "projects": [project for project, _ in places],
+        "keys": [key for _, key in places],
+        "digests": [keyed[place].digest for place in places],
+    }
+    claimed = set(run_sql("ratelimits", "claim_answers", parameters))
+    taken = [place for place in places if place not in claimed]
+    if not taken:
+        return {}
+    parameters = {"projects": [project for project, _ in taken], "keys": [key for _, key in taken]}
+    rows = run_sql("ratelimits", "read_answers", parameters)
+    return {(project, key): (digest, json.loads(answer)) for project, key, digest, answer in rows}
+
+
+def _store(made: dict[Place, Answer]) -> None:
+    parameters = {
+        "projects": [project for project, _ in made],
+        "keys": [key for _, key in made],
+        "answers": [json.dumps(answer) for answer in made.values()],
+    }
+    run_sql("ratelimits", "store_answers", parameters)
+
+
+def _decided(askings: Sequence[Asking]) -> list[Answer]:
+    """Decide all calls at once, except those that no limit could ever let through."""
+    calls = [call for asking in askings for call in asking.calls]
+    refusals = _refusals(calls)
+    decisions = iter(
+        decide(
+            [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None],
+            settlements=[settlement for asking in askings for settlement in asking.settlements],
+        )
+    )
+    shown = iter([_shown(call, refusal or next(decisions)) for call, refusal in zip(calls, refusals, strict=True)])
+    return [{"decisions": [next(shown) for _ in asking.calls], "degraded": False} for asking in askings]
+
+
+def _refusals(calls: Sequence[Call]) -> list[Decision | None]:
+    """Reject calls with malformed costs, and calls of services for which nobody has configured a limit."""
+    unlimited = {call.subject.service for call in calls} - limited_services()
+    if unlimited:  # a service whose limits are all switched off is known, and free to go
+        unlimited -= set(Limit.objects.filter(service__in=unlimited).values_list("service", flat=True))
+    return [
+        Decision("reject", 0.0, reason=f"No limit is configured for {call.subject.service!r}.")
+        if call.subject.service in unlimited
+        else _malformed(call)
+        for call in calls
+    ]
+
+
+def _malformed(call: Call) -> Decision | None:
+    try:
+        cost_units(call.cost)
+        cost_units(call.cost if call.known_cost is None else call.known_cost)
+    except MalformedCost as error:
+        return Decision("reject", 0.0, reason=error.message)
+    return None
+
+
+def _reused(asking: Asking) -> IdempotencyKeyReused:
+    return IdempotencyKeyReused(
+        f"Idempotency-Key {asking.key!r} was used for another request.", idempotency_key=asking.key
+    )
+
+
+def _shown(call: Call, decision: Decision) -> Answer:
+    binding = decision.binding
+    return {
+        "kind": decision.kind,
+        "retry_at": _moment(decision.retry_at),
+        "retry_after_seconds": _seconds_until(decision.retry_at, decision.now),
+        "reason": decision.reason,
+        "binding": None
+        if binding is None
+        else {
+            "limit": binding.limit,
+            "key": binding.key,
+            "unit": binding.unit,
+            "needed": binding.needed,
+            "available": binding.available,
+            "capacity": binding.capacity,
+            "hard_reset": binding.hard_reset,
+            "cooling": binding.cooling,
+        },
+        "holder": call.holder if decision.holds else None,
+    }
+
+
+def _moment(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _seconds_until(at: float | None, now: float) -> float | None:
+    """Rounded up to milliseconds: who waits so long does not come too early."""
+    return None if at is None else math.ceil(max(0.0, at - now) * 1000) / 1000
+
+
+def _combiner_of(asking: Asking) -> Combiner[Asking, Outcome]:
+    """One for all settlements, and else one by service: a counter that stays locked delays no other service's calls."""
+    if not asking.calls:
+        return _combiners[0]
+    return _combiners[1 + crc32(asking.calls[0].subject.service.encode()) % (len(_combiners) - 1)]
+
+
+_combiners: list[Combiner[Asking, Outcome]] = [Combiner(_carry_out, most=MAX_CALLS) for _ in range(1 + SERVICES)]

@@ -1,0 +1,98 @@
+"""Charges: what running calls hold until their end tells what they really took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from queueops.core.sql import plain_array, run_sql
+from ratelimits.algorithms.measures import cost_units
+from ratelimits.models import Unit
+from ratelimits.services.limits.catalogue import rules
+
+from .counters import OpenCounter, Place
+
+HELD_UNITS = frozenset({Unit.TOKENS.value, Unit.IN_FLIGHT.value})  # what a call's end settles
+
+
+class Settlement(NamedTuple):
+    """The end of a call. `actual`: what it really cost in tokens; None: unknown, the estimate stands."""
+
+    holder: str
+    actual: float | None = None
+
+
+class Entry(NamedTuple):
+    """What was charged to one counter, in millionths of its unit, and the time it counts from in microseconds."""
+
+    counter: str
+    unit: str
+    units: int
+    booked_at: int
+
+
+Charged = tuple[str, list[Entry]]
+"""A holder and what it held."""
+
+
+def take_charges(holders: Sequence[str], *, expired: int = 0) -> list[Charged]:
+    """
+    Take charges out of the book in the caller's transaction: what is returned, nobody else settles.
+
+    Args:
+        holders: Those that have ended or crashed; one that holds nothing is left out.
+        expired: Most of those to take besides that nobody has settled in time.
+    """
+    if not holders and not expired:
+        return []
+    rows = run_sql("ratelimits", "take_charges", {"holders": sorted(set(holders)), "expired": expired})
+    return [(holder, [Entry(*entry) for entry in json.loads(entries)]) for holder, entries in rows]
+
+
+def write_charges(held: Iterable[tuple[str, Sequence[Entry], float]]) -> None:
+    """Note holders, what they hold, and after how many seconds it is reclaimed."""
+    held = [(holder, entries, seconds) for holder, entries, seconds in held if entries]
+    if held:
+        parameters = {
+            "holders": [holder for holder, _, _ in held],
+            "entries": [json.dumps(entries) for _, entries, _ in held],
+            "holds": plain_array([seconds for _, _, seconds in held]),
+        }
+        run_sql("ratelimits", "insert_charges", parameters)
+
+
+def charged_places(ended: Iterable[Charged]) -> Iterable[Place]:
+    """Return the counters that charges stand on; a limit switched off meanwhile has nothing to settle."""
+    ended = list(ended)
+    by_id = {rule.id: rule for rule in rules()} if ended else {}
+    for _, entries in ended:
+        for entry in entries:
+            limit, _, key = entry.counter.partition(":")
+            if rule := by_id.get(int(limit)):
+                yield rule, key
+
+
+def settle_charges(
+    ended: Iterable[Charged], counters: Mapping[str, OpenCounter], actuals: Mapping[str, float | None] | None
+) -> None:
+    """
+    Correct locked counters by what calls really took.
+
+    Args:
+        actuals: In tokens, by holder; None for one: its estimate stands. None for all: they crashed, and their
+            estimates are given back.
+    """
+    for holder, entries in ended:
+        for entry in entries:
+            counter = counters.get(entry.counter)
+            if counter is None:
+                continue
+            if entry.unit == Unit.IN_FLIGHT or actuals is None:
+                counter.give_back(entry.units, entry.booked_at)
+            elif (actual := actuals.get(holder)) is not None:
+                more = cost_units(actual) - entry.units
+                if more > 0:
+                    counter.take(more)
+                else:
+                    counter.give_back(-more, entry.booked_at)

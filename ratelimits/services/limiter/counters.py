@@ -1,0 +1,205 @@
+"""Counters in one transaction's hands: locked in one order, changed in memory, written once."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from queueops.core.sql import plain_array, run_sql
+from ratelimits.algorithms.admission import Algorithm, Meter, State
+from ratelimits.algorithms.measures import MICRO
+from ratelimits.algorithms.pressure import Pressure, pressure_at
+from ratelimits.algorithms.spans import SpanMeter
+from ratelimits.algorithms.stream import Stream, is_in_demand, stream_of
+from ratelimits.models import Limit
+from ratelimits.services.alerts import alerts
+from ratelimits.services.limits.catalogue import Rule
+from ratelimits.subjects import counter_id
+
+PACED = frozenset({Limit.Algorithm.TOKEN_BUCKET, Limit.Algorithm.LEAKY_BUCKET})
+
+Place = tuple[Rule, str]
+"""A rule and the key it is counted under: what a counter is for."""
+
+
+@dataclass(slots=True)
+class OpenCounter:
+    """
+    One locked counter.
+
+    Attributes:
+        closed: It refused a call; smaller ones behind must not overtake that one.
+        blocked_until: End of a cool-down, seconds since 1970.
+        stream: None: what it admits may leave in a burst.
+    """
+
+    rule: Rule
+    key: str
+    algorithm: Algorithm
+    meter: Meter
+    stored: State
+    blocked_until: float | None
+    blocked_reason: str
+    level: int
+    now: float
+    stream: Stream | None
+    taken: int = 0
+    changed: bool = False
+    closed: bool = False
+    denials: int = 0
+
+    def room_for(self, units: int, *, paced: bool = False, crowded: bool = False) -> bool:
+        """
+        Say whether a call may be granted.
+
+        Args:
+            paced: It comes from a queue: not sooner than the stream of a window in demand lets it go.
+            crowded: More calls wait than a window admits.
+        """
+        return self.meter.room_for(units) and not (paced and self._is_ahead(crowded=crowded))
+
+    def take(self, units: int) -> int:
+        """Charge, and return the time it counts from, in microseconds since 1970."""
+        self.meter.take(units)
+        if self.stream:
+            self.stream.take(units, self.meter.now)
+        self.taken += units
+        self.changed = True
+        return self.meter.now
+
+    def give_back(self, units: int, granted_at: int) -> None:
+        """Uncharge what was charged at a time, unless that time's window is over."""
+        self.meter.give_back(units, granted_at)
+        self.changed = True
+
+    def state(self) -> State:
+        state = self.meter.state()
+        if self.rule.algorithm_name in PACED:
+            state["pace"] = [paced(self.stored, self.now, self.rule) + self.taken / MICRO, self.now]
+        elif isinstance(self.meter, SpanMeter):
+            is_full = self.closed or self.meter.available() < MICRO
+            state["full"] = [self.now, self.algorithm.capacity] if is_full else self.stored.get("full")
+        if self.stream:
+            state["stream"] = self.stream.opens_at
+        return state
+
+    def _is_ahead(self, *, crowded: bool) -> bool:
+        if self.stream is None or self.stream.opens_at <= self.meter.now:
+            return False
+        return crowded or is_in_demand(self.algorithm, self.stored, self.meter.now)
+
+
+def paced(state: Mapping[str, Any], now: float, rule: Rule) -> float:
+    """
+    Return about how much a bucket let through in its last window, in the limit's unit.
+
+    A bucket knows its level and not its past. So each amount fades with the window as time constant, which in steady
+    use sums up to rate x window.
+    """
+    amount, at = state.get("pace", (0.0, now))
+    return float(amount * math.exp(-max(0.0, now - at) / (rule.window_seconds or 60)))
+
+
+def usage(rule: Rule, key: str, state: State, now: float, *, pressure: float = 1.0) -> tuple[float, float]:
+    """
+    Return how much of its cap a counter has used, and the cap, both in the limit's unit.
+
+    A bucket's cap is the provider's quota where it is stated, and otherwise what it lets through in a window.
+    """
+    full = rule.algorithm(key)
+    if rule.algorithm_name in PACED:
+        rate = rule.rate_per_second(key) or 0.0
+        return paced(state, now, rule), rule.provider_quota or full.capacity + rate * (rule.window_seconds or 60)
+    algorithm = rule.algorithm(key, pressure)
+    return algorithm.capacity - algorithm.open(state, now).available() / MICRO, full.capacity
+
+
+def lock_counters(places: Iterable[Place]) -> dict[str, OpenCounter]:
+    """
+    Lock the counters of these places, adding those that are missing, in the caller's transaction.
+
+    Returns:
+        Counters by id, all read after the last lock was taken, by the database's clock of that moment.
+    """
+    wanted = {counter_id(rule.id, key): (rule, key) for rule, key in places}
+    if not wanted:
+        return {}
+    ids = sorted(wanted)
+    if not _known.issuperset(ids):
+        _add(ids, wanted)
+    rows = run_sql("ratelimits", "lock_counters", {"ids": ids})
+    if len(rows) < len(ids):  # somebody deleted idle ones
+        _add(ids, wanted)
+        rows = run_sql("ratelimits", "lock_counters", {"ids": ids})
+    now = max(row[-1] for row in rows)
+    return {row[0]: _opened(*wanted[row[0]], row, now) for row in rows}
+
+
+def write_counters(counters: Iterable[OpenCounter]) -> None:
+    """Store what changed, and raise or resolve the alerts that this crosses."""
+    changed = [counter for counter in counters if counter.changed or counter.meter.moved or counter.denials]
+    if not changed:
+        return
+    states = [counter.state() if counter.changed or counter.meter.moved else counter.stored for counter in changed]
+    crossed = alerts.watch([_usage(counter, state) for counter, state in zip(changed, states, strict=True)])
+    ids = [counter_id(counter.rule.id, counter.key) for counter in changed]
+    run_sql(
+        "ratelimits",
+        "write_counters",
+        {
+            "ids": ids,
+            "states": [json.dumps(state, separators=(",", ":")) for state in states],
+            "levels": plain_array([crossed.get(i, c.level) for i, c in zip(ids, changed, strict=True)]),
+            "denials": plain_array([counter.denials for counter in changed]),
+        },
+    )
+
+
+# Ids that exist, as far as this process knows: adding them anew each time would cost a statement.
+_known: set[str] = set()
+MOST_KNOWN = 200_000
+
+
+def _add(ids: list[str], wanted: Mapping[str, Place]) -> None:
+    parameters = {
+        "ids": ids,
+        "limits": plain_array([wanted[i][0].id for i in ids]),
+        "keys": [wanted[i][1] for i in ids],
+    }
+    run_sql("ratelimits", "add_counters", parameters)
+    # Not before they are committed: another thread would take them for there, lock the others first, and deadlock.
+    transaction.on_commit(lambda: _remember(ids))
+
+
+def _remember(ids: list[str]) -> None:
+    if len(_known) > MOST_KNOWN:
+        _known.clear()
+    _known.update(ids)
+
+
+def _opened(rule: Rule, key: str, row: tuple[Any, ...], now: float) -> OpenCounter:
+    _, text, blocked_until, blocked_reason, factor, changed_at, level, _ = row
+    state = json.loads(text)
+    algorithm = rule.algorithm(key, pressure_at(Pressure(factor, changed_at), now))
+    if blocked_until is not None and blocked_until <= now:
+        blocked_until = None
+    meter = algorithm.open(state, now)
+    stream = stream_of(algorithm, state, meter.now)
+    return OpenCounter(rule, key, algorithm, meter, state, blocked_until, blocked_reason, level, now, stream)
+
+
+def _usage(counter: OpenCounter, state: State) -> alerts.Usage:
+    rule, key, now = counter.rule, counter.key, counter.now
+    if rule.algorithm_name in PACED:
+        before, _ = usage(rule, key, counter.stored, now)
+        used, cap = usage(rule, key, state, now)
+    else:
+        cap = rule.algorithm(key).capacity
+        used = counter.algorithm.capacity - counter.meter.available() / MICRO
+        before = used - counter.taken / MICRO
+    return alerts.Usage(rule, key, before, used, cap, counter.level, now)

@@ -1,0 +1,220 @@
+"""How full limits are, and who used them: for screens. Reads without locks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import F, QuerySet, Sum, Window
+from django.db.models.functions import Now, RowNumber
+
+from queueops.core.clock import database_now
+from ratelimits.algorithms.measures import MICRO, cost_units, seconds
+from ratelimits.models import CallTally, CallType, Counter, Limit
+from ratelimits.services.alerts.alerts import WHOLE_CAP
+from ratelimits.services.limits.catalogue import Rule, rules_of
+from ratelimits.subjects import NOBODY
+
+from .counters import usage
+from .standing import standing_of
+
+MOST_COUNTERS = 200  # of one limit, those that changed last
+MOST_TALLIES = 100_000  # summed up for one list of users
+MOST_USERS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CounterGauge:
+    """
+    The figures of one counter, in its limit's unit, by the database's clock.
+
+    Attributes:
+        capacity: The cap without what pressure takes of it; a bucket's is what it lets through in a window.
+        available: What may still go at this instant.
+        percent: Of the cap; above 100 after a late charge or a lowered cap.
+        level: The highest threshold reached, in percent; 0: none.
+        blocked_until: End of a cool-down; None: there is none.
+        next_free_at: When one more call has room; None: now.
+        proposed_capacity: What the provider says the cap of this key is; None: nothing waits for an operator.
+        per_second: The pace at which a queue behind it drains; None: calls in flight set it.
+    """
+
+    counter_id: str
+    limit_id: int
+    limit: str
+    service: str
+    key: str
+    unit: str
+    used: float
+    available: float
+    capacity: float
+    percent: float
+    level: int
+    notice_percent: int
+    warning_percent: int
+    pressure: float
+    blocked_until: datetime | None
+    blocked_reason: str
+    next_free_at: datetime | None
+    per_second: float | None
+    shadow: bool
+    shadow_denials: int
+    updated_at: datetime
+    proposed_capacity: float | None = None
+    proposed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Calls of one user or kind since a time, and the sum of their tokens."""
+
+    name: str
+    calls: int
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class TopUsers:
+    """
+    Attributes:
+        users: `project / user` as the provider sees them, the most first.
+        kinds: Of handlers.
+        partial: There were more than MOST_TALLIES decisions, and the oldest are left out.
+    """
+
+    users: tuple[Used, ...]
+    kinds: tuple[Used, ...]
+    partial: bool
+
+
+def gauges(
+    limit_ids: Collection[int] | None = None,
+    *,
+    limit: Limit | None = None,
+    service: str | None = None,
+    counter_ids: Collection[str] | None = None,
+    most: int = MOST_COUNTERS,
+) -> list[CounterGauge]:
+    """
+    Return the gauges of counters, the fullest of each limit first.
+
+    Args:
+        limit_ids, service: Of these limits only.
+        limit: Of this one, with the figures it has here, stored or not.
+        counter_ids: These counters only.
+        most: Counters of one limit; those that changed last are looked at.
+    """
+    limits = Limit.objects.all()
+    if limit is not None:
+        limits = limits.filter(pk=limit.pk)
+    if limit_ids is not None:
+        limits = limits.filter(pk__in=limit_ids)
+    if service is not None:
+        limits = limits.filter(service=service)
+    rules = {rule.id: rule for rule in rules_of([limit] if limit else list(limits))}
+    rows = Counter.objects.filter(limit_id__in=rules)
+    if counter_ids is not None:
+        rows = rows.filter(pk__in=counter_ids)
+    else:
+        place = Window(RowNumber(), partition_by=F("limit_id"), order_by=[F("updated_at").desc(), F("pk")])
+        rows = rows.filter(pk__in=_ids(rows.annotate(place=place).filter(place__lte=most)))
+    found = list(rows)
+    now = database_now() if found else 0.0
+    read = [gauge_of(counter, rules[counter.limit_id], now) for counter in found]
+    return sorted(read, key=lambda gauge: (gauge.limit, -gauge.percent, gauge.key))
+
+
+def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
+    """Return a counter's gauge at `now`, seconds since 1970."""
+    standing = standing_of(rule, counter.key, counter, now)
+    meter, factor, blocked = standing.meter, standing.pressure, standing.cooled_until
+    used, cap = usage(rule, counter.key, counter.state, now, pressure=factor)
+    percent = 100 * used / cap if cap > 0 else 100.0
+    one = cost_units(min(1.0, standing.algorithm.capacity))
+    free_at = None if not one or meter.room_for(one) else seconds(meter.line_up(one))
+    if blocked is not None and (free_at is None or free_at < blocked):
+        free_at = blocked
+    points = (rule.notice_percent, rule.warning_percent, WHOLE_CAP)
+    return CounterGauge(
+        counter_id=counter.pk,
+        limit_id=rule.id,
+        limit=rule.name,
+        service=rule.service,
+        key=counter.key,
+        unit=rule.unit,
+        used=max(0.0, used),
+        available=max(0.0, meter.available() / MICRO),
+        capacity=cap,
+        percent=max(0.0, percent),
+        level=max((point for point in points if percent >= point), default=0),
+        notice_percent=rule.notice_percent,
+        warning_percent=rule.warning_percent,
+        pressure=factor,
+        blocked_until=_moment(blocked),
+        blocked_reason=standing.cooled_because,
+        next_free_at=_moment(free_at),
+        per_second=rule.rate_per_second(counter.key, factor),
+        shadow=rule.shadow,
+        shadow_denials=counter.shadow_denials,
+        updated_at=counter.updated_at,
+        proposed_capacity=counter.proposed_capacity,
+        proposed_at=counter.proposed_at,
+    )
+
+
+def top_users(
+    limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MOST_USERS
+) -> TopUsers:
+    """
+    Return who used a limit most, by calls granted since then.
+
+    Args:
+        key: Of one counter only.
+        since: Tallies are kept for a day.
+    """
+    rows = tallies_of(limit, since=since)
+    if key is not None:
+        rows = rows.filter(**_conditions_of(key))
+    newest = rows.order_by("-at").values("pk")[:MOST_TALLIES]
+    looked_at = CallTally.objects.filter(pk__in=newest)
+    by_user = _sums(looked_at, ("project", "user"), most)
+    by_kind = _sums(looked_at, ("kind",), most)
+    return TopUsers(
+        users=tuple(
+            Used(" / ".join(part for part in (row["project"], row["user"]) if part) or NOBODY, row["n"], row["sum"])
+            for row in by_user
+        ),
+        kinds=tuple(Used(row["kind"] or NOBODY, row["n"], row["sum"]) for row in by_kind),
+        partial=rows.order_by()[MOST_TALLIES : MOST_TALLIES + 1].exists(),
+    )
+
+
+def tallies_of(limit: Limit, *, since: timedelta) -> QuerySet[CallTally]:
+    """The tallies of the calls that a limit counts."""
+    rows = CallTally.objects.filter(service=limit.service, at__gte=Now() - since)
+    if limit.call_type != CallType.ANY:
+        rows = rows.filter(call_type=limit.call_type)
+    return rows.filter(model=limit.model) if limit.model else rows
+
+
+def _ids(rows: QuerySet[Counter]) -> list[str]:
+    return list(rows.values_list("pk", flat=True))
+
+
+def _moment(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+def _sums(rows: QuerySet[CallTally], names: tuple[str, ...], most: int) -> Sequence[dict[str, Any]]:
+    return list(rows.values(*names).annotate(n=Sum("calls"), sum=Sum("tokens")).order_by("-n", *names)[:most])
+
+
+def _conditions_of(key: str) -> dict[str, str]:
+    """What a key says of its calls: `project:acme/user:u/model:m`."""
+    named = dict(part.split(":", 1) for part in key.split("/") if ":" in part)
+    conditions: dict[str, str] = {name: named[name] for name in ("project", "user", "model") if name in named}
+    if conditions.get("user") == NOBODY:
+        conditions["user"] = ""
+    return conditions

@@ -1,0 +1,161 @@
+"""How much room limits have right now, read without locks: for choosing lanes and for telling people why work waits."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from queueops.core.sql import run_sql
+from ratelimits.algorithms.admission import Meter, never_fits
+from ratelimits.algorithms.measures import MICRO, cost_units, seconds
+from ratelimits.algorithms.pressure import Pressure, pressure_at
+from ratelimits.algorithms.stream import is_in_demand, stream_of
+from ratelimits.models import Unit
+from ratelimits.services.limits.catalogue import Rule, rules_for
+from ratelimits.subjects import Subject
+
+from .counters import Place
+from .decide import Binding
+
+WITHOUT_END = sys.maxsize
+UNUSED = ("{}", None, "", 1.0, None)  # the columns of a counter that nobody has used
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """
+    What one subject's limits admit at an instant, if nobody else comes.
+
+    Attributes:
+        calls: How many may go now. Where only tokens are counted and there are some, without end.
+        opens_at: When the next may go, seconds since 1970; not after `now` where some may go already.
+        rate_per_second: The slowest pace at which these limits let calls through; None: none has a pace.
+        blocking: The limits without room, the one that takes longest first.
+        counters: The ids of all counters that apply.
+        paces: The calls a second that each of them lets through; None: it has no pace.
+        rooms: The calls that each of them admits now.
+        slowest: The limit whose pace is the slowest.
+    """
+
+    calls: int
+    opens_at: float
+    now: float
+    rate_per_second: float | None = None
+    blocking: tuple[Binding, ...] = ()
+    counters: tuple[str, ...] = ()
+    paces: tuple[float | None, ...] = ()
+    rooms: tuple[int, ...] = ()
+    slowest: Binding | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    rule: Rule
+    key: str
+    meter: Meter
+    capacity: float
+    blocked_until: float | None
+    reason: str
+    rate: float | None
+    calls: int
+    opens_at: float
+
+
+def rooms(
+    subjects: Iterable[Subject], *, tokens: float = 1, paced: bool = False, crowded: Collection[Subject] = ()
+) -> dict[Subject, Room]:
+    """
+    Read the room of each subject's calls.
+
+    Args:
+        tokens: What a call needs of token limits.
+        paced: Of calls from a queue, see `decide.Call`.
+        crowded: Those of the subjects of whom more calls wait than a window admits.
+    """
+    wanted = list(dict.fromkeys(subjects))
+    places = {rule.counter_id(subject): (rule, rule.key(subject)) for subject in wanted for rule in rules_for(subject)}
+    rows = run_sql("ratelimits", "read_counters", {"ids": list(places)})
+    now = float(rows[0][0])
+    stored = {row[1]: row for row in rows if row[1] is not None}
+    busy = {rule.counter_id(subject) for subject in crowded for rule in rules_for(subject)}
+    seen = {
+        name: _look(
+            place, stored.get(name, (now, name, *UNUSED)), now=now, tokens=tokens, paced=paced, crowded=name in busy
+        )
+        for name, place in places.items()
+    }
+    return {subject: _room(subject, seen, now, tokens) for subject in wanted}
+
+
+def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, paced: bool, crowded: bool) -> _Seen:
+    rule, key = place
+    _, _, text, blocked_until, reason, factor, changed_at = row
+    pressure = pressure_at(Pressure(factor, changed_at), now)
+    algorithm = rule.algorithm(key, pressure)
+    state = json.loads(text)
+    meter = algorithm.open(state, now)
+    units = _units(rule, tokens)
+    in_demand = paced and (crowded or is_in_demand(algorithm, state, meter.now))
+    stream = stream_of(algorithm, state, meter.now) if in_demand else None
+    rate = None if rule.shadow else rule.rate_per_second(key, pressure)
+    if rate is not None and rule.unit == Unit.TOKENS:
+        rate = rate / max(tokens, 1)
+    seen = _Seen(rule, key, meter, algorithm.capacity, None, reason, rate, WITHOUT_END, now)
+    if rule.shadow:
+        pass  # only a cool-down holds
+    elif never_fits(algorithm, units):
+        seen.calls, seen.opens_at = 0, math.inf
+    elif not meter.room_for(units):
+        seen.calls, seen.opens_at = 0, seconds(meter.line_up(units))
+    elif stream and stream.opens_at > meter.now:
+        seen.calls, seen.opens_at = 0, seconds(stream.opens_at)
+    elif rule.unit != Unit.TOKENS:
+        # An unused counter admits one call that is larger than a slowed capacity.
+        seen.calls = max(1, meter.available() // units)
+        if stream:
+            seen.calls = min(seen.calls, stream.calls(units, meter.now))
+    if blocked_until is not None and blocked_until > now:
+        seen.calls, seen.opens_at, seen.blocked_until = 0, max(seen.opens_at, blocked_until), blocked_until
+    return seen
+
+
+def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -> Room:
+    names = tuple(rule.counter_id(subject) for rule in rules_for(subject))
+    applied = [seen[name] for name in names]
+    blocking = sorted((one for one in applied if not one.calls), key=lambda one: -one.opens_at)
+    slowest = min((one for one in applied if one.rate is not None), key=lambda one: one.rate or 0.0, default=None)
+    return Room(
+        calls=min((one.calls for one in applied), default=WITHOUT_END),
+        opens_at=max((one.opens_at for one in applied), default=now),
+        now=now,
+        rate_per_second=slowest.rate if slowest else None,
+        blocking=tuple(_binding(one, tokens) for one in blocking),
+        counters=names,
+        paces=tuple(one.rate for one in applied),
+        rooms=tuple(one.calls for one in applied),
+        slowest=_binding(slowest, tokens) if slowest else None,
+    )
+
+
+def _units(rule: Rule, tokens: float) -> int:
+    return cost_units(float(tokens)) if rule.unit == Unit.TOKENS else MICRO
+
+
+def _binding(one: _Seen, tokens: float) -> Binding:
+    return Binding(
+        limit=one.rule.name,
+        limit_id=one.rule.id,
+        key=one.key,
+        unit=one.rule.unit,
+        needed=_units(one.rule, tokens) / MICRO,
+        available=max(0.0, one.meter.available() / MICRO),
+        capacity=one.capacity,
+        retry_at=None if one.opens_at == math.inf else one.opens_at,
+        hard_reset=one.rule.hard_reset,
+        cooling=one.blocked_until is not None,
+        reason=one.reason if one.blocked_until is not None else f"{one.rule.name} has no room",
+    )

@@ -1,0 +1,1 @@
+"""Which limits there are, and how they are kept."""

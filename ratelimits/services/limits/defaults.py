@@ -1,0 +1,122 @@
+"""
+Limits to start with: the published defaults of some services, as files in ratelimits/fixtures/.
+
+A limit is known by its name. What an operator has made of it stays, unless its defaults are asked for again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+
+from queueops.audit import trail
+from queueops.core.errors import QueueOpsError
+from queueops.core.notify import Channel, notify
+from ratelimits.models import Limit
+
+from . import catalogue
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+# Whose cap comes from the environment instead of the file.
+CAPACITY_SETTINGS = {"llm-requests": "rate_limit_rpm", "llm-tokens": "rate_limit_tpm"}
+
+
+class UnknownDefaults(QueueOpsError):
+    """There are no default limits of that name."""
+
+    code = "unknown_defaults"
+    status = 422
+    detail_fields = ("given", "known")
+
+
+class Outcome(StrEnum):
+    CREATED = "created"
+    REPLACED = "replaced"
+    KEPT = "kept"  # it differs from its defaults, and stays as it is
+    SAME = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """
+    What became of one limit.
+
+    Attributes:
+        differing: The fields in which it differed from its defaults.
+    """
+
+    name: str
+    outcome: Outcome
+    differing: tuple[str, ...] = ()
+
+
+def names_of_defaults() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in FIXTURES.glob("*.json")))
+
+
+@transaction.atomic
+def load_limits(
+    names: Iterable[str], *, replace: bool = False, actor: str = "system:load_limits"
+) -> tuple[Loaded, ...]:
+    """
+    Create the limits of the named files that are missing; executors apply them at once.
+
+    Args:
+        replace: Give those that exist their default figures again, too. Overrides and counters stay.
+
+    Raises:
+        UnknownDefaults: Nothing was loaded.
+    """
+    given = list(dict.fromkeys(names))
+    known = names_of_defaults()
+    if unknown := sorted(set(given) - set(known)):
+        raise UnknownDefaults(
+            f"There are no default limits {', '.join(unknown)}; there are {', '.join(known)}.",
+            given=unknown,
+            known=known,
+        )
+    loaded = tuple(_load(fields, replace=replace, actor=actor) for name in given for fields in default_fields(name))
+    if any(one.outcome in (Outcome.CREATED, Outcome.REPLACED) for one in loaded):
+        notify(Channel.LIMITS)
+        transaction.on_commit(catalogue.forget)
+    return loaded
+
+
+@transaction.atomic
+def load_limits_if_none() -> tuple[Loaded, ...]:
+    """Load every default into an installation that has no limit at all."""
+    return () if Limit.objects.exists() else load_limits(names_of_defaults())
+
+
+def default_fields(name: str) -> list[dict[str, Any]]:
+    """Return the fields of each limit in one file, with the caps that the environment gives."""
+    rows = [row["fields"] for row in json.loads((FIXTURES / f"{name}.json").read_text(encoding="utf-8"))]
+    for fields in rows:
+        if setting := CAPACITY_SETTINGS.get(fields["name"]):
+            fields["capacity"] = getattr(settings.QUEUEOPS, setting)
+    return rows
+
+
+def _load(fields: dict[str, Any], *, replace: bool, actor: str) -> Loaded:
+    name = fields["name"]
+    limit, created = Limit.objects.select_for_update().get_or_create(name=name, defaults=fields)
+    if created:
+        trail.record(actor=actor, action="add_limit", target=f"limit {name}", after=fields)
+        return Loaded(name, Outcome.CREATED)
+    before = {field: getattr(limit, field) for field in fields}
+    differing = tuple(field for field in fields if before[field] != fields[field])
+    if not differing:
+        return Loaded(name, Outcome.SAME)
+    if not replace:
+        return Loaded(name, Outcome.KEPT, differing)
+    Limit.objects.filter(pk=limit.pk).update(**fields, updated_at=Now())
+    trail.record(actor=actor, action="change_limit", target=f"limit {name}", before=before, after=fields)
+    return Loaded(name, Outcome.REPLACED, differing)

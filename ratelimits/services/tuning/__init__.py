@@ -1,0 +1,1 @@
+"""Limits changed: by people, by what providers say, and on trial."""

@@ -1,0 +1,333 @@
+"""Slowing down what a provider refused, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from queueops.audit import trail
+from queueops.core.clock import database_now
+from queueops.core.values.retry_after import spread
+from ratelimits.algorithms.estimates import clamped
+from ratelimits.algorithms.fixed_window import FixedWindow
+from ratelimits.algorithms.measures import MICRO, microseconds
+from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
+from ratelimits.feedback import PushBack, Violation
+from ratelimits.models import Counter, Unit
+from ratelimits.services.alerts import alerts
+from ratelimits.services.limiter.counters import OpenCounter, lock_counters, usage
+from ratelimits.services.limiter.standing import pressure_of
+from ratelimits.services.limits.catalogue import rules_for
+from ratelimits.services.limits.saving import project_of
+from ratelimits.subjects import Subject
+from ratelimits.violated import MINUTE, Violated, violated_rules
+
+from .proposed_limits import Accepted, heed_accepted, propose_limits
+from .stated_caps import note_stated_cap
+
+MOST_WINDOWS = 2  # no refusal of a minute's quota cools longer than so many windows, whatever delay it states
+MOST_DOUBLINGS = 5  # of the wait of a call that was refused again and again by itself: half an hour after a minute
+MUCH_ROOM = 0.1  # of a limit: where more of it was free, the provider counts otherwise or somebody else uses it too
+# A longer block by less than this, of a burst's later refusals, is no news for the audit trail.
+NEWS_SECONDS = 1.0
+MAX_REASON = 200
+
+
+class Refusal(NamedTuple):
+    """
+    One refused call.
+
+    Attributes:
+        sent_at: When it was dispatched, seconds since 1970 by the database's clock.
+        cost: Of the call, in tokens, and `known_cost` the part that was no guess; as in `decide.Call`.
+        ratio: How many times as many tokens the known part is by what other calls have shown; None: nobody knows.
+        times_before: It was refused: it may be the call that is too large, and not the pace.
+        label: What to call it in alerts, such as `job <id>`.
+    """
+
+    subject: Subject
+    push_back: PushBack
+    sent_at: float
+    cost: float = 1.0
+    known_cost: float | None = None
+    ratio: float | None = None
+    times_before: int = 0
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cooling:
+    """
+    What a refusal led to.
+
+    Attributes:
+        until: Seconds since 1970 by the database's clock; before it the call would be refused again.
+        seconds: Until then, from now on.
+        counters: The ids that cool down; empty where no limit counts such calls, and none can be prepared, or where the
+            call alone has to wait.
+        never: Why no wait will help; empty: one may.
+        figures: Of that, by name.
+    """
+
+    until: float
+    seconds: float
+    counters: tuple[str, ...]
+    never: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Cooled:
+    """
+    A locked counter with what is to be stored.
+
+    Attributes:
+        chance: By which its cool-down is spread: other counters, cooled by one hint, do not open with it.
+    """
+
+    counter: OpenCounter
+    pressure: Pressure
+    blocked_until: float | None
+    reason: str
+    before: dict[str, Any]
+    is_news: bool = False
+    violation: Violation = field(default_factory=Violation)
+    subject: Subject | None = None
+    label: str = ""
+    chance: float = 0.0
+
+
+def push_back(subject: Subject, push_back: PushBack, *, sent_at: float, actor: str) -> Cooling:
+    """Do what `push_backs` does, for one call."""
+    return push_backs([Refusal(subject, push_back, sent_at)], actor=actor)[0]
+
+
+@transaction.atomic
+def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = lambda _: 0) -> list[Cooling]:
+    """
+    Cool down and slow the counters whose quotas a provider says were exceeded; one answer a refusal, in order.
+
+    A minute's quota is blocked for the delay stated, else until our own count has room, at most two windows. Its
+    pressure falls in proportion to what was refused, see `algorithms.pressure`. A day's quota is blocked until
+    its reset, however short the delay. A cap that the provider states becomes a proposal or, where the limit learns
+    caps, the cap. Nothing blocked is ever unblocked earlier.
+
+    Where no limit counts a call, one is prepared in shadow, see `proposed_limits`; what a shadow limit counts cools
+    down for as long as the provider says, or a minute. Every cool-down is spread a little, upwards.
+
+    Locks: the counters, in the order of their ids, all in one statement; then limits, where a cap is news.
+    Events: an audit line and a critical alert for each counter that was slowed or blocked anew.
+
+    Args:
+        actor: `executor:<id>`, or who reports the refusal.
+    """
+    matched = _matched(refusals)
+    uncounted = [(one.subject, one.push_back) for one, found in matched if not found]
+    if uncounted and propose_limits(uncounted, accepted=accepted, actor=actor):
+        matched = _matched(refusals)
+    places = [(meant.rule, meant.rule.key(one.subject)) for one, found in matched for meant in found]
+    cooled = _open(lock_counters(places))
+    now = max((one.counter.now for one in cooled.values()), default=0.0) or database_now()
+    answers, stated = [], {}
+    for one, found in matched:
+        ids = []
+        oversized = next(filter(None, (_oversized(cooled, one, meant) for meant in found)), None)
+        if oversized is not None:
+            answers.append(oversized)
+            continue
+        for meant in found:
+            counter_id = meant.rule.counter_id(one.subject)
+            if one.times_before and meant.rule.unit == Unit.TOKENS:
+                continue  # it may be this call that is too large: the others are not to pay for it once more
+            _cool(cooled[counter_id], one, meant.violation)
+            cooled[counter_id].subject, cooled[counter_id].label = one.subject, one.label
+            ids.append(counter_id)
+            if meant.exact and meant.violation.stated_cap is not None:
+                stated[counter_id] = (meant.rule, meant.rule.key(one.subject), meant.violation.stated_cap)
+        until = max((cooled[counter_id].blocked_until or now for counter_id in ids), default=now + _by_itself(one))
+        answers.append(Cooling(until, max(0.0, until - now), tuple(ids)))
+    for counter_id in sorted(cooled):
+        _store(counter_id, cooled[counter_id], actor=actor, accepted=accepted)
+    for counter_id in sorted(stated):
+        rule, key, cap = stated[counter_id]
+        note_stated_cap(rule, key, cap, actor=actor)
+    return answers
+
+
+def _matched(refusals: Sequence[Refusal]) -> list[tuple[Refusal, list[Violated]]]:
+    return [(one, violated_rules(rules_for(one.subject), one.push_back)) for one in refusals]
+
+
+def _open(counters: dict[str, OpenCounter]) -> dict[str, _Cooled]:
+    opened = {}
+    for row in Counter.objects.filter(pk__in=counters).only("pressure", "pressure_changed_at", "pressure_before"):
+        counter, pressure = counters[row.pk], pressure_of(row)
+        opened[row.pk] = _Cooled(
+            counter,
+            pressure,
+            counter.blocked_until,
+            counter.blocked_reason,
+            before={
+                "pressure": round(pressure_at(pressure, counter.now), 3),
+                "blocked_until": _iso(counter.blocked_until),
+            },
+            chance=random.random(),  # noqa: S311 - spreads cool-downs, protects nothing
+        )
+    return opened
+
+
+def _cool(cooled: _Cooled, refusal: Refusal, violation: Violation) -> None:
+    counter = cooled.counter
+    if not counter.rule.hard_reset and not counter.rule.shadow:  # nothing of a shadow limit's cap is in use
+        slowed = pushed_back(cooled.pressure, counter.now, refusal.sent_at, share=_share(counter, refusal))
+        cooled.is_news |= slowed.changed_at != cooled.pressure.changed_at  # not each of a burst's
+        cooled.pressure = slowed
+    until = _blocked_until(counter, refusal.push_back, violation, cooled.pressure)
+    until = counter.now + spread(until - counter.now, cooled.chance)
+    if until > (cooled.blocked_until or counter.now):
+        cooled.is_news |= until > (cooled.blocked_until or counter.now) + NEWS_SECONDS
+        cooled.blocked_until = until
+        named = violation.name or "a quota it does not name"
+        cooled.reason = f"{counter.rule.service} refused: {named}"[:MAX_REASON]
+    cooled.violation = violation
+
+
+def _oversized(cooled: Mapping[str, _Cooled], refusal: Refusal, meant: Violated) -> Cooling | None:
+    """
+    Say why a call can never fit its tokens, and tell operators; None: it may.
+
+    The provider says so itself, or it was refused when it was nearly alone in its window, and its known part, scaled
+    by what other calls of its model turned out to be, is above the cap.
+    """
+    counter = cooled[meant.rule.counter_id(refusal.subject)].counter
+    if meant.rule.unit != Unit.TOKENS:
+        return None
+    cap, needed = meant.rule.algorithm(counter.key).capacity, 0.0
+    if meant.violation.requested is not None:
+        cap, needed = meant.violation.stated_cap or cap, meant.violation.requested
+    elif refusal.ratio is not None and _was_alone(counter, refusal):
+        known = refusal.cost if refusal.known_cost is None else refusal.known_cost
+        needed = known * refusal.ratio
+    if needed <= cap:
+        return None
+    how = f"{refusal.cost:,.0f} were estimated" + (f"; measured: {refusal.ratio:.2f} times" if refusal.ratio else "")
+    why = f"{meant.rule.name}: it needs about {needed:,.0f} tokens ({how}), more than the cap of {cap:,.0f}"
+    figures = {
+        "limit": meant.rule.name,
+        "needed": round(needed),
+        "estimated": refusal.cost,
+        "ratio": refusal.ratio,
+        "cap": cap,
+        "call": refusal.label,
+    }
+    message = f"{alerts.named(meant.rule, counter.key)}: {refusal.label or 'a call'} can never fit. {why}"
+    alerts.tell_exceeded(meant.rule, counter.key, message=message, figures=figures)
+    return Cooling(counter.now, 0.0, (), why, figures)
+
+
+def _was_alone(counter: OpenCounter, refusal: Refusal) -> bool:
+    capacity = counter.algorithm.capacity
+    used, _ = usage(counter.rule, counter.key, counter.stored, counter.now)
+    own = clamped(refusal.cost, refusal.known_cost, counter.rule.algorithm(counter.key).capacity)
+    return used - own <= MUCH_ROOM * capacity
+
+
+def _share(counter: OpenCounter, refusal: Refusal) -> float:
+    """The refused part of what was let through; all of it where our count showed room, so that it cannot be right."""
+    free = counter.meter.available() / MICRO
+    if free > MUCH_ROOM * counter.algorithm.capacity:
+        return 1.0
+    cost = refusal.cost if counter.rule.unit == Unit.TOKENS else 1.0
+    used, _ = usage(counter.rule, counter.key, counter.stored, counter.now)
+    return cost / max(used, cost, 1.0)
+
+
+def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, pressure: Pressure) -> float:
+    rule, now = counter.rule, counter.now
+    window: float = MINUTE if rule.hard_reset else rule.window_seconds or MINUTE
+    if rule.shadow:
+        return now + (found.retry_after or MINUTE)
+    if violation.per_day:
+        if isinstance(counter.algorithm, FixedWindow) and rule.hard_reset:
+            return counter.algorithm.reset_after(microseconds(now)) / MICRO + rule.guard_seconds
+        return now + MOST_WINDOWS * window  # nobody here counts the day
+    if found.retry_after is not None:
+        return now + min(found.retry_after, MOST_WINDOWS * window)
+    if rule.hard_reset:
+        return now + window
+    factor = pressure_at(pressure, now)
+    room_at = rule.algorithm(counter.key, factor).open(counter.stored, now).line_up(MICRO) / MICRO
+    return min(max(room_at, now + (1 - factor) * window), now + MOST_WINDOWS * window)
+
+
+def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) -> None:
+    counter, pressure = cooled.counter, cooled.pressure
+    Counter.objects.filter(pk=counter_id).update(
+        pressure=pressure.factor,
+        pressure_changed_at=_moment(pressure.changed_at),
+        pressure_before=pressure.before,
+        blocked_until=_moment(cooled.blocked_until),
+        blocked_reason=cooled.reason,
+        updated_at=Now(),
+    )
+    if not cooled.is_news:
+        return
+    after = {
+        "pressure": round(pressure_at(pressure, counter.now), 3),
+        "blocked_until": _iso(cooled.blocked_until),
+    }
+    trail.record(
+        actor=actor,
+        action="slow_counter",
+        target=f"counter {counter_id}",
+        before=cooled.before,
+        after=after,
+        reason=cooled.reason,
+        project_id=project_of(counter.key),
+    )
+    figures = _figures(cooled, after)
+    if counter.rule.shadow and cooled.subject is not None:
+        capacity = heed_accepted(counter.rule, cooled.subject, accepted)
+        alerts.tell_unlimited(counter.rule, counter.key, capacity=capacity, reason=cooled.reason, figures=figures)
+    else:
+        alerts.tell_exceeded(counter.rule, counter.key, message=_message(counter, cooled), figures=figures)
+
+
+def _message(counter: OpenCounter, cooled: _Cooled) -> str:
+    until = alerts.clock(cooled.blocked_until or counter.now, counter.now)
+    called = f" ({cooled.label})" if cooled.label else ""
+    text = f"{alerts.named(counter.rule, counter.key)}: {cooled.reason}{called}; no calls until {until}"
+    if cooled.violation.per_day and not counter.rule.hard_reset:
+        text += "; no limit here counts the day's quota: add one"
+    return text
+
+
+def _figures(cooled: _Cooled, after: dict[str, Any]) -> dict[str, Any]:
+    violation = cooled.violation
+    return {
+        **after,
+        "violated": violation.name,
+        "per_day": violation.per_day,
+        "stated_cap": violation.stated_cap,
+        "call": cooled.label,
+    }
+
+
+def _by_itself(refusal: Refusal) -> float:
+    """How long a call waits that no counter holds: longer each time, for it may be too large for ever."""
+    seconds = (refusal.push_back.retry_after or MINUTE) * 2 ** min(refusal.times_before, MOST_DOUBLINGS)
+    return spread(seconds, random.random())  # noqa: S311 - protects nothing
+
+
+def _moment(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+def _iso(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

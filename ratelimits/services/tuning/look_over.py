@@ -1,0 +1,109 @@
+"""A limit as it would be: its figures checked, and what a change means for what is counted already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import ValidationError
+
+from ratelimits.models import Limit
+from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limits.saving import EDITABLE, figures_of, find_limit
+from ratelimits.validation import NOUNS, Algorithm, Findings, check_limit, figure, safe_figures
+
+LOOKED_AT = 200  # the counters of a limit whose use is compared with a new cap
+
+
+def propose_limit(limit_id: int | None, changes: Mapping[str, Any]) -> tuple[Limit, Findings]:
+    """
+    Return a limit as it would be with these changes, not stored, and what is to be said of it.
+
+    A bucket of which only the provider's quota is given gets the figures that keep that quota.
+
+    Args:
+        limit_id: None: a limit to be created.
+
+    Raises:
+        UnknownLimit.
+    """
+    limit = Limit() if limit_id is None else find_limit(limit_id)
+    before = None if limit_id is None else figures_of(limit)
+    return limit, put_changes(limit, before, changes)
+
+
+def put_changes(limit: Limit, before: Mapping[str, Any] | None, changes: Mapping[str, Any]) -> Findings:
+    """Put changes into a limit and look it over. `before` None: it is a new one."""
+    unknown = sorted(set(changes) - EDITABLE)
+    if unknown:
+        return Findings(faults={name: ["A limit has no such figure."] for name in unknown})
+    for name, value in changes.items():
+        setattr(limit, name, value.strip() if isinstance(value, str) else value)
+    _fill_in(limit)
+    found = _field_faults(limit)
+    if not found.faults:
+        found = check_limit(limit)
+    if before is not None and not found.faults:
+        found.warnings += _warnings_of_change(limit, before)
+    return found
+
+
+def _fill_in(limit: Limit) -> None:
+    if limit.algorithm == Algorithm.LEAKY_BUCKET and limit.capacity is None:
+        limit.capacity = 1  # the one call that may leave; its pace is the rate's
+    only_quota = limit.capacity is None and limit.refill_per_second is None and limit.provider_quota
+    if limit.algorithm == Algorithm.TOKEN_BUCKET and only_quota:
+        try:
+            figures = safe_figures(limit, float(limit.provider_quota or 0))
+        except (ValueError, TypeError):
+            return  # too small for a bucket: the missing capacity is what the caller is told of
+        for name, value in figures.items():
+            setattr(limit, name, value)
+
+
+def _field_faults(limit: Limit) -> Findings:
+    found = Findings()
+    for name in EDITABLE:
+        value = getattr(limit, name)
+        if isinstance(value, str) and "\0" in value:
+            found.refuse(name, "It holds a character that cannot be stored.")
+    if limit.capacity is None:
+        found.refuse("capacity", "Say how much: a window's cap, a bucket's burst, or calls in flight.")
+    for check in (limit.clean_fields, limit.validate_unique):
+        try:
+            check(exclude={"id", "updated_at", *found.faults})
+        except ValidationError as error:
+            for name, faults in error.message_dict.items():
+                for fault in faults:
+                    found.refuse(name, fault)
+    return found
+
+
+def _warnings_of_change(limit: Limit, before: Mapping[str, Any]) -> list[str]:
+    warnings = []
+    if before["enabled"] and not limit.enabled:
+        warnings.append("Switched off, it holds nothing back any more.")
+    if before["algorithm"] != limit.algorithm:
+        warnings.append("Another algorithm begins to count anew: what was used of the current window is forgotten.")
+    elif before["unit"] != limit.unit:
+        warnings.append("What its counters hold is in the unit before; clear them, or wait until a window has passed.")
+    elif before["scope"] != limit.scope or before["per_model"] != limit.per_model:
+        warnings.append("Its counters are kept by other keys from now on and begin anew.")
+    elif limit.enabled and (fullest := _fullest(limit)) is not None:
+        warnings.append(fullest)
+    return warnings
+
+
+def _fullest(limit: Limit) -> str | None:
+    """What is already used beyond the new cap."""
+    over = [gauge for gauge in gauges(limit=limit, most=LOOKED_AT) if gauge.used > gauge.capacity > 0]
+    if not over:
+        return None
+    most = max(over, key=lambda gauge: gauge.percent)
+    noun = NOUNS[most.unit]
+    more = len(over) - 1
+    others = "" if not more else ", and 1 more key is above it" if more == 1 else f", and {more} more keys are above it"
+    return (
+        f"{most.key} has used {figure(round(most.used, 1))} {noun} of the new cap of {figure(most.capacity)} already:"
+        f" nothing more of it goes until there is room again{others}."
+    )

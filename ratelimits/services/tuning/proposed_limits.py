@@ -1,0 +1,124 @@
+"""Limits that refusals ask for: where none counts a refused call, one is prepared for an operator to look at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from queueops.audit import trail
+from ratelimits.feedback import PushBack
+from ratelimits.models import Limit, Unit
+from ratelimits.services.limits.catalogue import Rule
+from ratelimits.services.limits.saving import announce_change
+from ratelimits.subjects import Subject
+
+from .limits import delete_limit
+
+MOST_PROPOSED = 100  # services come from payloads: what is prepared must not grow with what producers make up
+KEEP_PROPOSED = timedelta(days=7)
+MOST_OF_A_NAME = 80
+
+Accepted = Callable[[Subject], int]
+"""How many calls such as this one a provider has accepted in the last minute."""
+
+
+def propose_limits(refused: Iterable[tuple[Subject, PushBack]], *, accepted: Accepted, actor: str) -> bool:
+    """
+    Prepare a limit, in shadow, for each kind of refused call that no limit counts, in the caller's transaction.
+
+    It lets everything go, and its counters cool down after a refusal as any others: calls wait in lanes and spend no
+    attempts. Its figures are what the provider stated, or else what it accepted in the minute before. It is an
+    operator's to put in force; until one changes it, it is forgotten after KEEP_PROPOSED without a refusal.
+
+    Returns:
+        Whether there is a new one. None is added beyond MOST_PROPOSED, nor where an operator has switched it off.
+    """
+    wanted = {_name(subject): (subject, found) for subject, found in refused}
+    known = set(Limit.objects.filter(name__in=wanted).values_list("name", flat=True))
+    room = MOST_PROPOSED - _prepared().count()
+    fresh = sorted(wanted.keys() - known)[: max(0, room)]
+    added = [name for name in fresh if _add(name, wanted[name][0], _figures(*wanted[name], accepted), actor=actor)]
+    if added:
+        announce_change()
+    return bool(added)
+
+
+def heed_accepted(rule: Rule, subject: Subject, accepted: Accepted) -> float:
+    """Note that a prepared limit was refused again: raise it to what was accepted before, and return its capacity."""
+    # Elsewhere a limit is locked before its counters. Whoever has it now wins: there will be another refusal.
+    row = _prepared().select_for_update(skip_locked=True, no_key=True).filter(pk=rule.id).first()
+    if row is None:
+        return rule.capacity
+    is_stated = row.provider_quota is not None
+    seen = row.capacity if is_stated else max(row.capacity, float(accepted(subject)))
+    Limit.objects.filter(pk=row.pk).update(capacity=seen, proposed_at=Now())
+    if seen != row.capacity:
+        announce_change()
+    return seen
+
+
+def forget_proposed() -> int:
+    """Delete prepared limits that nobody has put in force and no refusal has asked for again. Returns how many."""
+    old = list(_prepared().filter(proposed_at__lt=Now() - KEEP_PROPOSED).values_list("pk", flat=True))
+    for pk in old:
+        delete_limit(pk, actor="system", reason="prepared after refusals; nobody put it in force, and none came again")
+    return len(old)
+
+
+def _prepared() -> QuerySet[Limit]:
+    """Limits of refusals that nobody has changed since."""
+    return Limit.objects.filter(proposed_at__isnull=False, shadow=True)
+
+
+def _add(name: str, subject: Subject, figures: Mapping[str, Any], *, actor: str) -> bool:
+    limit, is_new = Limit.objects.get_or_create(
+        name=name,
+        defaults={
+            **figures,
+            "service": subject.service,
+            "call_type": subject.call_type,
+            "per_model": bool(subject.model),
+            "scope": Limit.Scope.PROJECT_USER if subject.user else Limit.Scope.PROJECT,
+            "shadow": True,
+            "proposed_at": Now(),
+        },
+    )
+    if is_new:
+        trail.record(
+            actor=actor,
+            action="propose_limit",
+            target=f"limit {name}",
+            after={"service": limit.service, "capacity": limit.capacity, "unit": limit.unit, "shadow": True},
+            reason=f"{subject.service} refused a call that no limit counts",
+        )
+    return is_new
+
+
+def _figures(subject: Subject, found: PushBack, accepted: Accepted) -> dict[str, Any]:
+    stated = next((one for one in found.violations if one.stated_cap is not None), None)
+    note = "Prepared after a refusal that no limit counted. The figure is what the provider"
+    if stated is None:
+        capacity = max(1.0, float(accepted(subject)))
+        return {"capacity": capacity, "note": f"{note} accepted in the minute before."}
+    return {
+        "capacity": stated.stated_cap,
+        "provider_quota": stated.stated_cap,
+        "unit": Unit.TOKENS if stated.unit == "tokens" else Unit.REQUESTS,
+        "window_seconds": 86_400.0 if stated.per_day else stated.window_seconds,
+        "note": f"{note} states.",
+    }
+
+
+def _name(subject: Subject) -> str:
+    """The same for all calls that one such limit counts; legible, and a slug whatever the service is called."""
+    scope = "user" if subject.user else "project"
+    parts = (subject.service, subject.call_type, scope, "model" if subject.model else "")
+    legible = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+    digest = blake2b("/".join(parts).encode(errors="replace"), digest_size=3).hexdigest()
+    return f"{legible[:MOST_OF_A_NAME]}-{digest}"

@@ -1,0 +1,263 @@
+"""What a limit would have done: its last hour played again through other figures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from typing import Any, NamedTuple
+
+from django.db.models import F, Sum, Value
+from django.db.models.functions import Extract, Floor
+
+from queueops.core.clock import database_now
+from ratelimits.errors import InvalidLimit, NotSimulable
+from ratelimits.models import CallType, Limit, Unit
+from ratelimits.replay import Ask, Replay, replay
+from ratelimits.services.limiter.gauges import tallies_of
+from ratelimits.services.limits.catalogue import Override, overrides_of, rule_of
+from ratelimits.subjects import Subject
+
+from .look_over import propose_limit
+
+MOST_HOURS = 24  # tallies are kept so long
+MOST_ROWS = 50_000  # sums of a second read; the newest
+MOST_CALLS = 20_000  # played one by one; more are played in groups of equal size
+MOST_GROUPS = 30_000  # played at all, where the cap is too small for large groups: some 2 s for both sets of figures
+SMALLEST_SHARE = 0.02  # of a cap: a group is never larger, or it would not fit as its calls do
+
+
+class Tallied(NamedTuple):
+    """
+    Calls of one subject that asked in the same second.
+
+    Attributes:
+        asked_at: Whole seconds since 1970.
+        cost: Of one call, in tokens.
+        waited_seconds: Summed over the calls.
+    """
+
+    subject: Subject
+    asked_at: int
+    cost: float
+    calls: int
+    waited_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What a set of figures made of the calls.
+
+    Attributes:
+        delayed: Calls that waited for this limit.
+        total_wait_seconds: Summed over the calls.
+        p95_wait_seconds: Of all calls, those that did not wait included.
+        longest_wait_seconds: Of one call.
+        rejected: Calls that could never fit.
+        utilisation_percent: Of what the busiest key could have used while it was played; None: it has no pace.
+        busiest_key: Empty where nothing was counted.
+        unfinished: Calls that would have gone after the end of the time played.
+    """
+
+    delayed: int
+    total_wait_seconds: float
+    p95_wait_seconds: float
+    longest_wait_seconds: float
+    rejected: int
+    utilisation_percent: float | None
+    busiest_key: str
+    unfinished: int
+
+
+HOLDS_NOTHING_BACK = Outcome(0, 0.0, 0.0, 0.0, 0, None, "", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """
+    The same calls under today's figures and under the proposed ones.
+
+    Both are played, as if this limit alone held calls back and from an empty counter, so the two can be compared.
+    Calls are played in the order in which they asked; a wait is exact to the second, because a tally keeps only the
+    mean of the calls it counts.
+
+    Attributes:
+        calls: That went out in the time played.
+        waited_seconds: What they really waited, for all limits and executors together.
+        played_in_groups_of: 1: each call by itself.
+        cut: There was more than is played at once; the oldest calls are left out.
+        warnings: What the proposed figures mean.
+    """
+
+    hours: float
+    calls: int
+    keys: int
+    waited_seconds: float
+    today: Outcome
+    proposed: Outcome
+    played_in_groups_of: int
+    cut: bool
+    warnings: tuple[str, ...]
+
+
+def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> Simulation:
+    """
+    Play the calls of the last hours through a limit's figures as they are and as they would be.
+
+    Args:
+        changes: As of `update_limit`. Empty: today's figures against themselves.
+        hours: At most 24.
+
+    Raises:
+        UnknownLimit.
+        InvalidLimit: The changed figures cannot be a limit's.
+        NotSimulable: The limit counts calls in flight, and tallies don't keep how long a call took.
+    """
+    proposed, found = propose_limit(limit_id, changes)
+    if found.faults:
+        raise InvalidLimit(fields=found.faults)
+    today = Limit.objects.get(pk=limit_id)
+    if Unit.IN_FLIGHT in (today.unit, proposed.unit):
+        raise NotSimulable
+    since = timedelta(hours=min(max(hours, 0.01), MOST_HOURS))
+    # Read once and for both: what only one of the two counts is no effect of the other's figures.
+    rows = _read(today, proposed, since)
+    group = _group_size(rows, (today, proposed))
+    kept = _newest(rows[:MOST_ROWS], calls=MOST_GROUPS * group)
+    cut, rows = len(kept) < len(rows), kept
+    overrides = overrides_of([today.pk]).get(today.pk, {})
+    end = database_now()
+    return Simulation(
+        hours=since.total_seconds() / 3600,
+        calls=sum(row.calls for row in rows),
+        keys=len({rule_of(proposed).key(row.subject) for row in rows}),
+        waited_seconds=sum(row.waited_seconds for row in rows),
+        today=_play(today, overrides, rows, group=group, end=end),
+        proposed=_play(proposed, overrides, rows, group=group, end=end),
+        played_in_groups_of=group,
+        cut=cut,
+        warnings=tuple(found.warnings),
+    )
+
+
+def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[str, list[Ask]]:
+    """
+    Return what each key of a limit was asked for, in whole seconds and in the order of asking.
+
+    Args:
+        group: So many calls become one of their summed cost; what is left of a second is a smaller one.
+    """
+    rule = rule_of(limit)
+    seconds: dict[str, dict[tuple[int, float], int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        if rule.applies_to(row.subject):
+            cost = row.cost if rule.unit == Unit.TOKENS else 1.0
+            seconds[rule.key(row.subject)][row.asked_at, cost] += row.calls
+    return {
+        key: [
+            Ask(at=float(at), cost=cost, calls=size)
+            for (at, cost), calls in sorted(by_second.items())
+            for size in [group] * (calls // group) + ([calls % group] if calls % group else [])
+        ]
+        for key, by_second in seconds.items()
+    }
+
+
+def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
+    """Sum the tallies up by the second of asking, the newest first, apart only where one of the two counts apart."""
+    both = (today, proposed)
+    names = [name for name in ("project", "user") if any(name in limit.scope for limit in both)]
+    names += [name for name in ("call_type", "model") if any(_tells_apart(limit, name) for limit in both)]
+    in_tokens = any(limit.unit == Unit.TOKENS for limit in both)
+    rows = (
+        tallies_of(proposed, since=since)
+        .filter(calls__gt=0)
+        .annotate(
+            asked_at=Floor(Extract("at", "epoch", tzinfo=UTC) - F("waited_seconds") / F("calls")),
+            each=F("tokens") / F("calls") if in_tokens else Value(1.0),
+        )
+        .values(*names, "asked_at", "each")
+        .annotate(number=Sum("calls"), waited=Sum("waited_seconds"))
+        .order_by("-asked_at", *names, "each")[: MOST_ROWS + 1]
+    )
+    return [
+        Tallied(
+            Subject(
+                proposed.service,
+                row.get("call_type", proposed.call_type),
+                row.get("project", ""),
+                row.get("user", ""),
+                row.get("model", ""),
+            ),
+            int(row["asked_at"]),
+            float(row["each"]),
+            row["number"],
+            row["waited"],
+        )
+        for row in rows
+    ]
+
+
+def _tells_apart(limit: Limit, name: str) -> bool:
+    return limit.call_type != CallType.ANY if name == "call_type" else bool(limit.per_model or limit.model)
+
+
+def _play(
+    limit: Limit, overrides: Mapping[str, Override], rows: Sequence[Tallied], *, group: int, end: float
+) -> Outcome:
+    rule = rule_of(limit, overrides)
+    if limit.shadow or not limit.enabled:
+        return HOLDS_NOTHING_BACK
+    played = {key: replay(rule.algorithm(key), asks) for key, asks in asks_of(rows, limit, group=group).items()}
+    waits = sorted((wait, calls) for one in played.values() for wait, calls in one.waits)
+    busiest = max(played, key=lambda key: played[key].cost, default="")
+    return Outcome(
+        delayed=sum(calls for wait, calls in waits if wait > 0),
+        total_wait_seconds=sum(wait * calls for wait, calls in waits),
+        p95_wait_seconds=_percentile(waits, 0.95),
+        longest_wait_seconds=waits[-1][0] if waits else 0.0,
+        rejected=sum(one.rejected for one in played.values()),
+        utilisation_percent=_utilisation(played[busiest], rule.rate_per_second(busiest)) if busiest else None,
+        busiest_key=busiest,
+        unfinished=sum(one.after(end) for one in played.values()),
+    )
+
+
+def _utilisation(played: Replay, per_second: float | None) -> float | None:
+    """How much of its pace a key used from its first call to its last; a burst may use more than the pace."""
+    if not per_second or not played.departures:
+        return None
+    elapsed = max(played.departures[-1][0] - played.departures[0][0], 60.0)
+    return min(100.0, 100 * played.cost / (per_second * elapsed))
+
+
+def _percentile(waits: Sequence[tuple[float, int]], share: float) -> float:
+    """The wait that so large a share of the calls did not exceed."""
+    wanted = share * sum(calls for _, calls in waits)
+    counted = 0
+    for wait, calls in waits:
+        counted += calls
+        if counted >= wanted:
+            return wait
+    return 0.0
+
+
+def _newest(rows: Sequence[Tallied], *, calls: int) -> list[Tallied]:
+    """The first of the rows, newest first, that sum up to no more calls than that; at least one."""
+    kept: list[Tallied] = []
+    for row in rows:
+        calls -= row.calls
+        if calls < 0 and kept:
+            break
+        kept.append(row)
+    return kept
+
+
+def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
+    calls = sum(row.calls for row in rows)
+    cost = sum(row.cost * row.calls for row in rows)
+    each = cost / calls if calls and limits[0].unit == Unit.TOKENS else 1.0
+    smallest = min(limit.capacity * (100 - limit.headroom_percent) / 100 for limit in limits)
+    return max(1, min(-(-calls // MOST_CALLS), int(smallest * SMALLEST_SHARE / max(each, 1e-6))))

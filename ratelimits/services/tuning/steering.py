@@ -1,0 +1,105 @@
+"""Counters by hand: cleared, and cooled down."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from queueops.audit import trail
+from queueops.core.clock import database_now
+from queueops.core.values.reasons import required_reason
+from ratelimits.errors import InvalidCoolDown, UnknownCounter
+from ratelimits.models import Counter, Limit
+from ratelimits.services.alerts import alerts
+from ratelimits.services.limiter.gauges import gauge_of
+from ratelimits.services.limits.catalogue import rules_of
+from ratelimits.services.limits.saving import announce_change, project_of
+
+LONGEST_COOL_DOWN_SECONDS = 31 * 86_400
+MOST_OF_A_REASON = 200
+
+
+@transaction.atomic
+def clear_counter(counter_id: str, *, actor: str, reason: str) -> None:
+    """
+    Let a counter begin anew: nothing used, no cool-down, no pressure. Its alerts of use are resolved.
+
+    What calls in flight hold is forgotten with it: their end gives nothing back a second time.
+
+    Raises:
+        UnknownCounter, ReasonRequired: Nothing was changed.
+    """
+    reason = required_reason(reason)
+    counter, limit = _locked(counter_id)
+    before = _kept(counter, limit)
+    alerts.resolve_above(counter.pk, 0)
+    counter.state, counter.alert_level = {}, 0
+    counter.blocked_until, counter.blocked_reason = None, ""
+    counter.pressure, counter.pressure_changed_at, counter.pressure_before = 1.0, None, 1.0
+    counter.updated_at = Now()
+    counter.save()
+    _record("clear_counter", counter, before, actor=actor, reason=reason)
+
+
+@transaction.atomic
+def cool_down_counter(counter_id: str, seconds: float, *, actor: str, reason: str) -> None:
+    """
+    Let nothing that this counter counts go for so long; 0 ends a cool-down. Calls in flight go on.
+
+    Args:
+        seconds: At most 31 days, by the database's clock from now on.
+
+    Raises:
+        UnknownCounter, InvalidCoolDown, ReasonRequired: Nothing was changed.
+    """
+    reason = required_reason(reason)
+    if isinstance(seconds, bool) or not 0 <= seconds <= LONGEST_COOL_DOWN_SECONDS:
+        raise InvalidCoolDown(
+            f"From 0 to {LONGEST_COOL_DOWN_SECONDS:,} seconds.",
+            fields={"seconds": [f"from 0 to {LONGEST_COOL_DOWN_SECONDS:,}"]},
+        )
+    counter, limit = _locked(counter_id)
+    before = _kept(counter, limit)
+    counter.blocked_until = Now() + timedelta(seconds=seconds) if seconds else None
+    counter.blocked_reason = f"by hand: {reason}"[:MOST_OF_A_REASON] if seconds else ""
+    counter.updated_at = Now()
+    counter.save(update_fields=["blocked_until", "blocked_reason", "updated_at"])
+    _record("cool_down_counter", counter, before, actor=actor, reason=reason)
+
+
+def _locked(counter_id: str) -> tuple[Counter, Limit]:
+    counter = Counter.objects.select_for_update().filter(pk=counter_id).first()
+    limit = Limit.objects.filter(pk=counter.limit_id).first() if counter else None
+    if counter is None or limit is None:
+        raise UnknownCounter(counter_id=counter_id)
+    return counter, limit
+
+
+def _kept(counter: Counter, limit: Limit) -> dict[str, object]:
+    gauge = gauge_of(counter, rules_of([limit])[0], database_now())
+    return {
+        "used": round(gauge.used, 3),
+        "capacity": gauge.capacity,
+        "pressure": gauge.pressure,
+        "blocked_until": gauge.blocked_until.isoformat() if gauge.blocked_until else None,
+    }
+
+
+def _record(action: str, counter: Counter, before: dict[str, object], *, actor: str, reason: str) -> None:
+    counter.refresh_from_db()
+    after = {
+        "blocked_until": counter.blocked_until.isoformat() if counter.blocked_until else None,
+        "pressure": counter.pressure,
+    }
+    trail.record(
+        actor=actor,
+        action=action,
+        target=f"counter {counter.pk}",
+        before=before,
+        after=after,
+        reason=reason,
+        project_id=project_of(counter.key),
+    )
+    announce_change()

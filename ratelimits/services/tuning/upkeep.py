@@ -1,0 +1,75 @@
+"""House-keeping: what the limiter keeps only for a while."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max, QuerySet
+from django.db.models.functions import Now
+
+from queueops.core.sql import run_sql
+from ratelimits.models import CallTally, Counter, Limit
+from ratelimits.services.limiter.answers import forget_answers
+
+from .proposed_limits import forget_proposed
+
+KEEP_TALLIES = timedelta(days=1)
+KEEP_IDLE_COUNTERS = timedelta(days=7)
+LONGEST_SECONDS = 10 * 365 * 86_400.0
+AT_ONCE = 50_000
+
+
+def forget_old() -> int:
+    """
+    Delete tallies after a day, answers after theirs, and counters nobody used and limits nobody put in force for a
+    week, a bounded number of each.
+
+    A counter whose limit remembers for longer than a week stays for as long. Counters that are locked are left alone.
+
+    Returns:
+        How many rows were deleted.
+    """
+    tallies = CallTally.objects.filter(at__lt=Now() - KEEP_TALLIES)
+    chosen = list(tallies.values_list("pk", flat=True)[:AT_ONCE])
+    deleted, _ = CallTally.objects.filter(pk__in=chosen).delete()
+    return deleted + _forget_counters() + forget_answers() + forget_usage() + forget_proposed()
+
+
+def forget_usage(*, months: int = 1000) -> int:
+    """
+    Delete users' months that began before QUEUEOPS_USAGE_RETENTION_DAYS, each whole with its events, and reservations
+    as old; at most so many months, and AT_ONCE reservations.
+
+    Returns:
+        How many rows were deleted.
+    """
+    days = settings.QUEUEOPS.usage_retention_days
+    reservations = run_sql("ratelimits", "forget_reservations", {"days": days, "most": AT_ONCE})
+    old = run_sql("ratelimits", "forget_months", {"days": days, "most": months})
+    return len(reservations) + len(old) + sum(int(events) for _, events in old)
+
+
+@transaction.atomic
+def _forget_counters() -> int:
+    # Locked first, waiting for none: a DELETE takes rows as they lie, and decisions in the order of their ids.
+    names = list(_worthless().select_for_update(skip_locked=True).values_list("pk", flat=True)[:AT_ONCE])
+    return Counter.objects.filter(pk__in=names).delete()[0]
+
+
+def _worthless() -> QuerySet[Counter]:
+    """Counters that say no more than one that does not exist."""
+    idle = Counter.objects.filter(updated_at__lt=Now() - KEEP_IDLE_COUNTERS, alert_level=0, proposed_at=None)
+    idle = idle.exclude(blocked_until__gt=Now())
+    for limit in Limit.objects.annotate(largest=Max("overrides__capacity")):
+        remembers = _remembers(limit, max(limit.capacity, limit.largest or 0.0))
+        if remembers > KEEP_IDLE_COUNTERS:
+            idle = idle.exclude(limit_id=limit.pk, updated_at__gte=Now() - remembers)
+    return idle
+
+
+def _remembers(limit: Limit, capacity: float) -> timedelta:
+    """How long a use counts at the most: until its window is over, its place is freed or its bucket is full again."""
+    filled = capacity / limit.refill_per_second if limit.refill_per_second else 0.0
+    return timedelta(seconds=min(LONGEST_SECONDS, max(2 * (limit.window_seconds or 0), limit.lease_seconds, filled)))

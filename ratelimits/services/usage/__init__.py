@@ -1,0 +1,1 @@
+"""What users reserve and use of their allowances."""

@@ -1,0 +1,73 @@
+"""What users have of the current month."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from queueops.core.sql import plain_array, run_sql
+from ratelimits.errors import NoAllowance
+from ratelimits.months import month_end
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    One user's current month, in the allowance's unit.
+
+    Attributes:
+        month: YYYY-MM, by the database's clock, in the allowance's zone.
+        remaining: The quota less what is used and reserved; never below 0.
+        resets_at: When the next month begins.
+    """
+
+    user_id: UUID
+    unit: str
+    policy: str
+    month: str
+    quota: int
+    used: int
+    reserved: int
+    overage: int
+    remaining: int
+    resets_at: datetime
+
+
+def standing(project_id: str, user_id: UUID) -> Standing:
+    """
+    What a user has of the current month. Makes no row for one who has used nothing.
+
+    Raises:
+        NoAllowance.
+    """
+    return standings(project_id, [user_id])[0]
+
+
+def standings(project_id: str, user_ids: Collection[UUID]) -> list[Standing]:
+    """
+    As `standing`, of several users, in their order; each is to be named once.
+
+    Raises:
+        NoAllowance.
+    """
+    rows = run_sql("ratelimits", "read_standings", {"project_id": project_id, "user_ids": plain_array([*user_ids])})
+    if user_ids and not rows:
+        raise NoAllowance
+    found = {
+        user_id: Standing(
+            user_id=user_id,
+            unit=unit,
+            policy=policy,
+            month=month,
+            quota=quota,
+            used=used,
+            reserved=reserved,
+            overage=max(0, used - quota),
+            remaining=max(0, quota - used - reserved),
+            resets_at=month_end(month, zone),
+        )
+        for user_id, unit, policy, zone, month, quota, used, reserved in rows
+    }
+    return [found[user_id] for user_id in user_ids]
