@@ -14,6 +14,7 @@ from jobs.models import Batch, BulkOperation, DeadLetter, Job, PauseSwitch, Save
 from jobs.services.operate.bulk_run import run_bulk_chunk
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
+from tests.browser.conftest import reload
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs
 from tests.support.people import signed_in
 from tests.support.processes import manage, wait_for
@@ -68,7 +69,7 @@ def test_five_thousand_dead_letters_are_requeued_over_time_and_stopped_half_way(
         return int(BulkOperation.objects.get(pk=operation_id).done)
 
     wait_for(lambda: done() >= 1500, seconds=60, what="fifteen hundred requeues")
-    page.reload()
+    reload(page)
     shoot("bulk-operation")
     page.get_by_role("link", name="Stop").click()
     page.get_by_label("Reason").fill("looks wrong after all")

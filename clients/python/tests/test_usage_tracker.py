@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -363,3 +364,27 @@ def test_the_use_of_many_threads_or_tasks_adds_up(kind, server, allowance, tmp_p
     assert allowance.used(USER) == 8 * 20 * 2
     assert len(allowance.events) == 160
     assert len(allowance.received) == 160, "no row was sent twice"
+
+
+def test_what_is_on_its_way_while_the_tracker_closes_is_sent_once(kind, server, allowance, tmp_path):
+    arrived, may_answer = threading.Event(), threading.Event()
+
+    def answer(asked):
+        reply = allowance.answer(asked)
+        if asked.path.endswith("/ingest/"):
+            arrived.set()
+            assert may_answer.wait(20)
+        return reply
+
+    server.answer = answer
+    path = tmp_path / "outbox.sqlite3"
+    tracker = Tracker(kind, server.url, path, policy="optimistic", background=True, gather_seconds=0.01)
+    tracker.use(tokens=2)
+    assert arrived.wait(20)
+    closing = threading.Thread(target=tracker.close, kwargs={"timeout": 20})
+    closing.start()
+    wait_until(lambda: tracker.inner._closed)
+    time.sleep(0.1)  # for what else would send to do so
+    may_answer.set()
+    closing.join()
+    assert len(allowance.received) == 1

@@ -91,6 +91,7 @@ class AsyncUsageTracker:
         self._closed = False
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="queueops-usage")
         self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def use(self, estimate: int | None = None, *, service: str = "", user_id: UUID | str | None = None) -> AsyncUse:
@@ -153,12 +154,16 @@ class AsyncUsageTracker:
         if self._closed:
             return
         self._closed = True
+        self._stop.set()
+        self._wake.set()
         with suppress(ClientError, TimeoutError):
             async with asyncio.timeout(timeout):
                 if self._task is not None:
-                    self._task.cancel()
-                    await asyncio.wait({self._task})
+                    await asyncio.wait({self._task})  # what it is sending would else be sent twice
                 await self._run(self._desk.flusher.flush())
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
         await self._transport.close()
         await self._in_worker(self._desk.outbox.close)
 
@@ -190,9 +195,13 @@ class AsyncUsageTracker:
                         await asyncio.wait_for(self._wake.wait(), step.seconds)
                     self._wake.clear()
                 elif isinstance(step, Pause):
-                    await asyncio.sleep(step.seconds)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._stop.wait(), step.seconds)
                 else:
                     outcome = await self._transport.take(step)
+                    continue
+                if self._stop.is_set():
+                    return
         finally:
             await self._in_worker(steps.close)
 
