@@ -167,14 +167,24 @@ CASES = [(name, place) for name, (_, texts) in SCANS.items() for place in range(
 @pytest.mark.parametrize(("name", "place"), CASES)
 def test_ten_times_the_text_takes_about_ten_times_as_long(name, place):
     scan, texts = SCANS[name]
-    took = []
+    took: list[float] = []
     for size in (SHORT // 10, SHORT, LONG):
         text = texts[place](size)
-        began = time.thread_time()  # of this thread alone: what else the machine does is not counted
-        with suppress(QueueOpsError, ValueError):
-            scan(text)
-        took.append(max(LEAST_SECONDS, time.thread_time() - began))
-        assert took[-1] < MOST_TIMES * (took[-2] if took[1:] else 1), f"{name}: {took}"
+        most = MOST_TIMES * (took[-1] if took else 1)
+        seconds = seconds_of(scan, text)
+        for _ in range(2):
+            if seconds >= most:  # the collector of garbage may have gone through the whole process meanwhile
+                seconds = min(seconds, seconds_of(scan, text))
+        assert seconds < most, f"{name}: {seconds:.3f} after {took}"
+        took.append(seconds)
+
+
+def seconds_of(scan: Callable[[str], object], text: str) -> float:
+    """Of this thread alone: what else the machine does is not counted."""
+    began = time.thread_time()
+    with suppress(QueueOpsError, ValueError):
+        scan(text)
+    return max(LEAST_SECONDS, time.thread_time() - began)
 
 
 def test_a_header_that_held_the_loop_for_seconds_is_read_at_once():
