@@ -70,6 +70,7 @@ UNFOLD: dict[str, Any] = {
                         "title": "Live dashboard",
                         "icon": "bolt",
                         "link": reverse_lazy("dashboard"),
+                        "active": False,  # its address begins every other
                         "permission": _allowed("jobs.view_job"),
                     },
                     {"title": "Overview", "icon": "monitoring", "link": reverse_lazy("admin:index")},

@@ -425,6 +425,13 @@ def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     assert not PauseSwitch.objects.exists()
 
 
+@pytest.mark.parametrize(("address", "title"), [("/admin/", "Overview"), ("/admin/jobs/batch/", "Batches")])
+def test_the_sidebar_marks_the_screen_that_is_shown_and_no_other(address, title):
+    page = signed_in("viewer").get(address).content.decode()
+    marked = re.findall(r'<a href="[^"]*" class="[^"]* active">(.*?)</a>', page, re.DOTALL)
+    assert [re.sub(r"<[^>]*>", " ", one).split()[-1] for one in marked] == [title]
+
+
 def test_the_front_page_says_what_needs_a_person():
     make_job()
     make_dead_letter()
