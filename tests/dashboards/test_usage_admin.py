@@ -18,7 +18,7 @@ from ratelimits.admin.usage import correction as usage_correction
 from ratelimits.admin.usage import export as usage_export
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.services.alerts import allowance_alerts
-from ratelimits.services.usage import reserve
+from ratelimits.services.usage import allowances, reserve
 from ratelimits.services.usage.reports import months_until
 from tests.factories import (
     make_allowance,
@@ -231,6 +231,22 @@ def test_a_users_quota_is_added_changed_and_removed_in_its_own_list(user):
     assert (override.user_id, override.quota) == (user, 9)
     response = client.post(action(override, "remove"), {"confirmed": "yes", "reason": "over"}, follow=True)
     assert "1 removed, 0 left alone." in said(response)
+    assert not AllowanceOverride.objects.exists()
+
+
+def test_what_somebody_else_changed_after_the_form_was_found_sound_is_told_on_the_form(user, monkeypatch):
+    make_allowance(quota=100)
+    set_override = allowances.set_override
+
+    def too_late(*args: Any, **options: Any) -> None:
+        Allowance.objects.all().delete()  # by somebody else, between the check and the change
+        set_override(*args, **options)
+
+    monkeypatch.setattr(allowances, "set_override", too_late)
+    form = {"project": "acme", "user_id": str(user), "quota": "7", "note": "", "_save": "Save"}
+    response = signed_in("limits manager").post(f"{QUOTAS}add/", form, follow=True)
+    assert (response.status_code, response.redirect_chain) == (200, [(f"{QUOTAS}add/", 302)])
+    assert "no allowance" in str(said(response))
     assert not AllowanceOverride.objects.exists()
 
 

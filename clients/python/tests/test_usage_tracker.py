@@ -24,6 +24,7 @@ from queueops_client import (
 )
 from queueops_client.errors import BadConfiguration, NotAuthenticated
 from queueops_client.usage.identity import user_of
+from stand_in import Reply
 from usage_server import UsageServer
 from usage_trackers import KINDS, OTHER_USER, USER, Tracker, wait_until
 
@@ -386,5 +387,35 @@ def test_what_is_on_its_way_while_the_tracker_closes_is_sent_once(kind, server, 
     wait_until(lambda: tracker.inner._closed)
     time.sleep(0.1)  # for what else would send to do so
     may_answer.set()
-    closing.join()
+    closing.join(10)
+    assert not closing.is_alive(), "it waited for more than what was on its way"
     assert len(allowance.received) == 1
+
+
+def test_a_server_that_does_not_answer_holds_up_no_close_and_what_was_on_its_way_is_kept(
+    kind, server, allowance, tmp_path
+):
+    arrived, may_answer = threading.Event(), threading.Event()
+
+    def answer(asked):
+        if asked.path.endswith("/ingest/") and not may_answer.is_set():
+            arrived.set()
+            assert may_answer.wait(20)
+            return Reply(status=503, body={})  # too late for whoever asked
+        return allowance.answer(asked)
+
+    server.answer = answer
+    path = tmp_path / "outbox.sqlite3"
+    tracker = Tracker(kind, server.url, path, policy="optimistic", background=True, gather_seconds=0.01)
+    tracker.use(tokens=2)
+    assert arrived.wait(20)
+    began = time.monotonic()
+    tracker.close(timeout=0.3)
+    assert time.monotonic() - began < 10
+    if kind == "async":
+        assert tracker.inner._task.done()
+    may_answer.set()
+    again = Tracker(kind, server.url, path)
+    assert again.flush(timeout=10).pending == 0
+    again.close()
+    assert allowance.used(USER) == 2
