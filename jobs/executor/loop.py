@@ -110,6 +110,7 @@ class HandlerLoop:
         self._outcomes: deque[Outcome] = deque()
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
+        self._was_late = False
 
     def start(self) -> None:
         self._thread.start()
@@ -133,6 +134,11 @@ class HandlerLoop:
         outcomes = [self._outcomes.popleft() for _ in range(len(self._outcomes))]
         notes, self._progress = self._progress, {}
         return outcomes, list(notes.values())
+
+    def take_late(self) -> bool:
+        """Say whether calls began too late to be sent since the last call: more are claimed than it keeps up with."""
+        was_late, self._was_late = self._was_late, False
+        return was_late
 
     def put_back(self, outcomes: Sequence[Outcome], notes: Sequence[Progress]) -> None:
         """Keep what could not be written, for the next `collect`."""
@@ -236,22 +242,18 @@ class HandlerLoop:
         refusal_noted.set(run.refusal)
         tell_of("job", run.facts)
         try:
-            outcome = self._answered(run, await self._call(run))
+            outcome = _unsent(run) if self._is_late([run]) else self._answered(run, await self._call(run))
         except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
             outcome = self._broken(run, error)
         self._end(run, outcome)
 
     async def _carry_out_group(self, runs: Sequence[_Run]) -> None:
         """One call for several jobs. What spoils it for all is found out here, so that only its job fails."""
-        ready = []
-        for run in runs:
-            if run.ending:
-                continue  # cancelled before the call began
-            try:
-                self._prepare(run)
-                ready.append(run)
-            except BaseException as error:  # noqa: BLE001 - as in _carry_out
-                self._end(run, self._broken(run, error))
+        if self._is_late(runs):
+            for run in runs:
+                self._end(run, _unsent(run))
+            return
+        ready = self._ready(runs)
         if not ready:
             return
         outcomes: list[Outcome | None]
@@ -274,6 +276,19 @@ class HandlerLoop:
         for run, outcome in zip(ready, outcomes, strict=True):
             self._end(run, outcome)
 
+    def _ready(self, runs: Sequence[_Run]) -> list[_Run]:
+        """Those of a group that the call is made for; the others end here."""
+        ready = []
+        for run in runs:
+            if run.ending:
+                continue  # cancelled before the call began
+            try:
+                self._prepare(run)
+                ready.append(run)
+            except BaseException as error:  # noqa: BLE001 - as in _carry_out
+                self._end(run, self._broken(run, error))
+        return ready
+
     def _without_poison(self, runs: Sequence[_Run], errors: Mapping[int, ProviderError]) -> list[Outcome | None]:
         if errors.keys().isdisjoint(range(len(runs))):  # sent again, they would come back the same way
             return [self._broken(run, next(iter(errors.values()))) for run in runs]
@@ -281,6 +296,13 @@ class HandlerLoop:
             self._broken(run, errors[place]) if place in errors else GivenBack(run.job, "sent again without another")
             for place, run in enumerate(runs)
         ]
+
+    def _is_late(self, runs: Sequence[_Run]) -> bool:
+        """Whether the limits that let a call go would count it in another window than its provider does."""
+        now = time.monotonic()
+        is_late = any(run.job.send_by is not None and now > run.job.send_by for run in runs)
+        self._was_late |= is_late
+        return is_late
 
     def _ended(self, run: _Run, answer: Answer | BaseException) -> Outcome | None:
         """One job's part of what a group's call answered; a result that cannot be kept fails its job alone."""
@@ -405,6 +427,10 @@ class HandlerLoop:
 
     def _elapsed_ms(self, run: _Run) -> float:
         return (time.monotonic() - run.begun) * 1000
+
+
+def _unsent(run: _Run) -> GivenBack:
+    return GivenBack(run.job, "not sent: its executor was too late with it", cost=0)
 
 
 def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:

@@ -49,6 +49,7 @@ from ratelimits.services.limits import catalogue
 from .duties import TICK_SECONDS, Duties
 from .keyring import Keyring, Opened
 from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
+from .width import Width
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Executor:
         self._is_orphan = is_orphan
         self.loop = HandlerLoop(slots=settings.slots, wake=self._wake, budget_seconds=settings.loop_budget_seconds)
         self._slots = settings.slots
+        self._width = Width(settings.slots)
         self._role = ExecutorRow.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
         self._calls = 0  # what occupies slots: jobs that leave together are one
@@ -244,6 +246,7 @@ class Executor:
         self._kinds.tend()
         if held := self.loop.watch.collect():  # before what these jobs end as is written, or they would not run alone
             held_loop.note_held(held, executor_id=self.id)
+        self._width.note(late=self.loop.take_late(), now=now)
         self._flush_and_claim(now)
         if now >= self._next["park"]:
             self._next["park"] = now + PARK_SECONDS
@@ -323,7 +326,7 @@ class Executor:
         return min(self._next["claim"], now + self._gate.next_look_seconds)
 
     def _free_slots(self) -> int:
-        return self._slots - self._calls if self._takes_more() else 0
+        return min(self._slots, self._width.slots) - self._calls if self._takes_more() else 0
 
     def _takes_more(self) -> bool:
         """Whether a job would begin: while a handler holds the loop none does, and other executors can take it."""

@@ -9,8 +9,10 @@ from fractions import Fraction
 from ratelimits.algorithms.admission import STATE_VERSION, State, require_sizes, stored
 from ratelimits.algorithms.measures import cost_units, microseconds, require_amount, steady
 
-# A burst of 3 % leaves 97 % of the quota to the rate: 9 + 4.85/s for 300 a minute.
+# A burst of 3 % and the slack leave 96.6 % of the quota to the rate: 9 + 4.83/s for 300 a minute.
 BURST_SHARE = 0.03
+SLACK_SECONDS = 0.25
+MOST_SLACK_SHARE = 1 / 8  # of a short window; slack costs as much of the quota
 
 KEPT_BRIMS = 8
 
@@ -126,18 +128,19 @@ def safe_bucket(
     *,
     window_seconds: float = 60,
     largest_cost: float = 1,
-    slack_seconds: float = 0,
+    slack_seconds: float | None = None,
     ceiling: float | None = None,
 ) -> TokenBucket:
     """
     Return a bucket that keeps a provider's quota in every window: capacity + window * rate <= quota.
 
-    300 a minute gives 9 + 4.85/s. Calls that leave in `60 + d` seconds may arrive in 60; whole calls
-    forgive a `d` below 1/rate (0.2 s here), a quota of thousands a minute wants `slack_seconds`.
+    300 a minute gives 9 + 4.83/s. Calls that are granted in `60 + d` seconds may arrive in 60: `d` is the slack, and
+    whole calls forgive 1/rate (0.2 s here) beyond it.
 
     Args:
         largest_cost: The burst must at least hold one such call.
-        slack_seconds: How much sooner than it left after another a call may arrive after it.
+        slack_seconds: How much later than others a call may reach its provider after it was granted. By default a
+            quarter of a second, and at most an eighth of the window.
 
     Raises:
         ValueError: Nothing would be left for the rate; such a limit takes a sliding window.
@@ -148,6 +151,8 @@ def safe_bucket(
         raise ValueError(
             f"a quota of {quota:g} in {window_seconds:g} s has no room for a burst of {capacity:g} and a rate"
         )
+    if slack_seconds is None:
+        slack_seconds = min(SLACK_SECONDS, window_seconds * MOST_SLACK_SHARE)
     exact = (Fraction(quota) - Fraction(capacity)) / (Fraction(window_seconds) + Fraction(slack_seconds))
     rate = float(exact)
     while Fraction(rate) > exact:

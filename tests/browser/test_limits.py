@@ -86,7 +86,7 @@ def test_a_cap_is_tried_refused_simulated_and_saved(page: Page, shoot: Callable[
     page.get_by_label("Refill per second").fill("5")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_text("Up to 600 calls may pass in one provider window of 60 s")).to_be_visible()
-    expect(page.get_by_text("Safe: a burst of 9 and a refill of 4.85 a second")).to_be_visible()
+    expect(page.get_by_text("Safe: a burst of 9 and a refill of 4.82987 a second")).to_be_visible()
     assert Limit.objects.get(name="sheets-write").algorithm == "sliding_window"
 
     page.get_by_label("Algorithm").select_option("sliding_window")

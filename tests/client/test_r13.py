@@ -48,6 +48,7 @@ APP = textwrap.dedent(
     def work():
         while True:
             with tracker.use(estimate=100, service="gemini") as usage:
+                time.sleep(0.01)  # a call takes a while; without it a minute's outage would fill the outbox
                 tokens = random.randint(1, 100)
                 os.write(provider, f"{usage.event_id} {tokens}\\n".encode())
                 usage.tokens = tokens

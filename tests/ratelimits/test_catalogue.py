@@ -12,7 +12,7 @@ from ratelimits.algorithms.token_bucket import TokenBucket
 from ratelimits.models import Limit
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
-from ratelimits.services.limits.catalogue import Override, rule_of
+from ratelimits.services.limits.catalogue import Override, rule_of, seconds_to_send
 from tests.ratelimits.counting import ADA, change, kinds, make_limit, override
 
 KEY = "project:acme"
@@ -84,6 +84,42 @@ def test_a_queue_drains_at_the_pace_of_its_limit(figures, pressure, pace):
 )
 def test_only_a_daily_limit_comes_back_at_a_reset(figures, hard):
     assert rule_of(limit(**figures)).hard_reset is hard
+
+
+@pytest.mark.parametrize(
+    ("figures", "seconds"),
+    [
+        ({}, 0.5),
+        ({"window_seconds": 600.0}, 5),
+        ({"slack_seconds": 1.5}, 1.5),
+        ({"slack_seconds": 0.0}, 0.5),
+        ({"window_seconds": 4.0}, 0.5),
+        (BUCKET, 0.5),
+        (LEAKY, 0.5),
+        (HOURLY, 0.5),
+        (HOURLY | {"guard_seconds": 2.0}, 2),
+        (DAILY, None),
+        (SLOTS, None),
+    ],
+)
+def test_a_call_is_sent_within_its_limits_slack_and_half_a_second_of_a_short_window(figures, seconds):
+    assert rule_of(limit(**figures)).seconds_to_send == seconds
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("no_limits")
+def test_the_tightest_limit_says_how_soon_a_call_is_sent():
+    assert seconds_to_send(ADA) is None
+    make_limit("parallel", **SLOTS)
+    catalogue.forget()
+    assert seconds_to_send(ADA) is None
+    make_limit("hour", window_seconds=3600.0)
+    catalogue.forget()
+    assert seconds_to_send(ADA) == 30
+    make_limit("minute", slack_seconds=1.0)
+    make_limit("watched", shadow=True)
+    catalogue.forget()
+    assert seconds_to_send(ADA) == 1
 
 
 @pytest.mark.django_db

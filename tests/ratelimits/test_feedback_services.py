@@ -467,7 +467,7 @@ def test_a_learned_cap_of_a_bucket_keeps_the_quota_in_every_minute(sheets):
     assert not LimitOverride.objects.exists()
     refuse(stated(200, OF_PROJECT))
     own = LimitOverride.objects.get(key="project:acme")
-    assert own.capacity + 60 * (own.refill_per_second or 0) == pytest.approx(200)
+    assert own.capacity + 60.25 * (own.refill_per_second or 0) == pytest.approx(200)
     assert Limit.objects.get(name="project").provider_quota == 300
 
 

@@ -74,7 +74,7 @@ def test_sheets_counts_reads_and_writes_apart_per_project_and_per_user_of_a_proj
         ("read", "project_user", "sliding_window", 60),
         ("write", "project_user", "sliding_window", 60),
     }
-    assert {(one.capacity, one.refill_per_second) for one in found if one.scope == "project"} == {(9, 4.85)}
+    assert {(one.capacity, one.refill_per_second) for one in found if one.scope == "project"} == {(9, 4.82)}
     assert {(one.capacity, one.window_seconds) for one in found if one.scope != "project"} == {(60, 60)}
     assert {one.service for one in found} == {"google-sheets"}
 

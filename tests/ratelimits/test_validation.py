@@ -32,7 +32,7 @@ def test_a_bucket_that_lets_more_than_the_quota_through_in_a_minute_is_refused_w
     found = check_limit(bucket(provider_quota=300))
     [fault] = found.faults["capacity"]
     assert "Up to 600 calls may pass in one provider window of 60 s: 300 at once and 300 refilled" in fault
-    assert "a burst of 9 and a refill of 4.85 a second, or a sliding window of 300" in fault
+    assert "a burst of 9 and a refill of 4.82987 a second, or a sliding window of 300" in fault
 
 
 def test_a_bucket_whose_quota_is_not_stated_is_only_warned_of():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from jobs.transitions import Move
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
-from ratelimits.services.limits.catalogue import limited_services
+from ratelimits.services.limits.catalogue import limited_services, seconds_to_send
 from ratelimits.subjects import Subject
 
 from .deferrals import Deferral, Met, defer_jobs, deferral_delay
@@ -63,6 +64,7 @@ def admit(
         for job, subject in zip(asking, subjects, strict=True)
     ]
     decisions = decide(calls, settlements=settlements)
+    decided_at = time.monotonic()
     answers = {job.id: decision for job, decision in zip(asking, decisions, strict=True)}
     _keep_back(
         [
@@ -78,8 +80,12 @@ def admit(
             if answer.kind == "reject"
         ]
     )
+    to_send = {job.id: seconds_to_send(subject) for job, subject in zip(asking, subjects, strict=True)}
     admitted = [
-        job._replace(holds=job.id in answers and answers[job.id].holds)
+        job._replace(
+            holds=job.id in answers and answers[job.id].holds,
+            send_by=None if (seconds := to_send.get(job.id)) is None else decided_at + seconds,
+        )
         for job in leaders
         if job.id not in answers or answers[job.id].kind == "proceed"
     ]

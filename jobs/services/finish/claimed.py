@@ -20,6 +20,8 @@ class ClaimedJob(NamedTuple):
         target, path: Where its call goes, see jobs/targets.py.
         group: The job with which it leaves as one call; its own id where it leaves alone.
         holds: It holds an estimate or a place in flight that its end settles.
+        send_by: When its call must have begun, by this process's monotonic clock; None: it leaves with another's, or
+            no limit counts it by time.
     """
 
     id: UUID
@@ -52,6 +54,7 @@ class ClaimedJob(NamedTuple):
     path: int = 0
     group: UUID | None = None
     holds: bool = False
+    send_by: float | None = None
 
     @property
     def holder(self) -> str:

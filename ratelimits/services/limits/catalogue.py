@@ -22,6 +22,7 @@ from ratelimits.subjects import Subject, counter_id, counter_key
 
 KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
 WHOLE_DAY_SECONDS = 24 * 3600
+LEAST_SEND_SECONDS = 0.5  # no worker on a busy machine can promise to be quicker, whatever a short window's slack is
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,18 @@ class Rule:
         return self.algorithm_name == Limit.Algorithm.FIXED_WINDOW and (
             bool(self.reset_zone) or (self.window_seconds or 0) >= WHOLE_DAY_SECONDS
         )
+
+    @property
+    def seconds_to_send(self) -> float | None:
+        """How long after its grant a call may be sent, for its provider to count it no later than this limit does."""
+        if self.unit == Unit.IN_FLIGHT or self.hard_reset:
+            return None
+        slack = 0.0
+        if self.algorithm_name == Limit.Algorithm.FIXED_WINDOW:
+            slack = self.guard_seconds
+        elif self.algorithm_name == Limit.Algorithm.SLIDING_WINDOW:
+            slack = (self.window_seconds or 60) / BUCKETS / 2 if self.slack_seconds is None else self.slack_seconds
+        return max(LEAST_SEND_SECONDS, slack)
 
     def applies_to(self, subject: Subject) -> bool:
         return (
@@ -198,6 +211,12 @@ def rules_for(subject: Subject) -> tuple[Rule, ...]:
             if _kept.rules is known:
                 _kept.by_subject[subject] = applied
     return applied
+
+
+def seconds_to_send(subject: Subject) -> float | None:
+    """Return how long after its grant a subject's call may be sent; None: no limit counts it by time."""
+    stated = (rule.seconds_to_send for rule in rules_for(subject) if not rule.shadow)
+    return min((seconds for seconds in stated if seconds is not None), default=None)
 
 
 def windows_of(subject: Subject) -> list[tuple[str, float]]:

@@ -165,6 +165,12 @@ async def hold(job: RunningJob[Work]) -> Done:
     return _end(job)
 
 
+@handler(kind="faults.block", service="poison", payload=Work, idempotent=True)
+async def block(job: RunningJob[Work]) -> None:
+    """Block the event loop for some seconds."""
+    time.sleep(job.payload.seconds)  # noqa: ASYNC251 - that is what it is for
+
+
 @handler(kind="faults.spin_in_thread", service="poison", payload=Work, timeout=timedelta(seconds=0.3))
 def spin_in_thread(job: RunningJob[Work]) -> None:
     """Never end, and never look whether it should."""

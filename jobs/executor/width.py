@@ -1,0 +1,24 @@
+"""How many of its slots an executor uses: fewer while calls start too late to be sent."""
+
+from __future__ import annotations
+
+CHANGE_SECONDS = 1.0  # between two changes: calls that were claimed before one say nothing of it
+
+
+class Width:
+    """A quarter less after each second in which calls started too late, down to one; a tenth more after any other."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._most = slots
+        self._late = False
+        self._changes_at = 0.0
+
+    def note(self, *, late: bool, now: float) -> None:
+        """Take note whether calls have started too late since the last note; `now`: monotonic seconds."""
+        self._late |= late
+        if now < self._changes_at or not (self._late or self.slots < self._most):
+            return
+        change = -max(1, self.slots // 4) if self._late else max(1, self._most // 10)
+        self.slots = max(1, min(self._most, self.slots + change))
+        self._late, self._changes_at = False, now + CHANGE_SECONDS

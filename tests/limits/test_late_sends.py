@@ -1,0 +1,65 @@
+"""Executors that are held up: what they were granted before is not sent after, for the provider would count it then."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from uuid import UUID
+
+import pytest
+
+from jobs.models import Job
+from jobs.services.submit.prepare import JobSpec
+from jobs.services.submit.submit import submit_job
+from jobs.states import JobState
+from tests.faults.app import handlers  # noqa: F401 - registers the kind that holds up the loop
+from tests.faults.clusters import cluster
+from tests.faults.ledger import Ledger
+from tests.support.processes import wait_for
+from tests.support.sandbox import Sandbox
+from tests.support.saturation import KIND, Account, Quota, flood, open_accounts, received, set_limits, set_quota
+
+pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
+
+AFTERWARDS = 40  # calls that the provider has to see after a stall's end
+
+
+@pytest.mark.parametrize(
+    ("window_seconds", "stall_seconds", "stalls"),
+    [
+        pytest.param(4.0, 0.9, 3, id="short stalls"),
+        pytest.param(2.0, 4.0, 1, id="longer than the window"),
+    ],
+)
+def test_a_held_up_executor_sends_nothing_above_the_quota(
+    window_seconds, stall_seconds, stalls, sandbox: Sandbox, *, ledger: Ledger, figures
+):
+    quota = Quota("sliding", window_seconds, per_project=80, per_user=80, late_seconds=0.25)
+    users = [Account("acme", f"u{number}") for number in range(3)]
+    set_quota(sandbox, quota)
+    set_limits(quota, algorithm="sliding_window")
+    open_accounts(users, url=sandbox.url)
+    flood(users, 600)
+    with cluster(ledger, executors=2, executor_slots=20):
+        wait_for(lambda: received(sandbox) > 0, what="the flood's first call")
+        for _ in range(stalls):
+            spec = JobSpec(kind="faults.block", payload={"seconds": stall_seconds}, priority="urgent")
+            job = submit_job(spec, project_id="acme", actor="key:flood")
+            wait_for(partial(_has_ended, job.id), what="the stall's end")
+            wait_for(partial(_has_sent, sandbox, received(sandbox) + AFTERWARDS), what="what leaves after it")
+        calls = sandbox.calls()
+    refused = [call for call in calls if call["cause"] == "provider_quota"]
+    gap = max(later["at"] - sooner["at"] for sooner, later in pairwise(calls))
+    figures(f"{len(calls)} calls, {len(refused)} above the quota; longest gap {gap:.1f} s")
+    assert refused == []
+    writes = Job.objects.filter(kind=KIND)
+    assert not writes.filter(retry_count__gt=0).exists()
+    assert not writes.filter(status=JobState.FAILED).exists()
+
+
+def _has_ended(job_id: UUID) -> bool:
+    return Job.objects.filter(pk=job_id, status=JobState.COMPLETED).exists()
+
+
+def _has_sent(sandbox: Sandbox, calls: int) -> bool:
+    return received(sandbox) >= calls
