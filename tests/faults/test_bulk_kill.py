@@ -19,20 +19,11 @@ from queueops.audit.models import AuditEntry
 from tests.factories import make_dead_letters
 from tests.faults.clusters import Cluster, cluster
 from tests.support.processes import wait_for
+from tests.support.racing import waiting_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LETTERS = 1200  # three chunks
-
-
-def waiting_for(blocker: psycopg.Connection[object]) -> bool:
-    """Whether a session waits for a lock that `blocker` holds."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))", [blocker.info.backend_pid]
-        )
-        [count] = cursor.fetchone()
-    return bool(count)
 
 
 def kill_workers(running: Cluster) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from django.contrib.postgres.functions import TransactionNow as Now
+from django.db import connection, connections
 from django.db.models import F
 
 from jobs.backoff import Policy
@@ -33,6 +36,8 @@ from ratelimits.models import Limit, QuotaAlert
 from ratelimits.services.limits import catalogue
 from tests.factories import SERVICE, make_job, make_jobs, make_project
 from tests.support.people import signed_in
+from tests.support.processes import wait_for
+from tests.support.racing import waiting_for
 
 pytestmark = pytest.mark.django_db
 
@@ -224,6 +229,38 @@ def test_a_probe_that_a_limit_refuses_takes_no_free_slot_from_others_and_keeps_n
     others = [make_job(project="other").pk for _ in range(3)]
     assert [job for _ in range(5) for job in claim_one()] == others
     assert not gate.has_refused  # or it would claim again at once, and for ever
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_flushes_with_opposite_answers_do_not_wait_for_each_other():
+    """One that waits for the first target's breaker holds none of a later one's yet."""
+    for target in ("https://a.example:443", "https://b.example:443"):
+        ServiceBreaker.objects.create(service=SERVICE, target=target, project_id=make_project("acme").pk, failures=1)
+    make_jobs(1, project="acme", target="https://a.example:443")
+    make_jobs(1, project="acme", target="https://b.example:443")
+    by_target = {job.target: job for job in claim()}
+    failed = Failed(
+        by_target["https://a.example:443"], SERVICE, "moderate", repeatable=True, failure=OUT, duration_ms=1
+    )
+    succeeded = Succeeded(by_target["https://b.example:443"], SERVICE, None, 1.0)
+    lock = "SELECT FROM jobs_servicebreaker WHERE target = %s FOR UPDATE"
+    with (
+        psycopg.connect(**connection.get_connection_params() | {"cursor_factory": None}) as other,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        other.execute(lock, ["https://a.example:443"])
+        flush = threads.submit(record_apart, [failed, succeeded])
+        wait_for(lambda: waiting_for(other), what="the flush at the first breaker")
+        other.execute(f"{lock} NOWAIT", ["https://b.example:443"])
+        other.rollback()
+        flush.result(30)
+
+
+def record_apart(outcomes: Sequence[Failed | Succeeded]) -> None:
+    try:
+        record_outcomes(outcomes, policies=POLICY)
+    finally:
+        connections.close_all()
 
 
 def test_an_operator_closes_a_breaker_or_sends_its_probe_and_it_is_written_down():

@@ -27,6 +27,7 @@ from queueops.audit.models import AuditEntry
 from queueops.core.values.reasons import ReasonRequired
 from tests.factories import make_batch, make_dead_letter, make_dead_letters, make_job, make_jobs, move_along
 from tests.support.processes import database_url, started, wait_for
+from tests.support.racing import waiting_for
 
 ACTOR = "user:7"
 
@@ -438,14 +439,3 @@ def test_an_operation_whose_worker_is_killed_in_a_chunk_goes_on_where_it_was(han
     run_to_the_end(operation)
     assert (operation.done, operation.skipped, operation.status) == (35, 0, "done")
     assert Job.objects.filter(origin__in=[letter.job_id for letter in letters]).count() == 35
-
-
-def waiting_for(blocker: psycopg.Connection[object]) -> bool:
-    """Whether a session waits for a lock that `blocker` holds."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))",
-            [blocker.info.backend_pid],
-        )
-        [count] = cursor.fetchone()
-    return bool(count)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from django.db import connections
+import psycopg
+from django.db import connection, connections
 
 T = TypeVar("T")
 
@@ -32,3 +33,14 @@ def run_together(count: int, client: Callable[[int], T], *, threads: ThreadPoolE
         return [future.result(60) for future in [threads.submit(run, number) for number in range(count)]]
     with ThreadPoolExecutor(count) as own:
         return list(own.map(run, range(count)))
+
+
+def waiting_for(blocker: psycopg.Connection[object]) -> bool:
+    """Whether a session waits for a lock that `blocker` holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))",
+            [blocker.info.backend_pid],
+        )
+        [count] = cursor.fetchone()
+    return bool(count)

@@ -67,6 +67,8 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
     """
     if not answered and not unanswered:
         return set()
+    if answered and unanswered:
+        _lock([*answered, *unanswered])
     if answered:
         different = set(answered)
         run_sql(
@@ -105,6 +107,13 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
         },
     )
     return {row[0] for row in rows}
+
+
+def _lock(told: Sequence[Answered | Unanswered]) -> None:
+    """Lock what both statements lock, in one order: two flushes with opposite answers would wait for each other."""
+    services, targets = {one.service for one in told}, {one.target for one in told}
+    known = ServiceBreaker.objects.filter(service__in=services, target__in=targets)
+    list(known.order_by("service", "target", "project_id").select_for_update().values_list("pk"))
 
 
 def tend_breakers() -> None:
