@@ -12,11 +12,13 @@ from uuid import UUID
 
 import pydantic_core
 from django.conf import settings
+from django.db.models import Case, When
 from django.db.models.functions import Coalesce, Now
 
 from jobs.executor.pump import Executor, ExecutorSettings
 from jobs.handlers.registry import Continue, Done, Handler, RunningJob, close_handlers, find_handler
 from jobs.models import Job, new_id
+from jobs.states import JobState
 from queueops.tenancy.credentials import OpenCredential
 
 POLL_SECONDS = 0.02
@@ -208,7 +210,9 @@ def _wait_until_empty(seconds: float) -> None:
 
 def _due_within(seconds: float) -> list[str]:
     """Describe up to ten unfinished jobs that are neither held nor scheduled for later than that."""
-    due = Job.objects.unfinished().filter(held=False).annotate(due=Coalesce("scheduled_at", Now()))
+    # Of a job that a limit holds it is a forecast, and no wish.
+    wished = Case(When(status=JobState.RATE_LIMITED, then=Now()), default=Coalesce("scheduled_at", Now()))
+    due = Job.objects.unfinished().filter(held=False).annotate(due=wished)
     rows = due.filter(due__lte=Now() + timedelta(seconds=max(0.0, seconds))).order_by("id")
     return [
         f"{kind} {pk} is {status} {error}".strip()

@@ -1,13 +1,17 @@
 """What handler authors test with."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 from pydantic import ValidationError
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import UnknownKind
-from jobs.testing import arun_handler, run_handler
+from jobs.states import JobState
+from jobs.testing import StillUnfinished, arun_handler, drain, run_handler
+from tests.factories import make_job
 from tests.support.sample_app.handlers import greet
 from tests.support.sheets_jobs import credential_of
 
@@ -61,3 +65,13 @@ def test_a_handler_that_coalesces_gets_a_group_of_one(sandbox):
     requests = {"spreadsheet_id": "s1", "requests": [{"addSheet": {}}]}
     with pytest.raises(ProviderError, match="may have been applied"):
         run_handler("google_sheets.batch_update", requests, credential=credential_of(sandbox.url))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_drain_leaves_what_is_wished_for_later_and_not_what_a_limit_is_foreseen_to_hold_that_long():
+    later = timezone.now() + timedelta(hours=1)
+    make_job(scheduled_at=later)
+    drain(seconds=0)
+    make_job(status=JobState.RATE_LIMITED, scheduled_at=later, service="test", lane="", kind="sample.greet")
+    with pytest.raises(StillUnfinished, match=r"^1 jobs .* sample\.greet"):
+        drain(seconds=0)

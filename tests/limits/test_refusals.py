@@ -64,7 +64,7 @@ def ended() -> set[tuple[str, int]]:
 )
 def test_without_any_limit_all_jobs_end_well_and_one_is_prepared(sandbox: Sandbox, trial: Trial, figures):
     trial.begin(sandbox)
-    drain(seconds=1200)  # it leaves jobs alone that are foreseen later, and of a prepared limit much is foreseen
+    drain(seconds=1200)
     assert ended() == {(JobState.COMPLETED, 0)}
     refused = len(sandbox.calls(status=429))
     limit = Limit.objects.get(service=SERVICE)
@@ -87,7 +87,7 @@ def test_a_limit_twice_too_high_slows_down_and_spends_no_attempt(sandbox: Sandbo
     shape = {"name": "http", "service": SERVICE, "scope": "project", "window_seconds": trial.window_seconds}
     create_limit({**shape, "capacity": 2 * trial.calls}, actor="user:1")
     trial.begin(sandbox)
-    drain(seconds=1200)  # it leaves jobs alone that are foreseen later, and of a prepared limit much is foreseen
+    drain(seconds=1200)
     refused = len(sandbox.calls(status=429))
     figures(f"{trial.jobs} jobs under a limit twice too high: {refused} refused")
     assert ended() == {(JobState.COMPLETED, 0)}
