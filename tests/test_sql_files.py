@@ -21,6 +21,8 @@ from ratelimits.models import UsageReservation
 
 APPS = ("jobs", "ratelimits", "dashboards", "queueops")
 FILES = sorted(path for app in APPS for path in (settings.BASE_DIR / app).rglob("sql/*.sql"))
+FRAGMENTS = sorted(path for app in APPS for path in (settings.BASE_DIR / app).rglob("sql/fragments/*.sql"))
+RUNS_SQL = {"run_sql", "run_sql_as", "load_sql"}
 KEYS = ("params", "locks", "clock", "returns")
 STATUS = r"(?:\b\w*status|%\(target\)s::text)"
 STATUSES = {"jobs": set(JobState.values), "ratelimits": set(UsageReservation.Status.values)}
@@ -49,6 +51,16 @@ def test_a_statement_quotes_states_that_exist(path):
     quoted += re.findall(rf"CASE (?:\w+\.)?{STATUS} (WHEN .*?)END", statement, flags=re.DOTALL)
     words = {word for text in quoted for word in re.findall(r"(?<!THEN )(?<!ELSE )'(\w+)'", text)}
     assert words <= STATUSES.get(_package(path), set())
+
+
+@pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: path.stem)
+def test_a_fragment_says_what_it_is_and_stands_in_several_statements_and_nowhere_by_hand(path):
+    assert next(_lines(path)).startswith("-- ")
+    own = [file for file in FILES if file.parent == path.parent.parent]
+    text = path.read_text(encoding="utf-8").partition("\n")[2]
+    words = r"\s+".join(re.escape(word).replace(r"job\.", r"(?:\w+\.)?") for word in text.split())
+    assert sum(bool(re.search(rf"\{{\{{{path.stem}[ }}]", file.read_text(encoding="utf-8"))) for file in own) > 1
+    assert [file.stem for file in own if re.search(words, file.read_text(encoding="utf-8"))] == []
 
 
 def _header(path: Path) -> tuple[str, dict[str, str]]:
@@ -97,7 +109,8 @@ def _named_by_callers() -> set[str]:
         for module in (settings.BASE_DIR / app).rglob("*.py"):
             tree = list(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
             if any(
-                isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"run_sql", "load_sql"} for node in tree
+                isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"run_sql", "run_sql_as", "load_sql"}
+                for node in tree
             ):
                 named |= {node.value for node in tree if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return named

@@ -21,7 +21,7 @@
 WITH RECURSIVE first AS (
     -- All columns of the ready index in its order: any other index would be read past a project's finished jobs.
     (SELECT project_id, priority, eligible_since, id FROM jobs_job
-      WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+      WHERE {{ready}} AND crash_count < 2 AND lane IS NULL
       ORDER BY project_id, priority, eligible_since, id LIMIT 1)
     UNION ALL
     SELECT next.*
@@ -29,7 +29,7 @@ WITH RECURSIVE first AS (
      CROSS JOIN LATERAL (
            SELECT project_id, priority, eligible_since, id FROM jobs_job AS job
             WHERE (job.project_id, job.priority) > (first.project_id, first.priority)
-              AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+              AND {{ready}} AND crash_count < 2 AND lane IS NULL
             ORDER BY project_id, priority, eligible_since, id LIMIT 1) AS next
 ), pause AS MATERIALIZED (
     SELECT scope, key FROM jobs_pauseswitch
@@ -54,7 +54,7 @@ WITH RECURSIVE first AS (
             UNION ALL
            (SELECT id, eligible_since FROM jobs_job
              WHERE heads > 1 AND project_id = competing.project_id AND priority = competing.priority
-               AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+               AND {{ready}} AND crash_count < 2 AND lane IS NULL
              ORDER BY eligible_since, id
              LIMIT competing.heads)) AS job
 ), deeper AS (
@@ -73,7 +73,7 @@ WITH RECURSIVE first AS (
              CROSS JOIN LATERAL (
                    SELECT id, eligible_since FROM jobs_job
                     WHERE project_id = deeper.project_id AND priority = deeper.priority
-                      AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2 AND lane IS NULL
+                      AND {{ready}} AND crash_count < 2 AND lane IS NULL
                     ORDER BY eligible_since, id
                    OFFSET deeper.heads LIMIT 2 * %(wanted)s::int + 16 - deeper.found) AS job
              WHERE own = heads AND found < 2 * %(wanted)s::int + 16) AS near
@@ -88,8 +88,7 @@ WITH RECURSIVE first AS (
            SELECT id, eligible_since, project_id
              FROM (SELECT id, eligible_since, project_id, expires_at FROM jobs_job
                     WHERE lane = open.name AND priority = rule.tier
-                      AND (status = 'rate_limited' OR (scheduled_at IS NULL AND status = 'queued'))
-                      AND crash_count < 2 AND NOT held AND lane IS NOT NULL
+                      AND {{in_lane}}
                     ORDER BY eligible_since, id
                     LIMIT open.room + 16) AS first
             WHERE expires_at IS NULL OR expires_at > now()
@@ -153,29 +152,18 @@ WITH RECURSIVE first AS (
                 ELSE place END AS place
       FROM ranked
 )
-SELECT job.id, claim.token, job.project_id, job.user_id, job.batch_id, job.kind, job.payload::text AS payload,
-       job.effect_key, job.retry_policy_id, job.retry_count, job.crash_count,
-       greatest(0, coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float8 - job.deferred_seconds)
-           AS window_used,
-       placed.weight, placed.class, job.service, job.call_type, job.model, job.credential, job.cost, job.known_cost,
-       job.lane, job.coalesce_key, job.result::text AS partial, job.status,
-       greatest(0, extract(epoch FROM now() - job.eligible_since)::float8) AS waited,
-       extract(epoch FROM now())::float8 AS claimed_at,
-       job.target, job.path
+SELECT {{claimed_job job}}, claim.token, placed.weight, placed.class AS tier_class
   FROM (SELECT nextval('jobs_fencing_token') AS token) AS claim
  CROSS JOIN (SELECT id, class, weight, is_probe FROM placed ORDER BY place) AS placed
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job
         WHERE id = placed.id AND NOT held AND kind <> ALL(%(strange)s::text[])
           AND (status = 'queued' AND scheduled_at IS NULL OR status = 'rate_limited' AND lane IS NOT NULL)
-          AND (expires_at IS NULL OR expires_at > now())
+          AND {{not_expired}}
           AND NOT EXISTS (SELECT FROM pause
-                           WHERE (scope = 'service' AND key = service) OR (scope IN ('kind', 'unknown') AND key = kind)
-                              OR (scope = 'batch' AND key = batch_id::text))
+                           WHERE {{held_back}})
           -- Of a target that is out its probe alone, and that once, wherever else it was found.
           AND placed.is_probe = EXISTS (SELECT FROM jobs_servicebreaker AS breaker
-                                         WHERE breaker.service = jobs_job.service AND breaker.target = jobs_job.target
-                                           AND breaker.project_id = jobs_job.project_id
-                                           AND breaker.opened_at IS NOT NULL)
+                                         WHERE {{does_not_answer jobs_job}})
           FOR UPDATE SKIP LOCKED) AS job
  LIMIT %(wanted)s::int

@@ -5,6 +5,6 @@
 -- clock   none
 -- returns what their lanes are made of
 SELECT id, call_type, model, project_id, user_id, target, credential FROM jobs_job
- WHERE service = %(service)s::text AND lane IS NULL AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+ WHERE service = %(service)s::text AND lane IS NULL AND {{ready}}
  LIMIT %(most)s::int
    FOR UPDATE SKIP LOCKED

@@ -27,6 +27,5 @@ SELECT job.id, job.service, job.target
         LIMIT %(most)s::int
           FOR UPDATE SKIP LOCKED) AS job
  WHERE NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker
-                    WHERE breaker.service = parked.service AND breaker.target = parked.target
-                      AND breaker.project_id = parked.project_id AND breaker.opened_at IS NOT NULL)
+                    WHERE {{does_not_answer parked}})
  LIMIT %(most)s::int

@@ -9,7 +9,7 @@ SELECT job.id, breaker.service, breaker.target
  CROSS JOIN LATERAL (
        SELECT id FROM jobs_job
         WHERE service = breaker.service AND call_type = ANY('{read,write}') AND project_id = breaker.project_id
-          AND target = breaker.target AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+          AND target = breaker.target AND {{ready}}
           AND id IS DISTINCT FROM breaker.probe_job_id
         LIMIT %(most)s::int
           FOR UPDATE SKIP LOCKED) AS job

@@ -11,8 +11,7 @@ WITH crowded AS MATERIALIZED (
                          %(users)s::uuid[], %(soon)s::int[]) AS given (lane, service, call_type, project, user_id, soon)
      WHERE EXISTS (SELECT FROM jobs_job
                     WHERE lane = given.lane
-                      AND (status = 'rate_limited' OR (scheduled_at IS NULL AND status = 'queued'))
-                      AND crash_count < 2 AND NOT held AND lane IS NOT NULL
+                      AND {{in_lane}}
                    OFFSET given.soon LIMIT 1)
 )
 SELECT job.id, crowded.lane, job.priority, job.eligible_since, job.kind, job.cost, job.known_cost
@@ -22,7 +21,7 @@ SELECT job.id, crowded.lane, job.priority, job.eligible_since, job.kind, job.cos
        (SELECT id FROM jobs_job
          WHERE service = crowded.service AND call_type = crowded.call_type AND project_id = crowded.project
            AND user_id = crowded.user_id
-           AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND lane = crowded.lane
+           AND {{ready}} AND lane = crowded.lane
            AND priority = tier.name
          ORDER BY eligible_since, id
          LIMIT %(most)s::int)
@@ -31,12 +30,12 @@ SELECT job.id, crowded.lane, job.priority, job.eligible_since, job.kind, job.cos
          WHERE crowded.user_id IS NULL
            AND service = crowded.service AND call_type = crowded.call_type AND project_id = crowded.project
            AND user_id IS NULL
-           AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND lane = crowded.lane
+           AND {{ready}} AND lane = crowded.lane
            AND priority = tier.name
          ORDER BY eligible_since, id
          LIMIT %(most)s::int)) AS found
  CROSS JOIN LATERAL (
        SELECT id, priority, eligible_since, kind, cost, known_cost FROM jobs_job
-        WHERE id = found.id AND status = 'queued' AND scheduled_at IS NULL AND NOT held AND crash_count < 2
+        WHERE id = found.id AND {{ready}} AND crash_count < 2
           FOR UPDATE SKIP LOCKED) AS job
  LIMIT %(most)s::int

@@ -12,8 +12,7 @@ SELECT given.lane,
        (SELECT count(*)
           FROM (SELECT 1 FROM jobs_job AS job
                  WHERE job.lane = given.lane
-                   AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
-                   AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL
+                   AND {{in_lane job}}
                  ORDER BY job.priority, job.eligible_since LIMIT %(most)s::int) AS counted) AS waiting,
        sample.cost, sample.calls, head.since
   FROM unnest(%(lanes)s::text[]) AS given (lane)
@@ -23,8 +22,7 @@ SELECT given.lane,
                   / greatest(count(*), 1) AS calls
          FROM (SELECT cost, coalesce_key FROM jobs_job AS job
                 WHERE job.lane = given.lane
-                  AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
-                  AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL
+                  AND {{in_lane job}}
                 ORDER BY job.priority, job.eligible_since LIMIT %(sampled)s::int) AS looked_at
  ) AS sample
  CROSS JOIN LATERAL (
@@ -33,8 +31,7 @@ SELECT given.lane,
         CROSS JOIN LATERAL (
               SELECT job.eligible_since, job.status, job.deferral_count FROM jobs_job AS job
                WHERE job.lane = given.lane AND job.priority = tier.priority
-                 AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
-                 AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL
+                 AND {{in_lane job}}
                ORDER BY job.eligible_since LIMIT 1) AS first
         WHERE first.status = 'queued' AND first.deferral_count = 0
  ) AS head

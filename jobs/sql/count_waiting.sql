@@ -6,7 +6,7 @@
 -- returns service, state, priority, how many; each service and state whose sum is `most` has more than that
 WITH RECURSIVE waiting AS (
     (SELECT service FROM jobs_job
-      WHERE status = 'queued' AND scheduled_at IS NULL AND NOT held
+      WHERE {{ready}}
       ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1)
     UNION ALL
     SELECT next.service
@@ -14,7 +14,7 @@ WITH RECURSIVE waiting AS (
      CROSS JOIN LATERAL (
            SELECT service FROM jobs_job AS job
             WHERE job.service > waiting.service
-              AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+              AND {{ready}}
             ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS next
 ), parked AS (
     (SELECT service FROM jobs_job
@@ -32,7 +32,7 @@ WITH RECURSIVE waiting AS (
    FROM (SELECT service FROM waiting LIMIT %(most_services)s::int) AS found
   CROSS JOIN LATERAL (
         SELECT priority FROM jobs_job
-         WHERE service = found.service AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+         WHERE service = found.service AND {{ready}}
          LIMIT %(most)s::int) AS job
   GROUP BY found.service, job.priority)
 UNION ALL

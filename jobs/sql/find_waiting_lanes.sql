@@ -9,14 +9,12 @@
 WITH RECURSIVE waiting AS (
     (SELECT lane, 1 AS number FROM jobs_job
       WHERE lane >= %(from_lane)s::text
-        AND (status = 'rate_limited' OR (scheduled_at IS NULL AND status = 'queued'))
-        AND crash_count < 2 AND NOT held AND lane IS NOT NULL
+        AND {{in_lane}}
       ORDER BY lane LIMIT 1)
     UNION ALL
     SELECT (SELECT job.lane FROM jobs_job AS job
              WHERE job.lane > waiting.lane
-               AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
-               AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL
+               AND {{in_lane job}}
              ORDER BY job.lane LIMIT 1), number + 1
       FROM waiting
      WHERE lane IS NOT NULL AND number < %(most)s::int
@@ -25,14 +23,11 @@ SELECT waiting.lane, urgent.since, normal.since, low.since
   FROM waiting
  CROSS JOIN LATERAL (SELECT min(eligible_since) AS since FROM jobs_job AS job
                       WHERE job.lane = waiting.lane AND job.priority = 'urgent'
-                        AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
-                        AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL) AS urgent
+                        AND {{in_lane job}}) AS urgent
  CROSS JOIN LATERAL (SELECT min(eligible_since) AS since FROM jobs_job AS job
                       WHERE job.lane = waiting.lane AND job.priority = 'normal'
-                        AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
-                        AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL) AS normal
+                        AND {{in_lane job}}) AS normal
  CROSS JOIN LATERAL (SELECT min(eligible_since) AS since FROM jobs_job AS job
                       WHERE job.lane = waiting.lane AND job.priority = 'low'
-                        AND (job.status = 'rate_limited' OR (job.scheduled_at IS NULL AND job.status = 'queued'))
-                        AND job.crash_count < 2 AND NOT job.held AND job.lane IS NOT NULL) AS low
+                        AND {{in_lane job}}) AS low
  WHERE waiting.lane IS NOT NULL

@@ -16,14 +16,6 @@ WITH gone AS (
       FROM gone
      GROUP BY project_id, batch_id
      ORDER BY project_id, batch_id
-    ON CONFLICT (project_id, batch_id, shard) DO UPDATE
-       SET queued = total.queued + excluded.queued,
-           rate_limited = total.rate_limited + excluded.rate_limited,
-           dispatched = total.dispatched + excluded.dispatched,
-           in_progress = total.in_progress + excluded.in_progress,
-           retried = total.retried + excluded.retried,
-           completed = total.completed + excluded.completed,
-           failed = total.failed + excluded.failed,
-           cancelled = total.cancelled + excluded.cancelled
+    {{add_counts}}
 )
 SELECT count(*) FROM gone

@@ -22,7 +22,7 @@ DELETE FROM jobs_servicebreaker
                     SELECT FROM jobs_job AS job
                      WHERE job.service = breaker.service AND job.call_type = one.call_type
                        AND job.project_id = breaker.project_id AND job.target = breaker.target
-                       AND job.status = 'queued' AND job.scheduled_at IS NULL AND NOT job.held
+                       AND {{ready job}}
                      ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS waiting
               LIMIT 1) IS NULL
             AND NOT EXISTS (SELECT FROM jobs_job AS job

@@ -19,7 +19,7 @@ WITH switch AS MATERIALIZED (
       LIMIT %(most)s::int)
     UNION
     (SELECT id FROM jobs_job
-      WHERE %(batch)s::uuid IS NULL AND status = 'queued' AND scheduled_at IS NULL AND NOT held
+      WHERE %(batch)s::uuid IS NULL AND {{ready}}
         AND (service = %(service)s::text OR %(service)s::text IS NULL)
         AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
       LIMIT %(most)s::int)

@@ -55,6 +55,6 @@ WITH given AS MATERIALIZED (
       FROM (SELECT uuid '00000000-0000-0000-0000-000000000000' AS batch_id
              UNION SELECT %(batch)s::uuid WHERE %(batch)s::uuid IS NOT NULL) AS scope
      ORDER BY scope.batch_id
-    ON CONFLICT (project_id, batch_id, shard) DO UPDATE SET queued = total.queued + excluded.queued
+    {{add_counts}}
 )
 SELECT id FROM given WHERE id NOT IN (SELECT id FROM added)

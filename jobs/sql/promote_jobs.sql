@@ -42,10 +42,7 @@ WITH candidate AS MATERIALIZED (
      GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
     HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
      ORDER BY 1, 2
-    ON CONFLICT (project_id, batch_id, shard) DO UPDATE
-       SET queued = total.queued + excluded.queued,
-           rate_limited = total.rate_limited + excluded.rate_limited,
-           retried = total.retried + excluded.retried
+    {{add_counts}}
 )
 SELECT (SELECT count(*) FROM moved)::int AS promoted,
        (SELECT extract(epoch FROM min(scheduled_at) - now()) FROM jobs_job

@@ -12,12 +12,9 @@ WITH looked_at AS MATERIALIZED (
 ), candidate AS MATERIALIZED (
     SELECT id FROM jobs_job AS job
      WHERE id = ANY(ARRAY(SELECT id FROM looked_at)) AND held
-       AND NOT EXISTS (SELECT FROM jobs_pauseswitch AS switch
-                        WHERE (switch.scope = 'batch' AND switch.key = job.batch_id::text)
-                           OR (switch.scope = 'service' AND switch.key = job.service)
-                           OR (switch.scope IN ('kind', 'unknown') AND switch.key = job.kind)
-                           OR (switch.scope = 'unfit' AND switch.key = job.kind
-                               AND job.last_error_code = 'invalid_payload'))
+       AND NOT EXISTS (SELECT FROM jobs_pauseswitch
+                        WHERE {{held_back job}}
+                           OR (scope = 'unfit' AND key = job.kind AND job.last_error_code = 'invalid_payload'))
      ORDER BY id
        FOR UPDATE OF job
 ), moved AS (

@@ -37,6 +37,6 @@ WITH given AS MATERIALIZED (
      GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
     HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
      ORDER BY 1, 2
-    ON CONFLICT (project_id, batch_id, shard) DO UPDATE SET failed = total.failed + excluded.failed
+    {{add_counts}}
 )
 SELECT id FROM moved

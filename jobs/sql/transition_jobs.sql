@@ -91,14 +91,6 @@ WITH given AS MATERIALIZED (
      GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
     HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
      ORDER BY 1, 2
-    ON CONFLICT (project_id, batch_id, shard) DO UPDATE
-       SET queued = total.queued + excluded.queued,
-           rate_limited = total.rate_limited + excluded.rate_limited,
-           dispatched = total.dispatched + excluded.dispatched,
-           in_progress = total.in_progress + excluded.in_progress,
-           retried = total.retried + excluded.retried,
-           completed = total.completed + excluded.completed,
-           failed = total.failed + excluded.failed,
-           cancelled = total.cancelled + excluded.cancelled
+    {{add_counts}}
 )
 SELECT id FROM moved

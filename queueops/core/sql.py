@@ -1,22 +1,30 @@
-"""Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`."""
+"""
+Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`.
+
+What several statements say alike stands once, in `<app>/sql/fragments/<name>.sql`, as of a table `job`: `{{name}}` is
+that text with bare columns, `{{name parked}}` as of `parked`.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from django.db import connection
+from psycopg.rows import RowFactory, class_row, tuple_row
 
 from queueops.core.postgres.local_settings import of_the_block
+
+Row = TypeVar("Row")
 
 
 @cache
 def load_sql(package: str, name: str) -> str:
     """
-    Return the statement of `<package>/sql/<name>.sql` without its header comment.
+    Return the statement of `<package>/sql/<name>.sql` without its header comment, fragments filled in.
 
     The header is for people; leaving it out keeps the text that PostgreSQL parses, logs and
     shows in `pg_stat_activity` to the statement itself.
@@ -25,8 +33,17 @@ def load_sql(package: str, name: str) -> str:
         package: Dotted name of the app, `jobs`.
         name: File name without its suffix, `claim_jobs`.
     """
-    text = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
-    lines = text.splitlines()
+    return re.sub(
+        r"\{\{(\w+) ?(\w*)\}\}",
+        lambda found: re.sub(
+            r"\bjob\.", f"{found[2]}." if found[2] else "", _without_header(package, f"fragments/{found[1]}").strip()
+        ),
+        _without_header(package, name),
+    )
+
+
+def _without_header(package: str, name: str) -> str:
+    lines = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8").splitlines()
     while lines and (not lines[0].strip() or lines[0].startswith("--")):
         lines.pop(0)
     return "\n".join(lines).strip() + "\n"
@@ -46,9 +63,22 @@ def hot_cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
 
 def run_sql(package: str, name: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Run one statement of `<package>/sql/` in the caller's transaction and return its rows."""
+    return _run(package, name, parameters, tuple_row)
+
+
+def run_sql_as(row: type[Row], package: str, name: str, parameters: Mapping[str, Any]) -> list[Row]:
+    """Do what `run_sql` does, and make a `row` of each, by the columns' names."""
+    return _run(package, name, parameters, class_row(row))
+
+
+def _run(package: str, name: str, parameters: Mapping[str, Any], factory: RowFactory[Row]) -> list[Row]:
     statement, names = _numbered(package, name)
     connection.ensure_connection()
-    with of_the_block(connection), connection.wrap_database_errors, psycopg.RawCursor(connection.connection) as cursor:
+    with (
+        of_the_block(connection),
+        connection.wrap_database_errors,
+        psycopg.RawCursor(connection.connection, row_factory=factory) as cursor,
+    ):
         cursor.execute(statement, [parameters[one] for one in names])
         return cursor.fetchall()
 

@@ -17,7 +17,18 @@ from django.test import Client
 from django.utils import timezone
 
 from jobs import cluster
-from jobs.models import Batch, BulkOperation, DeadLetter, IdempotencyRecord, Job, JobCount, JobEvent, PauseSwitch
+from jobs.models import (
+    Batch,
+    BulkOperation,
+    DeadLetter,
+    IdempotencyRecord,
+    Job,
+    JobCount,
+    JobEvent,
+    PauseSwitch,
+    Webhook,
+    WebhookDelivery,
+)
 from jobs.services.explain.history import read_history
 from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.upkeep import retention
@@ -144,12 +155,12 @@ def test_the_next_task_goes_on_with_a_backlog_and_a_second_keeper_does_nothing(m
     assert len(handed_on) == 1
 
 
-def long_dead() -> DeadLetter:
+def long_dead(*, clock_ahead: timedelta = timedelta()) -> DeadLetter:
     """An open dead letter whose job was made and failed 60 days ago, and the log's day."""
     old_part(EVENTS, days=60)
     letter = make_dead_letter()
     then = Now() - timedelta(days=60)
-    old_id = Job(id=first_id_at(timezone.now() - timedelta(days=60))).pk
+    old_id = Job(id=first_id_at(timezone.now() - timedelta(days=60) + clock_ahead)).pk
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("UPDATE jobs_deadletter SET job_id = %s WHERE id = %s", [old_id, letter.pk])
@@ -192,6 +203,21 @@ def test_a_day_stays_until_its_dead_letters_have_what_they_need_of_it(monkeypatc
     assert JobEvent.objects.filter(job_id=letter.job_id).exists()
 
 
+def test_a_dead_letter_keeps_its_newest_events_and_was_made_by_a_clock_that_is_ahead():
+    """Of a job made a few hours before the oldest day that is kept, by a clock that is most of a day ahead."""
+    letter = long_dead(clock_ahead=timedelta(days=30, hours=20))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO jobs_jobevent (job_id, project_id, event_type, message)"
+            " SELECT %s, 'acme', 'error', number FROM generate_series(1, 301) AS number",
+            [letter.job_id],
+        )
+    apply()
+    letter.refresh_from_db()
+    assert letter.timeline is not None
+    assert [event["message"] for event in letter.timeline["events"]] == [str(number) for number in range(2, 302)]
+
+
 def test_old_months_of_the_audit_trail_go_whole_and_nothing_else_removes_an_entry():
     name = old_part(AUDIT, days=500)
     entry = trail.record(actor="user:1", action="x", target="y")
@@ -213,12 +239,15 @@ def test_a_month_of_the_audit_trail_has_the_bounds_of_the_month():
 
 
 def test_a_batch_goes_when_it_ended_long_ago_and_its_jobs_are_gone():
-    empty, full, recent = (make_batch(finished_at=timezone.now() - timedelta(days=days)) for days in (91, 91, 89))
+    ended_ago = (timezone.now() - timedelta(days=days) for days in (91, 91, 91, 89))
+    empty, full, told, recent = (make_batch(finished_at=at) for at in ended_ago)
     make_job(batch=full)
+    webhook = Webhook.objects.create(project=make_project(), url="https://hook.example")
+    WebhookDelivery.objects.create(webhook=webhook, batch=told, job=make_job())
     JobCount.objects.create(project_id="acme", batch_id=empty.pk, shard=0, completed=3)
     PauseSwitch.objects.create(scope="batch", key=str(empty.pk), paused_by="user:1")
     assert apply()["batches"] == 1
-    assert set(Batch.objects.all()) == {full, recent}
+    assert set(Batch.objects.all()) == {full, told, recent}
     assert not JobCount.objects.filter(batch_id=empty.pk).exists()
     assert not PauseSwitch.objects.exists()
 

@@ -87,6 +87,20 @@ def test_a_changed_password_is_told_with_who_changed_it(anna, client):
     assert told()[-1] == ("system", "change_password", "user ben", "")
 
 
+def test_a_first_password_is_no_change_and_one_that_is_given_on_its_page_is_told_once(anna, client):
+    eve = User(username="eve")
+    eve.set_password(PASSWORD)
+    eve.save()
+    assert told() == []
+    sign_in(client)
+    form = {"password1": "another one of length", "password2": "another one of length"}
+    assert client.post(f"/admin/auth/user/{eve.pk}/password/", form, REMOTE_ADDR=ADDRESS).status_code == 302
+    assert [(action, target) for _, action, target, _ in told()] == [
+        ("sign_in", "sign-in anna"),
+        ("set_password_of_user", f"user {eve.pk}"),
+    ]
+
+
 def test_a_wrong_code_and_a_right_one_are_told(anna):
     guarded(Purpose.CODE, lambda: None, account="anna")
     sign_ins.tell_second_factor(anna)

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
 from jobs.transitions import Lease, Move, move_jobs
-from queueops.core.sql import plain_array, run_sql, text_array
+from queueops.core.sql import plain_array, run_sql, run_sql_as, text_array
 from ratelimits.services.limiter.decide import Settlement, settle
 
 from .admit import admit
@@ -56,7 +56,8 @@ def claim_jobs(
     lanes = gate.look(wanted=wanted)
     standing = turns.standing()
     flow_projects, flow_passes = gate.flows()
-    rows = run_sql(
+    chosen = run_sql_as(
+        ClaimedJob,
         "jobs",
         "choose_jobs",
         {
@@ -76,7 +77,7 @@ def claim_jobs(
             "strange": list(kinds.strange) if kinds else [],
         },
     )
-    chosen = _known([ClaimedJob(*row) for row in rows], kinds)
+    chosen = _known(chosen, kinds)
     admitted, delays = admit(chosen, lease_seconds=lease_seconds, crowded=gate.crowded, settlements=settlements)
     claimed = _begin(with_companions(admitted, chosen), Lease(executor_id, lease_seconds))
     calls = [job for job in claimed if job.group == job.id]
@@ -103,8 +104,8 @@ def claim_suspect(
     """Claim and start the oldest job that has brought down its process twice, if there is one and limits admit it."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST_FIRST)
-    rows = run_sql("jobs", "choose_suspect", {"strange": list(kinds.strange) if kinds else []})
-    chosen = _known([ClaimedJob(*row) for row in rows], kinds)
+    chosen = run_sql_as(ClaimedJob, "jobs", "choose_suspect", {"strange": list(kinds.strange) if kinds else []})
+    chosen = _known(chosen, kinds)
     admitted, _ = admit(chosen, lease_seconds=lease_seconds, settlements=settlements)
     claimed = [job._replace(group=job.id) for job in admitted]
     return _begin(claimed, Lease(executor_id, lease_seconds), quarantine=True)

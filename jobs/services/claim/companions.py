@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 from jobs.services.finish.claimed import ClaimedJob
-from queueops.core.sql import run_sql
+from queueops.core.sql import run_sql_as
 
 
 def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]) -> list[ClaimedJob]:
@@ -26,7 +26,8 @@ def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]
         if job.id not in ids and job.coalesce_key in beside:
             beside[job.coalesce_key].append(job)
     rules = {key: _rule(job.kind) for key, job in leaders.items() if key}
-    rows = run_sql(
+    found = run_sql_as(
+        ClaimedJob,
         "jobs",
         "choose_companions",
         {
@@ -35,9 +36,8 @@ def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]
             "except": [job.id for job in chosen],
         },
     )
-    for row in rows:
-        found = ClaimedJob(*row)
-        beside[found.coalesce_key or ""].append(found)
+    for job in found:
+        beside[job.coalesce_key or ""].append(job)
     claimed = []
     for job in admitted:
         claimed.append(job._replace(group=job.id))

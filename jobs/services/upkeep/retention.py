@@ -205,7 +205,7 @@ RULES: Sequence[Rule] = (
     Rule(
         "bulk operations",
         "operation_retention_days",
-        *_rows(lambda _: BulkOperation.objects.exclude(status=BulkOperation.Status.RUNNING), "finished_at"),
+        *_rows(lambda _: BulkOperation.objects.all(), "finished_at"),
     ),
     Rule("stored answers", "answer_retention_days", *_rows(lambda _: IdempotencyRecord.objects.all(), "created_at")),
     Rule("sessions that are over", None, *_rows(lambda _: Session.objects.all(), "expire_date")),
