@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import json
 import time
@@ -13,8 +12,8 @@ from typing import Any
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from jobs.handlers.errors import ProviderError, retry_after_of, unanswered
@@ -119,9 +118,6 @@ def _assertion(credential: OpenCredential, audience: str, scope: str) -> str:
     if not isinstance(key, rsa.RSAPrivateKey):
         raise _unusable(credential, "its private_key is no RSA key in PEM form")  # without the reader's words: no leak
     now = int(time.time())
-    head = {"alg": "RS256", "typ": "JWT"}
-    if isinstance(secret.get("private_key_id"), str):
-        head["kid"] = secret["private_key_id"]
     claims = {
         "iss": secret["client_email"],
         "scope": scope,
@@ -129,9 +125,8 @@ def _assertion(credential: OpenCredential, audience: str, scope: str) -> str:
         "iat": now,
         "exp": now + LIFETIME_SECONDS,
     }
-    signed = f"{_encoded(json.dumps(head).encode())}.{_encoded(json.dumps(claims).encode())}"
-    signature = key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
-    return f"{signed}.{_encoded(signature)}"
+    key_id = secret.get("private_key_id")
+    return jwt.encode(claims, key, algorithm="RS256", headers={"kid": key_id} if isinstance(key_id, str) else None)
 
 
 def _answer(credential: OpenCredential, response: OutboundResponse) -> tuple[str, float]:
@@ -161,7 +156,3 @@ def _answer(credential: OpenCredential, response: OutboundResponse) -> tuple[str
 def _unusable(credential: OpenCredential, why: str) -> ProviderError:
     message = f"The credential {credential.name!r} cannot be used: {why}."
     return ProviderError(None, message, code="credential_unusable", outcome="refused")
-
-
-def _encoded(part: bytes) -> str:
-    return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
