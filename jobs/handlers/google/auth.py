@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 import json
 import time
-from collections import OrderedDict
 from time import monotonic
 from typing import Any
 from urllib.parse import urlencode
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import jwt
+from cachetools import TLRUCache
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -35,11 +35,16 @@ _ENTRIES = ("client_email", "private_key")
 
 
 class _Tokens:
-    """The tokens of one event loop: (token, end on the monotonic clock) by whose key and which scope."""
+    """The tokens of one event loop: (token, for how many seconds) by whose key and which scope."""
 
     def __init__(self) -> None:
-        self.kept: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        self.locks: dict[str, asyncio.Lock] = {}
+        self.kept: TLRUCache[str, tuple[str, float]] = TLRUCache(MAX_TOKENS, _end, timer=monotonic)
+        self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+
+def _end(name: str, token: tuple[str, float], now: float) -> float:
+    seconds = token[1]
+    return now + max(seconds - RENEW_SECONDS, seconds / 2)
 
 
 _tokens: WeakKeyDictionary[asyncio.AbstractEventLoop, _Tokens] = WeakKeyDictionary()
@@ -64,14 +69,9 @@ async def access_token(credential: OpenCredential, *, scope: str) -> str:
     tokens = _tokens.setdefault(asyncio.get_running_loop(), _Tokens())
     async with tokens.locks.setdefault(name, asyncio.Lock()):
         kept = tokens.kept.get(name)
-        if kept is not None and kept[1] > monotonic():
-            tokens.kept.move_to_end(name)
-            return kept[0]
-        token, seconds = await _exchange(credential, scope)
-        tokens.kept[name] = token, monotonic() + max(seconds - RENEW_SECONDS, seconds / 2)
-        while len(tokens.kept) > MAX_TOKENS:
-            tokens.locks.pop(tokens.kept.popitem(last=False)[0], None)
-        return token
+        if kept is None:
+            kept = tokens.kept[name] = await _exchange(credential, scope)
+        return kept[0]
 
 
 def forget_token(credential: OpenCredential, *, scope: str) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
+
+from cachetools import TTLCache
 
 from queueops.tenancy.credentials import OpenCredential
 
@@ -19,13 +19,12 @@ Grids = Mapping[str, Grid]
 """By title, in the order of the sheets."""
 
 # Of one process, used on its executor's loop alone. By credential too: titles are for those who may read them.
-_kept: OrderedDict[tuple[str, str, str], tuple[float, Grids]] = OrderedDict()
+_kept: TTLCache[tuple[str, str, str], Grids] = TTLCache(MAX_SPREADSHEETS, KEPT_SECONDS)
 
 
 def find_grids(credential: OpenCredential, spreadsheet_id: str) -> Grids | None:
     """Return what is known of a spreadsheet, at most KEPT_SECONDS old."""
-    kept = _kept.get(_name(credential, spreadsheet_id))
-    return kept[1] if kept is not None and kept[0] > time.monotonic() else None
+    return _kept.get(_name(credential, spreadsheet_id))
 
 
 def keep_grids(credential: OpenCredential, spreadsheet_id: str, answer: Mapping[str, Any]) -> Grids:
@@ -39,11 +38,7 @@ def keep_grids(credential: OpenCredential, spreadsheet_id: str, answer: Mapping[
             rows, columns = size.get("rowCount"), size.get("columnCount")
             if isinstance(rows, int) and isinstance(columns, int):
                 grids[str(properties.get("title", ""))] = Grid(rows, columns)
-    name = _name(credential, spreadsheet_id)
-    _kept[name] = time.monotonic() + KEPT_SECONDS, grids
-    _kept.move_to_end(name)
-    while len(_kept) > MAX_SPREADSHEETS:
-        _kept.popitem(last=False)
+    _kept[_name(credential, spreadsheet_id)] = grids
     return grids
 
 

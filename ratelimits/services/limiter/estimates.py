@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
 
+from cachetools import TTLCache, cached
 from django.db import transaction
 from django.db.models import F, Func, IntegerField
 from django.db.models.functions import Now
@@ -22,13 +22,8 @@ CACHE_SECONDS = 5.0
 # Kinds and models come from payloads: the cache must not grow with what producers make up.
 _MAX_CACHED = 10_000
 
-
-class _Cached(NamedTuple):
-    unknown: float | None
-    read_at: float  # of the process's monotonic clock
-
-
-_cache: dict[str, _Cached] = {}
+_lock = threading.Lock()
+_cache: TTLCache[str, float | None] = TTLCache(_MAX_CACHED, CACHE_SECONDS)
 
 
 def learned_unknown(kind: str, model: str | None) -> float | None:
@@ -37,13 +32,7 @@ def learned_unknown(kind: str, model: str | None) -> float | None:
 
     Read at most once in CACHE_SECONDS a process, kind and model.
     """
-    key, now = _id(kind, model), time.monotonic()
-    cached = _cache.get(key)
-    if cached is None or now - cached.read_at >= CACHE_SECONDS:
-        if len(_cache) >= _MAX_CACHED:
-            _cache.clear()
-        cached = _cache[key] = _Cached(_read(key), now)
-    return cached.unknown
+    return _read(_id(kind, model))
 
 
 def measured_ratio(kind: str, model: str | None) -> float | None:
@@ -89,13 +78,15 @@ def record_actuals(
 
 def forget() -> None:
     """Read again at the next call."""
-    _cache.clear()
+    with _lock:
+        _cache.clear()
 
 
 def _id(kind: str, model: str | None) -> str:
     return f"{kind}|{model or ''}"
 
 
+@cached(_cache, key=str, lock=_lock)
 def _read(key: str) -> float | None:
     count = Func(F("samples"), function="jsonb_array_length", output_field=IntegerField())
     row = CostEstimate.objects.filter(id=key).values_list("p90", count).first()
