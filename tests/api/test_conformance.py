@@ -11,7 +11,7 @@ from tests.api.conformance import try_everything
 
 pytestmark = pytest.mark.django_db
 
-FEW, MANY = 3, 190  # requests of each kind to each operation
+FEW, MANY = 3, 200  # requests of each kind to each operation
 LEAST = 20_000
 
 
