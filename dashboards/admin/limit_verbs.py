@@ -11,9 +11,9 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Outcome, Verb
-from ratelimits.services.tuning import limits, stated_caps, steering
+from ratelimits.services.tuning import limits, stated_caps, steer_counter
 
-MOST_MINUTES = steering.LONGEST_COOL_DOWN_SECONDS // 60
+MOST_MINUTES = steer_counter.LONGEST_COOL_DOWN_SECONDS // 60
 
 
 class CoolDownForm(ReasonForm):
@@ -51,13 +51,13 @@ def _decline(ids: Sequence[str], *, actor: str, reason: str) -> Outcome:
 
 def _clear(ids: Sequence[str], *, actor: str, reason: str) -> Outcome:
     for counter_id in sorted(ids):
-        steering.clear_counter(counter_id, actor=actor, reason=reason)
+        steer_counter.clear_counter(counter_id, actor=actor, reason=reason)
     return Outcome(len(ids))
 
 
 def _cool_down(ids: Sequence[str], *, actor: str, reason: str, seconds: float) -> Outcome:
     for counter_id in sorted(ids):
-        steering.cool_down_counter(counter_id, seconds, actor=actor, reason=reason)
+        steer_counter.cool_down_counter(counter_id, seconds, actor=actor, reason=reason)
     if not seconds:
         return Outcome(len(ids), report=f"{len(ids):,} may let calls go again.")
     return Outcome(len(ids))

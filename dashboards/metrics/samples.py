@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.db.models import Count, Sum
 from django.utils import timezone
 
-from dashboards.services.kept import Kept
+from dashboards.services.cache import CachedRead
 from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.explain import flow
@@ -28,7 +28,7 @@ TOTALS_SECONDS = 60.0  # of allowances: a sum over every user's current month
 MOST_PROJECTS = 50  # asked for their oldest ready job, those with the most queued first
 
 
-kept_totals = Kept(usage_totals, seconds=TOTALS_SECONDS)
+kept_totals = CachedRead(usage_totals, seconds=TOTALS_SECONDS)
 
 
 class Value(NamedTuple):

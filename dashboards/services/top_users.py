@@ -7,7 +7,7 @@ from typing import Any
 from ratelimits.models import CallTally, Limit
 from ratelimits.services.limiter.gauges import top_users
 
-from .kept import Kept
+from .cache import CachedRead
 
 MOST_LIMITS = 12  # each reads up to 100,000 tallies
 MOST_USERS = 3
@@ -33,4 +33,4 @@ def _users_of(limit: Limit) -> dict[str, Any]:
     }
 
 
-_users = Kept(_read, seconds=KEPT_SECONDS)
+_users = CachedRead(_read, seconds=KEPT_SECONDS)

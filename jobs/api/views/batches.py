@@ -25,7 +25,7 @@ from jobs.models import Batch, Job
 from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.snapshots import batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
-from jobs.services.submit.intake import refuse_too_many
+from jobs.services.submit.accept_document import refuse_too_many
 from jobs.services.submit.submit import submit_batch
 from queueops.rest.filtering import refuse_unknown
 from queueops.rest.parsers import (

@@ -14,7 +14,7 @@ from jobs.models import PauseSwitch, ServiceBreaker
 from jobs.states import Priority
 from jobs.targets import tag_of
 from queueops.core.sql import plain_array, run_sql
-from ratelimits.services.limiter.rooms import Room, rooms
+from ratelimits.services.limiter.headroom import Headroom, read_headroom
 from ratelimits.services.limits.catalogue import windows_of
 from ratelimits.subjects import Subject
 
@@ -49,7 +49,7 @@ class WaitingLane:
     name: str
     lane: Lane
     priority: str
-    room: Room
+    room: Headroom
     rate_per_second: float | None  # its share, where lanes share a limit; None: no limit paces it
 
 
@@ -193,11 +193,11 @@ class LaneGate:
         for project, lanes in waiting.items():
             self._turns[project].wait(lanes)
 
-    def _rooms(self, names: list[str]) -> dict[Subject, Room]:
+    def _rooms(self, names: list[str]) -> dict[Subject, Headroom]:
         if not names:
             return {}
         crowded = {read_lane(name).subject for name in self.crowded.intersection(names)}
-        return rooms((read_lane(name).subject for name in names), paced=True, crowded=crowded)
+        return read_headroom((read_lane(name).subject for name in names), paced=True, crowded=crowded)
 
     def _look_at_some(self, names: list[str], now: float) -> None:
         found = self._rooms(names)
@@ -228,7 +228,7 @@ class LaneGate:
             if one.name in offered:
                 continue
             heads = min(one.room.calls, math.ceil(share / len(of_project[one.lane.project])) + 1)
-            for counter, room in zip(one.room.counters, one.room.rooms, strict=True):
+            for counter, room in zip(one.room.counters, one.room.calls_each, strict=True):
                 enough = CHOICE * room + 1
                 heads = min(heads, left.setdefault(counter, enough), math.ceil(enough / sharing[counter]) + 1)
             if heads > 0:
@@ -289,11 +289,11 @@ def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]
     ]
 
 
-def _opens_at(room: Room, now: float) -> float:
+def _opens_at(room: Headroom, now: float) -> float:
     return now if room.calls else now + max(room.opens_at - room.now, LEAST_LOOK_SECONDS)
 
 
-def _share(room: Room, sharing: Counter[str]) -> float | None:
+def _share(room: Headroom, sharing: Counter[str]) -> float | None:
     """The pace of a lane when all lanes of each of its counters take turns."""
     paces = [
         pace / sharing[counter] for counter, pace in zip(room.counters, room.paces, strict=True) if pace is not None

@@ -22,8 +22,8 @@ from jobs.states import Priority
 from queueops.core.sql import hot_cursor, nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.services.limiter.decide import Call, unfit
-from ratelimits.services.limiter.outlook import Asked, Outlook, look_ahead
-from ratelimits.services.limiter.rooms import Room
+from ratelimits.services.limiter.headroom import Headroom
+from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
 from ratelimits.services.limits.catalogue import limited_services
 
 from .admit import reject
@@ -172,7 +172,7 @@ class _Tail(NamedTuple):
         return time.monotonic() - self.made_at > TAIL_SECONDS
 
 
-def _foreseen(job: Unparked, room: Room) -> _Tail:
+def _foreseen(job: Unparked, room: Headroom) -> _Tail:
     """What the job's page would tell."""
     told = explain_waiting(Job.objects.get(pk=job.id))
     opens_at = max(room.opens_at, room.now)
@@ -201,7 +201,7 @@ def _soon(one: WaitingLane) -> int:
     return one.room.calls + int((one.rate_per_second or 0.0) * SOON_SECONDS)
 
 
-def _met(limits: Sequence[Outlook]) -> list[Met]:
+def _met(limits: Sequence[LimitForecast]) -> list[Met]:
     """The limits that count a job's call, first the one that frees up last, or else the slowest."""
     never = float("inf")
     ordered = sorted(
@@ -212,7 +212,7 @@ def _met(limits: Sequence[Outlook]) -> list[Met]:
     return [Met(one.rule.name, one.key, one.rule.unit, one.needed, one.available, one.capacity) for one in ordered]
 
 
-def _needed_seconds(one: Outlook) -> float:
+def _needed_seconds(one: LimitForecast) -> float:
     """How long its limit takes to let such a call through, one after the other; 0 where no rate is known."""
     return one.needed / one.rate_per_second if one.rate_per_second else 0.0
 

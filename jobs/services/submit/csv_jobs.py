@@ -18,7 +18,7 @@ import pydantic_core
 
 from queueops.core.errors import QueueOpsError
 
-from .intake import Line
+from .accept_document import Line
 from .prepare import InvalidJob, JobSpec
 
 DELIMITERS = ",;\t"

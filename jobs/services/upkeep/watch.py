@@ -20,7 +20,7 @@ from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
-from ratelimits.services.tuning.quiet import resolve_quiet
+from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.subjects import LONGEST_ID
 
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, failing_services
@@ -54,7 +54,7 @@ def tend_alerts() -> None:
     the queue is.
     """
     watches: tuple[Callable[[], object], ...] = (
-        resolve_quiet,
+        resolve_quiet_alerts,
         watch_dead_letters,
         lambda: watch_ready(watch_lanes()),
         watch_executors,

@@ -13,7 +13,7 @@ from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile, resolve, saturation
 from ratelimits.services.limiter.decide import Binding
-from ratelimits.services.limiter.rooms import Room, rooms
+from ratelimits.services.limiter.headroom import Headroom, read_headroom
 from ratelimits.services.limits.catalogue import Rule, rules
 from ratelimits.subjects import counter_id
 
@@ -58,7 +58,7 @@ def watch_lanes() -> list[StaleLane]:
         reconcile(QuotaAlert.Kind.SATURATED, [])
         return []
     read = {lane: read_lane(lane) for lane in lanes}
-    open_rooms = rooms(lane.subject for lane in read.values())
+    open_rooms = read_headroom(lane.subject for lane in read.values())
     by_id = {rule.id: rule for rule in rules()}
     behind: dict[str, _Behind] = {}
     held_up: set[str] = set()
@@ -95,7 +95,7 @@ def _end_usage(subjects: set[str]) -> None:
     resolve(QuotaAlert.objects.filter(pk__in=list(told)))
 
 
-def _binding(room: Room, by_id: dict[int, Rule]) -> Binding | None:
+def _binding(room: Headroom, by_id: dict[int, Rule]) -> Binding | None:
     """The limit that takes longest to have room; None where there is some."""
     return next((binding for binding in room.blocking if binding.limit_id in by_id), None)
 

@@ -25,7 +25,7 @@ from ratelimits.api.serializers import GaugeSerializer, LimitSerializer
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.overrides import delete_override, set_override
-from ratelimits.services.limits.saving import SavedLimit, find_limit
+from ratelimits.services.limits.save_limit import SavedLimit, find_limit
 from ratelimits.services.tuning.limits import create_limit, delete_limit, update_limit
 from ratelimits.services.tuning.simulate import simulate
 from ratelimits.subjects import counter_id

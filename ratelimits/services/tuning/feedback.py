@@ -24,7 +24,7 @@ from ratelimits.services.alerts import alerts
 from ratelimits.services.limiter.counters import OpenCounter, lock_counters, usage
 from ratelimits.services.limiter.standing import pressure_of
 from ratelimits.services.limits.catalogue import rules_for
-from ratelimits.services.limits.saving import project_of
+from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import Subject
 from ratelimits.violated import MINUTE, Violated, violated_rules
 

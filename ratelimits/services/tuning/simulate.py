@@ -19,7 +19,7 @@ from ratelimits.services.limiter.gauges import tallies_of
 from ratelimits.services.limits.catalogue import Override, overrides_of, rule_of
 from ratelimits.subjects import Subject
 
-from .look_over import propose_limit
+from .review_limit import propose_limit
 
 MOST_HOURS = 24  # tallies are kept so long
 MOST_ROWS = 50_000  # sums of a second read; the newest

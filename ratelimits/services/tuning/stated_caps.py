@@ -15,7 +15,7 @@ from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter.counters import PACED
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.services.limits.overrides import set_override
-from ratelimits.services.limits.saving import SavedLimit, find_limit, project_of
+from ratelimits.services.limits.save_limit import SavedLimit, find_limit, project_of
 from ratelimits.validation import figure, safe_figures
 
 from .limits import update_limit

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import gauges
-from ratelimits.services.limits.saving import EDITABLE, figures_of, find_limit
+from ratelimits.services.limits.save_limit import EDITABLE, figures_of, find_limit
 from ratelimits.validation import NOUNS, Algorithm, Findings, check_limit, figure, safe_figures
 
 LOOKED_AT = 200  # the counters of a limit whose use is compared with a new cap

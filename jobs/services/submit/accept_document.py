@@ -56,7 +56,7 @@ class LineError:
         return {"line": self.line, "code": self.code, "message": self.message, "fields": dict(self.fields)}
 
 
-class Intake:
+class LineChecker:
     """Validates the lines of a batch and keeps their errors. `chunks` and `refuse` may run in different threads."""
 
     def __init__(
