@@ -32,7 +32,7 @@ from django_q.queues import Queue
 from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
-from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
+from jobs.executor.pump import STUCK_SECONDS, ExecutorPump, ExecutorSettings
 from jobs.services.operate import bulk_run, pauses
 from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
@@ -223,7 +223,7 @@ def host_executor(**kwargs: Any) -> None:
     """Start this worker process's executor, and drain it when the process ends."""
     guard = _parent()
     chosen = settings.QUEUEOPS
-    executor = Executor(
+    executor = ExecutorPump(
         ExecutorSettings(
             slots=chosen.executor_slots,
             lease_seconds=chosen.lease_seconds,
@@ -241,7 +241,7 @@ def host_executor(**kwargs: Any) -> None:
     multiprocessing.util.Finalize(None, _drain, args=(executor,), exitpriority=100)
 
 
-def _drain(executor: Executor) -> None:
+def _drain(executor: ExecutorPump) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would cut off the drain that it asks for
     executor.stop()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from . import messages
 from .events import Event, EventFilter
-from .messages import Kind, Refusal
-from .subjects import Subject
+from .messages import CloseCode, Kind
+from .subjects import LiveSubject
 from .viewer import Viewer
 
 # Daphne takes whatever it is given and keeps it in memory until the client reads, so what was not acknowledged is
@@ -39,12 +39,12 @@ class LiveSocket:
     while, until it has acknowledged half of the window.
     """
 
-    def __init__(self, viewer: Viewer, subject: Subject) -> None:
+    def __init__(self, viewer: Viewer, subject: LiveSubject) -> None:
         self.viewer = viewer
         self.subject = subject
         self.filter = EventFilter()
         self.wake = asyncio.Event()
-        self.closing: Refusal | None = None
+        self.closing: CloseCode | None = None
         now = time.monotonic()
         self._queue: deque[str] = deque()
         self._sent: deque[_Sent] = deque()
@@ -164,16 +164,16 @@ class LiveSocket:
             return
         owed_since = min(self._sent[0].at if self._sent else now, self._pong_owed_since or now)
         if now - max(owed_since, self._heard_at) > SILENT_SECONDS:
-            self.close(Refusal.SILENT, "Nothing was acknowledged.")
+            self.close(CloseCode.SILENT, "Nothing was acknowledged.")
         elif self._behind_since is not None and now - self._behind_since > SLOW_SECONDS:
-            self.close(Refusal.TOO_SLOW, "Acknowledged too little for too long.")
+            self.close(CloseCode.TOO_SLOW, "Acknowledged too little for too long.")
         elif now - self._pinged_at >= PING_SECONDS:
             self._pinged_at = now
             if self._pong_owed_since is None:  # not since the newest ping: they come sooner than the silence ends
                 self._pong_owed_since = now
             self._write(messages.PING)
 
-    def close(self, refusal: Refusal, detail: str) -> None:
+    def close(self, refusal: CloseCode, detail: str) -> None:
         """Say why, and close; what waits is not sent any more."""
         if self.closing is None:
             self.closing = refusal

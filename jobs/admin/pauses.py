@@ -21,9 +21,9 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import MOST_PROJECTS
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import (
-    Outcome,
     ReadOnlyMixin,
     Verb,
+    VerbOutcome,
     actor_of,
     ask,
     on_one,
@@ -39,10 +39,10 @@ PERMISSION = "jobs.pause_work"
 ASKED = ("scope", "key", "reason")
 
 
-def _resume(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _resume(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     switches = list(PauseSwitch.objects.filter(pk__in=ids))
     released = sum(pauses.resume_scope(one.scope, one.key, actor=actor, reason=reason) for one in switches)
-    return Outcome(len(switches), report=f"{len(switches):,} resumed; {released:,} held jobs may run again.")
+    return VerbOutcome(len(switches), report=f"{len(switches):,} resumed; {released:,} held jobs may run again.")
 
 
 RESUME = Verb(

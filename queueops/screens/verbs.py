@@ -31,7 +31,7 @@ MOST_NAMED = 10  # rows named on the page that asks
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class VerbOutcome:
     """
     What a service did.
 
@@ -66,7 +66,7 @@ class Verb:
     explains: str
     icon: str
     applies: Callable[[QuerySet[Any]], QuerySet[Any]]
-    carry_out: Callable[..., Outcome]
+    carry_out: Callable[..., VerbOutcome]
     form: type[ConfirmForm] = ConfirmForm
     overrides: bool = False
 
@@ -184,7 +184,7 @@ def show_error(form: forms.Form, error: QueueOpsError) -> None:
             )
 
 
-def report(request: HttpRequest, verb: Verb, outcome: Outcome) -> None:
+def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome) -> None:
     """Say what the service did, never what was selected."""
     sentence = outcome.report or f"{outcome.moved:,} {verb.done}, {outcome.unmoved:,} left alone."
     all_went_well = outcome.moved and not outcome.unmoved

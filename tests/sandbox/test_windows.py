@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.quotas import MAX_KEYS, Charge, Quota, QuotaBook
+from sandbox.quotas import MAX_KEYS, Quota, QuotaBook, QuotaCost
 from sandbox.windows import WindowRule, midnight_after
 
 # Start at a multiple of ten, five seconds in: where aligned and anchored windows differ.
@@ -84,8 +84,8 @@ def test_a_day_ends_at_midnight_of_its_zone_also_when_the_clock_changes():
 def charges(*, requests=10, tokens=100, cost=10, mode="sliding", key="p1"):
     rule, owner = WindowRule(mode, MINUTE), (("project", key),)
     return [
-        Charge(Quota("llm", "RPM", "requests", requests, rule), owner),
-        Charge(Quota("llm", "TPM", "tokens", tokens, rule), owner, cost),
+        QuotaCost(Quota("llm", "RPM", "requests", requests, rule), owner),
+        QuotaCost(Quota("llm", "TPM", "tokens", tokens, rule), owner, cost),
     ]
 
 

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
-from jobs.api.filters import OperationFilter
+from jobs.api.filters import OperationFilterSet
 from jobs.api.serializers import OperationSerializer
 from jobs.models import BulkOperation
 from jobs.services.operate.bulk_run import cancel_bulk
@@ -66,7 +66,7 @@ class OperationList(ApiListView[BulkOperation]):
     for_users = True
     queryset = BulkOperation.objects.none()
     serializer_class = OperationSerializer
-    filterset_class = OperationFilter
+    filterset_class = OperationFilterSet
 
     @operation(
         "List operations, newest first",

@@ -14,7 +14,7 @@ from jobs.states import CallType
 from .group import cut_out, failures, with_missing_grid, with_unreadable
 from .payloads import MAX_BODY_BYTES, SERVICE, BatchUpdate, ValuesAppend, ValuesGet, ValuesUpdate
 from .reading import read
-from .sheets_api import AnswerTooLong, Request, call, for_unrepeatable
+from .sheets_api import AnswerTooLong, SheetsRequest, call, for_unrepeatable
 
 TIMEOUT = timedelta(seconds=180)
 MAX_JOBS = 500
@@ -46,7 +46,7 @@ async def values_update(jobs: Sequence[RunningJob[ValuesUpdate]]) -> Sequence[Do
         {"range": job.payload.range, "majorDimension": job.payload.major_dimension, "values": job.payload.values}
         for job in jobs
     ]
-    request = Request(
+    request = SheetsRequest(
         "POST",
         first.spreadsheet_id,
         "/values:batchUpdate",
@@ -82,7 +82,7 @@ async def values_append(job: RunningJob[ValuesAppend]) -> Done:
     query = {"valueInputOption": payload.value_input_option, "fields": f"tableRange,updates({_WRITTEN})"}
     if payload.insert_data_option is not None:
         query["insertDataOption"] = payload.insert_data_option
-    request = Request(
+    request = SheetsRequest(
         "POST",
         payload.spreadsheet_id,
         f"/values/{quote(payload.range, safe='')}:append",
@@ -144,7 +144,7 @@ async def batch_update(jobs: Sequence[RunningJob[BatchUpdate]]) -> Sequence[Done
     """
     first = jobs[0].payload
     sizes = [len(job.payload.requests) for job in jobs]
-    request = Request(
+    request = SheetsRequest(
         "POST",
         first.spreadsheet_id,
         ":batchUpdate",

@@ -43,7 +43,7 @@ class AddressTooLong(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SheetsRequest:
     """
     One call.
 
@@ -62,7 +62,7 @@ class Request:
     repeatable: bool = True
 
 
-async def call(credential: OpenCredential | None, request: Request) -> dict[str, Any]:
+async def call(credential: OpenCredential | None, request: SheetsRequest) -> dict[str, Any]:
     """
     Make one call and return its answer's object.
 
@@ -126,7 +126,9 @@ def _checked(credential: OpenCredential | None) -> OpenCredential:
     return credential
 
 
-async def _send(credential: OpenCredential, request: Request, url: str) -> tuple[OutboundResponse, tuple[str, ...]]:
+async def _send(
+    credential: OpenCredential, request: SheetsRequest, url: str
+) -> tuple[OutboundResponse, tuple[str, ...]]:
     token = await google_auth.access_token(credential, scope=SCOPE)
     headers = {"Authorization": f"Bearer {token}"}
     body = None

@@ -18,7 +18,7 @@ from queueops.core.outbound.client import OutboundFailed
 from queueops.core.outbound.policy import OutboundRefused
 
 from . import errors as llm_errors
-from .dialect import Dialect, Generation, Request
+from .dialect import Dialect, Generation, ModelRequest
 from .gemini import GEMINI
 from .openai import OPENAI
 from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
@@ -97,7 +97,7 @@ async def _ask(
     return reader.answer, secrets
 
 
-def _request(job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None) -> Request:
+def _request(job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None) -> ModelRequest:
     """
     Compose the call.
 

@@ -43,7 +43,7 @@ class OpenLanes:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingLane:
+class LaneHeadroom:
     """A lane with work, and the room of its limits when it was looked at."""
 
     name: str
@@ -63,7 +63,7 @@ class LaneGate:
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[str, WaitingLane] = {}
+        self._lanes: dict[str, LaneHeadroom] = {}
         self._opens_at: dict[str, float] = {}  # by this process's clock, as all times here
         self._refused: dict[str, float] = {}  # lanes that are left alone, and until when
         self._resting: dict[str, float] = {}
@@ -76,7 +76,7 @@ class LaneGate:
         self._list_again_at = self._round_again_at = NOW  # not before, whatever hints come
 
     @property
-    def waiting(self) -> list[WaitingLane]:
+    def waiting(self) -> list[LaneHeadroom]:
         """The lanes with work, as they were last seen."""
         return list(self._lanes.values())
 
@@ -173,7 +173,7 @@ class LaneGate:
         found = self._rooms([name for name, _, _ in lanes])
         sharing = Counter(chain.from_iterable(found[lane.subject].counters for _, lane, _ in lanes))
         self._lanes = {
-            name: WaitingLane(name, lane, priority, found[lane.subject], _share(found[lane.subject], sharing))
+            name: LaneHeadroom(name, lane, priority, found[lane.subject], _share(found[lane.subject], sharing))
             for name, lane, priority in lanes
         }
         self._opens_at = {name: _opens_at(one.room, now) for name, one in self._lanes.items()}
@@ -207,7 +207,7 @@ class LaneGate:
             self._lanes[name] = replace(one, room=room)
             self._opens_at[name] = _opens_at(room, now)
 
-    def _offered(self, opened: list[WaitingLane], wanted: int) -> OpenLanes:
+    def _offered(self, opened: list[LaneHeadroom], wanted: int) -> OpenLanes:
         """
         Give projects alike, lane by lane, and several times what their limits admit, so that the claim can choose.
 
@@ -215,7 +215,7 @@ class LaneGate:
         finds the most urgent among them as well as those that are overdue.
         """
         passes = {one.name: self._pass(one) for one in opened}
-        of_project: dict[str, list[WaitingLane]] = {}
+        of_project: dict[str, list[LaneHeadroom]] = {}
         for one in sorted(opened, key=lambda one: passes[one.name]):
             of_project.setdefault(one.lane.project, []).append(one)
         by_turn = _alternating(list(of_project.values()))
@@ -238,16 +238,16 @@ class LaneGate:
                 break
         return OpenLanes(list(offered), list(offered.values()), [passes[name] for name in offered])
 
-    def _pass(self, one: WaitingLane) -> float:
+    def _pass(self, one: LaneHeadroom) -> float:
         turns = self._turns.get(one.lane.project)
         return 0.0 if turns is None else turns.passes.get(one.name, turns.now)
 
 
-def _alternating(rows: list[list[WaitingLane]]) -> list[WaitingLane]:
+def _alternating(rows: list[list[LaneHeadroom]]) -> list[LaneHeadroom]:
     return [one for one in chain.from_iterable(zip_longest(*rows)) if one is not None]
 
 
-def _tier(one: WaitingLane) -> int:
+def _tier(one: LaneHeadroom) -> int:
     return TIERS.index(one.priority)
 
 

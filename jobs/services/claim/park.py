@@ -28,7 +28,7 @@ from ratelimits.services.limits.catalogue import limited_services
 
 from .admit import reject
 from .deferrals import Deferral, Met, defer_jobs
-from .lanes import WaitingLane
+from .lanes import LaneHeadroom
 
 AT_ONCE = 25
 ADOPTED_AT_ONCE = 100
@@ -72,7 +72,7 @@ class Parking:
         self._adopted: frozenset[str] = frozenset()
         self._round: list[str] = []  # lanes still to be looked at
 
-    def park(self, waiting: Sequence[WaitingLane], *, most: int = AT_ONCE) -> int:
+    def park(self, waiting: Sequence[LaneHeadroom], *, most: int = AT_ONCE) -> int:
         """
         Park queued jobs of lanes that cannot release them soon, a bounded number, in one transaction.
 
@@ -132,7 +132,7 @@ class Parking:
             self._adopted |= {service}
         return 0
 
-    def _forecasts(self, jobs: Sequence[Unparked], lanes: Mapping[str, WaitingLane]) -> list[Deferral]:
+    def _forecasts(self, jobs: Sequence[Unparked], lanes: Mapping[str, LaneHeadroom]) -> list[Deferral]:
         if not jobs:
             return []
         now = max(lanes[job.lane].room.now for job in jobs)
@@ -187,14 +187,14 @@ def _foreseen(job: Unparked, room: Headroom) -> _Tail:
     return _Tail(max(opens_at, told.forecast.starts_at.timestamp()), lanes * calls, time.monotonic())
 
 
-def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, WaitingLane]) -> list[Unparked]:
+def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, LaneHeadroom]) -> list[Unparked]:
     """Fail those that a limit can never admit: at once, and not when their turn comes in hours."""
     reasons = {job: unfit(Call(lanes[job.lane].lane.subject, job.cost, job.known_cost)) for job in jobs}
     reject([(job.id, job.kind, *reason) for job, reason in reasons.items() if reason is not None])
     return [job for job, reason in reasons.items() if reason is None]
 
 
-def _soon(one: WaitingLane) -> int:
+def _soon(one: LaneHeadroom) -> int:
     """How many of the lane's jobs are expected to go soon."""
     if one.room.calls == 0 and one.room.opens_at - one.room.now > SOON_SECONDS:
         return 0

@@ -33,7 +33,7 @@ from queueops.tenancy.scope import for_everyone
 from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
 from ratelimits.services.limits.catalogue import limited_services
 
-from .line import STANDING, STANDING_COSTS, LineCall, Standing, calls_of
+from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
 from .position import Position, Rules, effective_priority_of, reached_by
 
 MOST_LANES = 500  # that are looked at for sharers; some milliseconds
@@ -142,13 +142,13 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
     """
     waiting = [row for state in sorted(WAITING) for row in _sampled(batch_id, state)]
     scale = max(1.0, sum(counts.get(state, 0) for state in WAITING) / max(1, len(waiting)))
-    lines: dict[str, list[Standing]] = defaultdict(list)
+    lines: dict[str, list[LineJob]] = defaultdict(list)
     is_whole = True
     for lane, *standing in sorted(waiting, key=_in_order):
         if lane is None:
             is_whole = False
         else:
-            lines[lane].append(Standing(*standing[len(ORDER) :]))
+            lines[lane].append(LineJob(*standing[len(ORDER) :]))
     calls = {lane: calls_of(line, times=scale)[0] for lane, line in lines.items()}
     asked = [Asked(read_lane(lane).subject, made[0].cost, made[0].known_cost) for lane, made in calls.items()]
     amounts: dict[tuple[int, str], list[list[tuple[float, float]]]] = defaultdict(list)
@@ -226,4 +226,4 @@ def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
     """Lane, place in it and standing of a state's first jobs."""
     # A range and an order, so that the index is walked: of an equal batch the planner would read all it has.
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
-    return list(jobs.values_list("lane", *ORDER, *STANDING, *STANDING_COSTS)[:MOST_SAMPLED])
+    return list(jobs.values_list("lane", *ORDER, *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MOST_SAMPLED])

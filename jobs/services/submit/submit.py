@@ -46,7 +46,7 @@ class SubmittedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class SubmittedBatch:
+class BatchReceipt:
     id: UUID
     accepted: int
     duplicates: int
@@ -94,7 +94,7 @@ def submit_batch(
     partial: bool = False,
     start_interval_seconds: float = 0.0,
     first_line: int = 1,
-) -> SubmittedBatch:
+) -> BatchReceipt:
     """
     Store many jobs in one transaction and wake the executors.
 
@@ -141,7 +141,7 @@ def submit_batch(
             )
         Batch.objects.filter(pk=batch.pk).update(total=accepted)
         notify(Channel.READY)
-    return SubmittedBatch(batch.pk, accepted, duplicates, checker.error_count, checker.errors)
+    return BatchReceipt(batch.pk, accepted, duplicates, checker.error_count, checker.errors)
 
 
 def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, batch: Batch | None = None) -> set[UUID]:

@@ -14,7 +14,7 @@ MOST_FAILURES = 100  # told by one web process in FAILURE_SECONDS: a flood fills
 FAILURE_SECONDS = 3600.0
 
 
-class Allowance:
+class FailureBudget:
     """So many of something in a window of time that begins with the first."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Allowance:
             return self._left >= 0
 
 
-_failures = Allowance()
+_failures = FailureBudget()
 
 
 def tell_failure(what: str, name: str, *, attempt: int, locks: bool) -> None:

@@ -20,7 +20,7 @@ from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 from ratelimits.api import answers, examples, inputs
 from ratelimits.api.errors import SharedLimit
-from ratelimits.api.filters import LimitFilter
+from ratelimits.api.filters import LimitFilterSet
 from ratelimits.api.serializers import GaugeSerializer, LimitSerializer
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
@@ -138,7 +138,7 @@ class LimitList(CallerListView[Limit]):
     needs: ClassVar = {"GET": READ, "POST": ADD}
     queryset = Limit.objects.none()
     serializer_class = LimitSerializer
-    filterset_class = LimitFilter
+    filterset_class = LimitFilterSet
 
     @operation(
         "List limits with their live state, newest first",

@@ -17,7 +17,7 @@ SHORTEST_HISTORY = 1.0  # seconds of calls below which nobody can speak of a pac
 MOST_TALLIES = 2000  # of a span: a forecast is made while counters are locked
 
 
-class Pace(NamedTuple):
+class CounterFlow(NamedTuple):
     """In the limit's unit a second: what comes in, and what leaves the window because it came in a window ago."""
 
     arriving: float
@@ -25,7 +25,7 @@ class Pace(NamedTuple):
 
 
 def reaches_cap_at(
-    pace: Pace, *, used: float, capacity: float, now: float, resets_at: float | None = None
+    pace: CounterFlow, *, used: float, capacity: float, now: float, resets_at: float | None = None
 ) -> float | None:
     """
     Return when the use reaches the capacity if the pace stays, seconds since 1970.
@@ -63,7 +63,7 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
     return reaches_cap_at(pace, used=used, capacity=capacity, now=now, resets_at=resets_at)
 
 
-def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> Pace | None:
+def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> CounterFlow | None:
     """
     Measure a counter's pace from its calls of the last quarter of a window; None: they began a moment ago.
 
@@ -81,7 +81,7 @@ def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: f
     if window_seconds:
         old = _seen(rule, key, after=now - window_seconds, until=now - window_seconds + span)
         leaving = old.amount / (now - window_seconds + span - old.after)
-    return Pace((came.amount + fresh) / seconds_seen, leaving)
+    return CounterFlow((came.amount + fresh) / seconds_seen, leaving)
 
 
 class _Seen(NamedTuple):

@@ -12,7 +12,7 @@ from django.db.models.functions import Now, RowNumber
 
 from queueops.core.clock import database_now
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
-from ratelimits.models import CallTally, CallType, Counter, Limit
+from ratelimits.models import CallTally, Counter, Limit, LimitCallType
 from ratelimits.services.alerts.alerts import WHOLE_CAP
 from ratelimits.services.limits.catalogue import Rule, rules_of
 from ratelimits.subjects import NOBODY
@@ -76,7 +76,7 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
-class TopUsers:
+class TopUsersOfLimit:
     """
     Attributes:
         users: `project / user` as the provider sees them, the most first.
@@ -166,7 +166,7 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
 
 def top_users(
     limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MOST_USERS
-) -> TopUsers:
+) -> TopUsersOfLimit:
     """
     Return who used a limit most, by calls granted since then.
 
@@ -181,7 +181,7 @@ def top_users(
     looked_at = CallTally.objects.filter(pk__in=newest)
     by_user = _sums(looked_at, ("project", "user"), most)
     by_kind = _sums(looked_at, ("kind",), most)
-    return TopUsers(
+    return TopUsersOfLimit(
         users=tuple(
             Used(" / ".join(part for part in (row["project"], row["user"]) if part) or NOBODY, row["n"], row["sum"])
             for row in by_user
@@ -194,7 +194,7 @@ def top_users(
 def tallies_of(limit: Limit, *, since: timedelta) -> QuerySet[CallTally]:
     """The tallies of the calls that a limit counts."""
     rows = CallTally.objects.filter(service=limit.service, at__gte=Now() - since)
-    if limit.call_type != CallType.ANY:
+    if limit.call_type != LimitCallType.ANY:
         rows = rows.filter(call_type=limit.call_type)
     return rows.filter(model=limit.model) if limit.model else rows
 

@@ -17,7 +17,7 @@ from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 from ratelimits.algorithms.token_bucket import TokenBucket
-from ratelimits.models import CallType, Limit, LimitOverride, Unit
+from ratelimits.models import Limit, LimitCallType, LimitOverride, Unit
 from ratelimits.subjects import Subject, counter_id, counter_key
 
 KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
@@ -85,7 +85,7 @@ class Rule:
     def applies_to(self, subject: Subject) -> bool:
         return (
             self.service == subject.service
-            and self.call_type in (CallType.ANY, subject.call_type)
+            and self.call_type in (LimitCallType.ANY, subject.call_type)
             and self.model in ("", subject.model)
         )
 

@@ -13,7 +13,7 @@ from django.db.models.functions import Extract, Floor
 
 from queueops.core.clock import database_now
 from ratelimits.errors import InvalidLimit, NotSimulable
-from ratelimits.models import CallType, Limit, Unit
+from ratelimits.models import Limit, LimitCallType, Unit
 from ratelimits.replay import Ask, Replay, replay
 from ratelimits.services.limiter.gauges import tallies_of
 from ratelimits.services.limits.catalogue import Override, overrides_of, rule_of
@@ -46,7 +46,7 @@ class Tallied(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedOutcome:
     """
     What a set of figures made of the calls.
 
@@ -71,7 +71,7 @@ class Outcome:
     unfinished: int
 
 
-HOLDS_NOTHING_BACK = Outcome(0, 0.0, 0.0, 0.0, 0, None, "", 0)
+HOLDS_NOTHING_BACK = SimulatedOutcome(0, 0.0, 0.0, 0.0, 0, None, "", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class Simulation:
     calls: int
     keys: int
     waited_seconds: float
-    today: Outcome
-    proposed: Outcome
+    today: SimulatedOutcome
+    proposed: SimulatedOutcome
     played_in_groups_of: int
     cut: bool
     warnings: tuple[str, ...]
@@ -201,19 +201,19 @@ def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
 
 
 def _tells_apart(limit: Limit, name: str) -> bool:
-    return limit.call_type != CallType.ANY if name == "call_type" else bool(limit.per_model or limit.model)
+    return limit.call_type != LimitCallType.ANY if name == "call_type" else bool(limit.per_model or limit.model)
 
 
 def _play(
     limit: Limit, overrides: Mapping[str, Override], rows: Sequence[Tallied], *, group: int, end: float
-) -> Outcome:
+) -> SimulatedOutcome:
     rule = rule_of(limit, overrides)
     if limit.shadow or not limit.enabled:
         return HOLDS_NOTHING_BACK
     played = {key: replay(rule.algorithm(key), asks) for key, asks in asks_of(rows, limit, group=group).items()}
     waits = sorted((wait, calls) for one in played.values() for wait, calls in one.waits)
     busiest = max(played, key=lambda key: played[key].cost, default="")
-    return Outcome(
+    return SimulatedOutcome(
         delayed=sum(calls for wait, calls in waits if wait > 0),
         total_wait_seconds=sum(wait * calls for wait, calls in waits),
         p95_wait_seconds=_percentile(waits, 0.95),

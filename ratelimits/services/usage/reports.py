@@ -59,7 +59,7 @@ class Days:
 
 
 @dataclass(frozen=True, slots=True)
-class TopUsers:
+class TopUsersOfMonth:
     """
     Attributes:
         users: Who used the most, the first first.
@@ -117,12 +117,12 @@ def days_of_month(project_id: str, user_id: UUID, month: str, zone: ZoneInfo) ->
     )
 
 
-def top_users_of_month(project_id: str, month: str, *, most: int = MOST_USERS) -> TopUsers:
+def top_users_of_month(project_id: str, month: str, *, most: int = MOST_USERS) -> TopUsersOfMonth:
     """Return who used the most of a project's allowance in a month."""
     rows = UsageTracking.objects.filter(project_id=project_id, month_year=month)
     read, partial = _first(rows, MOST_USERS_READ)
     summed = read.aggregate(count=Count("pk"), used=Sum("used", default=0))
-    return TopUsers(
+    return TopUsersOfMonth(
         users=tuple(read.filter(used__gt=0).order_by("-used", "pk")[:most]),
         count=summed["count"],
         used=int(summed["used"]),

@@ -12,9 +12,9 @@ import pytest
 
 from dashboards.live import socket
 from dashboards.live.events import Event, EventFilter
-from dashboards.live.messages import Kind, Refusal
+from dashboards.live.messages import CloseCode, Kind
 from dashboards.live.socket import MAX_STATES, WINDOW, LiveSocket
-from dashboards.live.subjects import Subject
+from dashboards.live.subjects import LiveSubject
 from dashboards.live.viewer import Viewer
 from jobs.models import JobEvent
 
@@ -41,7 +41,7 @@ def event(number: int, **fields: Any) -> Event:
 
 
 def a_socket(*, events_per_second: int | None = None, is_masked: bool = False) -> LiveSocket:
-    subject = Subject(
+    subject = LiveSubject(
         key=("job", "j"),
         group=("job", "j"),
         load=lambda _: None,
@@ -155,8 +155,8 @@ def test_nobody_acknowledges_what_was_never_sent():
 def test_closing_drops_what_waits_and_says_why():
     one = opened()
     one.offer(event(11), 10)
-    one.close(Refusal.SILENT, "why")
-    one.close(Refusal.TOO_SLOW, "later")
+    one.close(CloseCode.SILENT, "why")
+    one.close(CloseCode.TOO_SLOW, "later")
     one.offer(event(12), 10)
     assert taken(one) == [{"type": "error", "code": "silent", "detail": "why"}]
 
@@ -193,4 +193,4 @@ def test_a_socket_that_answers_no_ping_is_closed_though_more_pings_follow(monkey
         one.beat()
         silent.beat()
         one.hear()
-    assert (one.closing, silent.closing) == (None, Refusal.SILENT)
+    assert (one.closing, silent.closing) == (None, CloseCode.SILENT)
