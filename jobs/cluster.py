@@ -318,7 +318,7 @@ def apply_retention(holder: str = "") -> dict[str, int]:
         return {}
     deleted = retention.apply_retention(seconds=RETENTION_SECONDS)
     before = datetime.fromtimestamp(database_now(), UTC) - timedelta(days=settings.QUEUEOPS.operation_retention_days)
-    old = list(Task.objects.filter(stopped__lt=before).values_list("pk", flat=True)[: retention.CHUNK])
+    old = list(Task.objects.filter(stopped__lt=before).values_list("pk", flat=True)[: retention.ROWS_OF_A_DELETE])
     tasks, _ = Task.objects.filter(pk__in=old).delete()
     if not deleted.is_through:
         async_task("jobs.cluster.apply_retention", str(own))

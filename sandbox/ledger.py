@@ -8,7 +8,7 @@ from typing import Any
 
 from sandbox import clock
 
-MAX_CALLS = 200_000
+MAX_CALLS_KEPT = 200_000
 MAX_EFFECT_NAMES = 1_000_000
 
 
@@ -59,13 +59,13 @@ class EffectCounts:
 
 
 class Ledger:
-    """The newest MAX_CALLS calls, and counters of all of them."""
+    """The newest MAX_CALLS_KEPT calls, and counters of all of them."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        self._calls: deque[ReceivedCall] = deque(maxlen=MAX_CALLS)
+        self._calls: deque[ReceivedCall] = deque(maxlen=MAX_CALLS_KEPT)
         self._open: set[int] = set()  # by id(): a call from before a clear() counts no more
         self._received = self._accepted = self._effects = 0
         self._statuses: Counter[str] = Counter()

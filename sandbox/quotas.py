@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from sandbox.windows import SlidingCount, Window, WindowRule
 
-MAX_KEYS = 10_000
+MAX_COUNTED_KEYS = 10_000
 MAX_SPANS = 1_440
 
 Unit = Literal["requests", "tokens"]
@@ -96,7 +96,7 @@ _Name = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class QuotaBook:
-    """Every quota with every key that used it; beyond MAX_KEYS the one longest unused is forgotten."""
+    """Every quota with every key that used it; beyond MAX_COUNTED_KEYS the one longest unused is forgotten."""
 
     def __init__(self) -> None:
         self.clear()
@@ -168,7 +168,7 @@ class QuotaBook:
         if account is None or account.rule != quota.rule:
             account = self._accounts[name] = _Account(quota.rule)
         self._accounts.move_to_end(name)
-        if len(self._accounts) > MAX_KEYS:
+        if len(self._accounts) > MAX_COUNTED_KEYS:
             self._accounts.popitem(last=False)
             self._keys_dropped += 1
         return account

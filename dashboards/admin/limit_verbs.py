@@ -13,14 +13,14 @@ from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
 from ratelimits.services.tuning import limits, stated_caps, steer_counter
 
-MOST_MINUTES = steer_counter.LONGEST_COOL_DOWN_SECONDS // 60
+MOST_MINUTES_COOLED = steer_counter.LONGEST_COOL_DOWN_SECONDS // 60
 
 
 class CoolDownForm(ReasonForm):
     seconds = forms.FloatField(
         label="Minutes",
         min_value=0,
-        max_value=MOST_MINUTES,
+        max_value=MOST_MINUTES_COOLED,
         initial=5,
         help_text="From now on. 0 ends a cool-down.",
         widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 0}),

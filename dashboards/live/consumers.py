@@ -32,7 +32,7 @@ from .viewer import Viewer, narrowed, viewer_of_cookies, viewer_of_key, viewer_o
 logger = logging.getLogger(__name__)
 
 SIGN_IN_SECONDS = 5.0
-MAX_MESSAGES_PER_SECOND = 600  # of one client; above WINDOW, for those that acknowledge each message
+MAX_MESSAGES_PER_SECOND = 600  # of one client; above MESSAGE_WINDOW, for those that acknowledge each message
 RESUME_SECONDS = 1.0  # between two of them
 
 Opener = Callable[[Viewer], LiveSubject]

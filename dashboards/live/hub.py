@@ -30,7 +30,7 @@ MAX_OF_USER = 20  # of one end user: there are many, and they need not know each
 STATS_SECONDS = 1.0
 ROUND_SECONDS = 0.1
 BEAT_SECONDS = 1.0
-RECHECK_SECONDS = 4.0
+ACCESS_RECHECK_SECONDS = 4.0
 REST_SHARE = 4.0  # reading states may take a fifth of one thread: 300 watched jobs must not take all of it
 # Each message sent lets go of the interpreter's lock, and gets it back from a thread that computes no sooner than this.
 # With Python's own 5 ms 2,000 events a second were half a second late.
@@ -188,7 +188,7 @@ class Hub:
         for one, seconds in (
             (self._refresh, ROUND_SECONDS),
             (self._beat, BEAT_SECONDS),
-            (self._recheck, RECHECK_SECONDS),
+            (self._recheck, ACCESS_RECHECK_SECONDS),
         ):
             self._rounds.add(asyncio.get_running_loop().create_task(_again_and_again(one, seconds)))
 

@@ -15,11 +15,11 @@ from .catalogue import METRICS, PREFIX, Metric
 from .process import read_process
 from .samples import Histogram, Sample, Value, read_samples
 
-KEPT_SECONDS = 5.0
+SAMPLES_KEPT_SECONDS = 5.0
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
-kept_samples: CachedRead[list[Sample]] = CachedRead(read_samples, seconds=KEPT_SECONDS)
+kept_samples: CachedRead[list[Sample]] = CachedRead(read_samples, seconds=SAMPLES_KEPT_SECONDS)
 
 
 class DatabaseCollector(Collector):

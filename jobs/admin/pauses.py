@@ -18,7 +18,7 @@ from jobs.services.operate.job_filter import Counted
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
-from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.filters import MOST_PROJECTS_LISTED
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import (
     ReadOnlyMixin,
@@ -135,7 +135,7 @@ def _report(scope: str, held: int, covered: Counted) -> str:
 
 
 def _known_keys() -> list[str]:
-    projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS]
+    projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED]
     handlers = all_handlers()
     services = {handler.service for handler in handlers if isinstance(handler.service, str)}
     return sorted({*projects, *services, *(handler.kind for handler in handlers)})

@@ -46,7 +46,7 @@ from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services.limiter import decide
 from ratelimits.services.limits import catalogue
 
-from .duties import TICK_SECONDS, Duties
+from .duties import DUTY_SECONDS, Duties
 from .keyring import Keyring, Opened
 from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
 from .width import Width
@@ -54,7 +54,7 @@ from .width import Width
 logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
-LINGER_SECONDS = 0.02  # outcomes wait at most this long for company
+COMPANY_SECONDS = 0.02  # outcomes wait at most this long for company
 PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
@@ -235,7 +235,7 @@ class ExecutorPump:
             self._renew()
             self._renewed_at = now
         if now >= self._next["tick"]:
-            self._next["tick"] = now + TICK_SECONDS
+            self._next["tick"] = now + DUTY_SECONDS
             self._policies = finish.retry_policies()
             self._duties.do(now)
             self._learning.write(now)
@@ -379,7 +379,7 @@ class ExecutorPump:
         waiting = self.loop.waiting_seconds
         if waiting is None:
             return False
-        return claiming or waiting >= LINGER_SECONDS or self.loop.active == 0 or self._stopping.is_set()
+        return claiming or waiting >= COMPANY_SECONDS or self.loop.active == 0 or self._stopping.is_set()
 
     def _claim(self, wanted: int, settlements: list[decide.Settlement]) -> list[ClaimedJob]:
         lease = self.settings.lease_seconds
@@ -447,7 +447,7 @@ class ExecutorPump:
         if self._free_slots() > 0:
             until = now if self._hint else min(until, self._next_claim(now))
         if (waiting := self.loop.waiting_seconds) is not None:
-            until = now if self.loop.active == 0 else min(until, now - waiting + LINGER_SECONDS)
+            until = now if self.loop.active == 0 else min(until, now - waiting + COMPANY_SECONDS)
         if self.loop.has_progress:
             until = min(until, self._next["progress"])
         if self._stopping.is_set():

@@ -12,7 +12,7 @@ from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input
 from ratelimits.models import Limit, LimitCallType, Unit
 from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
-from ratelimits.services.limiter.answers import MAX_CALLS
+from ratelimits.services.limiter.answers import MAX_CALLS_ASKED
 from ratelimits.services.tuning.simulate import MOST_HOURS
 from ratelimits.subjects import LONGEST_KEY, LONGEST_NAME
 
@@ -48,7 +48,7 @@ class AskedCall(Input):
 class Decide(Input):
     """Calls that want to go now, in the order in which they may."""
 
-    calls: list[AskedCall] = Field(min_length=1, max_length=MAX_CALLS)
+    calls: list[AskedCall] = Field(min_length=1, max_length=MAX_CALLS_ASKED)
     hold_seconds: Annotated[Number, Field(ge=1, le=LONGEST_HOLD_SECONDS)] = Field(
         default=600, description="What a call holds and nobody settles is given back after this."
     )

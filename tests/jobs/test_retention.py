@@ -120,7 +120,7 @@ def test_a_backlog_is_worked_off_for_a_share_of_the_time_and_each_table_has_its_
     apply_retention(seconds=40)
     assert set(turns[::2]) == {"a"}
     assert set(turns[1::2]) == {"b"}
-    assert 0.1 * len(turns) == pytest.approx(40 * retention.SHARE, rel=0.05)
+    assert 0.1 * len(turns) == pytest.approx(40 * retention.DELETING_SHARE, rel=0.05)
 
 
 def test_a_day_of_the_log_goes_when_it_is_past_whatever_jobs_remain():

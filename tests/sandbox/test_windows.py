@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.quotas import MAX_KEYS, Quota, QuotaBook, QuotaCost
+from sandbox.quotas import MAX_COUNTED_KEYS, Quota, QuotaBook, QuotaCost
 from sandbox.windows import WindowRule, midnight_after
 
 # Start at a multiple of ten, five seconds in: where aligned and anchored windows differ.
@@ -127,7 +127,7 @@ def test_clearing_the_figures_gives_no_room_back():
 
 def test_the_keys_are_bounded_and_those_forgotten_are_counted():
     book = QuotaBook()
-    for number in range(MAX_KEYS // 2 + 1):
+    for number in range(MAX_COUNTED_KEYS // 2 + 1):
         book.charge(charges(key=str(number)), AT)
     report = book.report("llm", AT)
-    assert (len(report["quotas"]), report["keys_dropped"]) == (MAX_KEYS, 2)
+    assert (len(report["quotas"]), report["keys_dropped"]) == (MAX_COUNTED_KEYS, 2)

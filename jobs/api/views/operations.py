@@ -22,7 +22,7 @@ from queueops.tenancy.callers.authentication import Caller
 
 from .base import OPERATE_BULK, READ_OPERATIONS, ApiListView, ApiView
 
-RECHECK_SECONDS = 2
+OPERATION_RECHECK_SECONDS = 2
 
 
 def operations_of(caller: Caller) -> QuerySet[BulkOperation]:
@@ -95,7 +95,7 @@ class OperationDetail(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         found = own_operation(self, pk)
         runs = found.status == BulkOperation.Status.RUNNING
-        headers = {"Retry-After": str(RECHECK_SECONDS)} if runs else None
+        headers = {"Retry-After": str(OPERATION_RECHECK_SECONDS)} if runs else None
         return Response(OperationSerializer(found).data, headers=headers)
 
 

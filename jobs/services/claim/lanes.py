@@ -20,13 +20,13 @@ from ratelimits.subjects import Subject
 
 from .turns import LaneTurns
 
-MOST_LANES = 2000  # looked at together; more take turns
-MOST_OPEN = 500  # given to one claim
+MOST_LANES_CLAIMED = 2000  # looked at together; more take turns
+MOST_LANES_OPEN = 500  # given to one claim
 CHOICE = 2  # times as many jobs as a limit admits are looked at
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 LIST_SECONDS = 1.0  # the list is made anew at least this often
 READING_SHARE = 0.05  # of an executor's time that lists, and looks at every lane, may take each
-LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
+CLOSED_LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
 LEAST_LOOK_SECONDS = 0.02
 REST_SECONDS = 0.05
 PROBE_REST_SECONDS = 1.0  # longer than a claim takes, or a refused probe would be all that is claimed
@@ -58,8 +58,8 @@ class LaneGate:
     One executor's view of the lanes: listed now and then, their room read when it may have changed.
 
     The truth is in the counters, and the limiter decides by them; this only spares a claim the lanes that would be
-    refused. So it may be late, by LOOK_SECONDS at most, and never wrong for good. A claim reads the lanes that were
-    open or should have opened, and every lane only each LOOK_SECONDS: a thousand full ones cost it nothing.
+    refused. So it may be late, by CLOSED_LOOK_SECONDS at most, and never wrong for good. A claim reads the lanes that
+    were open or should have opened, and every lane only each CLOSED_LOOK_SECONDS: a thousand full ones cost it nothing.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class LaneGate:
             self._look_at = now
         else:
             soonest = min((max(at, self._refused.get(name, at)) for name, at in self._opens_at.items()), default=now)
-            self._look_at = now + min(max(soonest - now, LEAST_LOOK_SECONDS), LOOK_SECONDS)
+            self._look_at = now + min(max(soonest - now, LEAST_LOOK_SECONDS), CLOSED_LOOK_SECONDS)
         return self._offered(opened, wanted)
 
     @property
@@ -143,7 +143,7 @@ class LaneGate:
         """
         now = time.monotonic()
         self.has_refused = True
-        self._refused.update((name, now + min(delay, LOOK_SECONDS)) for name, delay in delays.items())
+        self._refused.update((name, now + min(delay, CLOSED_LOOK_SECONDS)) for name, delay in delays.items())
         self._resting.update((name, now + PROBE_REST_SECONDS) for name in probes)
         self._look_at = NOW
 
@@ -158,10 +158,10 @@ class LaneGate:
         self._look_at = time.monotonic() + REST_SECONDS
 
     def _list(self, now: float) -> None:
-        rows = run_sql("jobs", "list_lanes", {"after": self._after, "most": MOST_LANES})
+        rows = run_sql("jobs", "list_lanes", {"after": self._after, "most": MOST_LANES_CLAIMED})
         self._listed = [(str(name), str(priority)) for name, priority in rows]
         # More than fit are taken in turn, from where this list ended.
-        self._after = self._listed[-1][0] if len(rows) == MOST_LANES else ""
+        self._after = self._listed[-1][0] if len(rows) == MOST_LANES_CLAIMED else ""
         self.crowded = _crowded([name for name, _ in self._listed])
         took = time.monotonic() - now
         self._list_at, self._list_again_at = now + LIST_SECONDS, now + took / READING_SHARE
@@ -179,14 +179,14 @@ class LaneGate:
         self._opens_at = {name: _opens_at(one.room, now) for name, one in self._lanes.items()}
         self._take_turns()
         took = time.monotonic() - now
-        self._round_at, self._round_again_at = now + LOOK_SECONDS, now + took / READING_SHARE
+        self._round_at, self._round_again_at = now + CLOSED_LOOK_SECONDS, now + took / READING_SHARE
 
     def _take_turns(self) -> None:
         """Let the lanes with work take turns within their projects."""
         waiting: dict[str, set[str]] = {}
         for name, one in self._lanes.items():
             waiting.setdefault(one.lane.project, set()).add(name)
-        if len(self._listed) == MOST_LANES:  # of the others some are not in this list, and wait nevertheless
+        if len(self._listed) == MOST_LANES_CLAIMED:  # of the others some are not in this list, and wait nevertheless
             for project, turns in self._turns.items():
                 waiting.setdefault(project, set()).update(turns.passes)
         self._turns = {project: self._turns.get(project, LaneTurns()) for project in waiting}
@@ -234,7 +234,7 @@ class LaneGate:
             if heads > 0:
                 offered[one.name] = heads
                 left.update((counter, left[counter] - heads) for counter in one.room.counters)
-            if len(offered) == MOST_OPEN:
+            if len(offered) == MOST_LANES_OPEN:
                 break
         return OpenLanes(list(offered), list(offered.values()), [passes[name] for name in offered])
 

@@ -30,10 +30,10 @@ from .admit import reject
 from .deferrals import Deferral, Met, defer_jobs
 from .lanes import LaneHeadroom
 
-AT_ONCE = 25
+PARKED_AT_ONCE = 25
 ADOPTED_AT_ONCE = 100
 FEW_ADOPTED_AT_ONCE = 50  # where a claim may have to wait for it
-SHARE = 0.05  # of an executor's time; see docs/adr/0023
+PARKING_SHARE = 0.05  # of an executor's time; see docs/adr/0023
 LONGEST_REST_SECONDS = 1.0  # parking has to stay ahead of what leaves
 LANES_AT_ONCE = 10
 MOST_TAILS = 10_000
@@ -49,7 +49,7 @@ def rest_seconds(took_seconds: float) -> float:
     Nobody waits for parking, and everybody waits for the database: the busier that is, the longer a part takes, and
     the longer the rest.
     """
-    return min(took_seconds * (1 / SHARE - 1), LONGEST_REST_SECONDS)
+    return min(took_seconds * (1 / PARKING_SHARE - 1), LONGEST_REST_SECONDS)
 
 
 class Unparked(NamedTuple):
@@ -72,7 +72,7 @@ class Parking:
         self._adopted: frozenset[str] = frozenset()
         self._round: list[str] = []  # lanes still to be looked at
 
-    def park(self, waiting: Sequence[LaneHeadroom], *, most: int = AT_ONCE) -> int:
+    def park(self, waiting: Sequence[LaneHeadroom], *, most: int = PARKED_AT_ONCE) -> int:
         """
         Park queued jobs of lanes that cannot release them soon, a bounded number, in one transaction.
 

@@ -36,11 +36,11 @@ from ratelimits.services.limits.catalogue import limited_services
 from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
 from .position import Position, Rules, effective_priority_of, reached_by
 
-MOST_LANES = 500  # that are looked at for sharers; some milliseconds
+MOST_SHARERS_READ = 500  # that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-MOST_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
+MOST_OF_A_BATCH_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _sharers(
     own_class = class_of(effective_priority_of(job, now=now, rules=rules), rules)
     cuts = {tier: reached_by(tier, rules[own_class].base, rules, now=now) for tier in Priority}
     service, _, _ = job.lane.partition("/")
-    rows = run_sql("jobs", "find_waiting_lanes", {"from_lane": f"{service}/", "most": MOST_LANES})
+    rows = run_sql("jobs", "find_waiting_lanes", {"from_lane": f"{service}/", "most": MOST_SHARERS_READ})
     rivals = []
     for lane, *since in rows:
         oldest = zip(cuts.values(), since, strict=True)
@@ -216,7 +216,7 @@ def _sharers(
     return {
         limit.rule.id: (
             1 + sum(limit.rule.applies_to(rival) and limit.rule.key(rival) == limit.key for rival in rivals),
-            len(rows) < MOST_LANES,
+            len(rows) < MOST_SHARERS_READ,
         )
         for limit in limits
     }
@@ -226,4 +226,4 @@ def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
     """Lane, place in it and standing of a state's first jobs."""
     # A range and an order, so that the index is walked: of an equal batch the planner would read all it has.
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
-    return list(jobs.values_list("lane", *ORDER, *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MOST_SAMPLED])
+    return list(jobs.values_list("lane", *ORDER, *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MOST_OF_A_BATCH_SAMPLED])

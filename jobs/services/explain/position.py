@@ -18,7 +18,7 @@ from jobs.states import JobState, Priority
 
 from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
 
-MOST_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
+MOST_AHEAD_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
 MOST_WEIGHED = 4000  # of which calls and costs are looked at
 SUSPECT_CRASHES = 2  # from then on quarantine claims a job, not its lane
 
@@ -31,7 +31,7 @@ class Position:
     Who goes before a job in its own lane.
 
     Attributes:
-        ahead: Jobs; MOST_COUNTED where there are more.
+        ahead: Jobs; MOST_AHEAD_COUNTED where there are more.
         is_exact: False: there are more than `ahead`.
         by_class: The same by the class their scores have reached; its own class and those above.
         calls: In which they and the job leave, its own the last; fewer than jobs where some leave together. Of no
@@ -77,10 +77,10 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
             counted[of_class] += sums.get(of_class.value, 0) - above
             above = sums.get(of_class.value, 0)
         counted[own_class] += sums.get("everyone", 0) - above
-    ahead = min(sum(counted.values()), MOST_COUNTED)
+    ahead = min(sum(counted.values()), MOST_AHEAD_COUNTED)
     return Position(
         ahead=ahead,
-        is_exact=sum(counted.values()) <= MOST_COUNTED,
+        is_exact=sum(counted.values()) <= MOST_AHEAD_COUNTED,
         by_class=counted,
         calls=_calls(job, line, times=max(1.0, (ahead + 1) / (len(line) + 1))) if weighed else None,
     )
@@ -157,7 +157,7 @@ def _sums(
     cuts = {of_class: reached_by(tier, rules[of_class].base, rules, now=now) for of_class in higher}
     sums: dict[str, Aggregate] = {"everyone": Count("pk")}
     sums |= {name.value: Count("pk", filter=Q(eligible_since__lte=cut)) for name, cut in cuts.items() if cut}
-    found: dict[str, int] = rows[: MOST_COUNTED + 1].aggregate(**sums)
+    found: dict[str, int] = rows[: MOST_AHEAD_COUNTED + 1].aggregate(**sums)
     return found
 
 

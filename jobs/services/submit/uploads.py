@@ -30,7 +30,7 @@ from .submit import EmptyBatch, find_twins, refuse_when_full, reused_key, submit
 
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
 KEPT = timedelta(days=1)
-MOST_SAMPLED = 5
+MOST_LINES_SAMPLED = 5
 
 Format = Upload.Format
 
@@ -186,7 +186,7 @@ def check_lines(lines: Iterable[Line], *, project_id: str, first_line: int = 1) 
             good += 1
             if key:
                 keys[key] = work
-            if len(sample) < MOST_SAMPLED:
+            if len(sample) < MOST_LINES_SAMPLED:
                 sample.append(_shown(numbers[job.id], job))
     if not checker.seen:
         raise EmptyBatch("The file holds no jobs.")

@@ -1,8 +1,8 @@
 """
 What is deleted when it is old: each table that grows has a rule here.
 
-A backlog is worked off in small transactions for SHARE of the time, so that claims and their disk are not held up, and
-deletion still keeps pace with what the queue finishes at its fastest (bench/deletion.py).
+A backlog is worked off in small transactions for DELETING_SHARE of the time, so that claims and their disk are not held
+up, and deletion still keeps pace with what the queue finishes at its fastest (bench/deletion.py).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ratelimits.models import QuotaAlert
 
 from .partitions import AUDIT, EVENTS, Partitioned, drop_part
 
-SHARE = 0.25
-CHUNK = 1000
+DELETING_SHARE = 0.25
+ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
 CLOCKS_DIFFER = timedelta(days=1)  # at most, those of who makes ids of jobs and of the database
 
@@ -83,7 +83,7 @@ class Deleted:
     is_through: bool
 
 
-def apply_retention(*, seconds: float, share: float = SHARE, chunk: int = CHUNK) -> Deleted:
+def apply_retention(*, seconds: float, share: float = DELETING_SHARE, chunk: int = ROWS_OF_A_DELETE) -> Deleted:
     """
     Delete what is older than its retention, a chunk of each table in turn; one that fails stops no other. Idempotent.
 

@@ -17,8 +17,8 @@ from ratelimits.services.limiter.headroom import Headroom, read_headroom
 from ratelimits.services.limits.catalogue import Rule, rules
 from ratelimits.subjects import counter_id
 
-MOST_LANES = 1000
-MOST_SAMPLED = 5000  # jobs of which costs are looked at
+MOST_LANES_WATCHED = 1000
+MOST_COSTS_WATCHED = 5000  # jobs of which costs are looked at
 SATURATED_SECONDS = 10  # a queue that clears sooner is no news
 
 
@@ -53,7 +53,7 @@ def watch_lanes() -> list[StaleLane]:
     Returns:
         The lanes where work waits though it could go.
     """
-    lanes = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES})]
+    lanes = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES_WATCHED})]
     if not lanes:
         reconcile(QuotaAlert.Kind.SATURATED, [])
         return []
@@ -63,7 +63,7 @@ def watch_lanes() -> list[StaleLane]:
     behind: dict[str, _Behind] = {}
     held_up: set[str] = set()
     stale = []
-    for count in count_lanes(lanes, sampled=MOST_SAMPLED):
+    for count in count_lanes(lanes, sampled=MOST_COSTS_WATCHED):
         lane = read[count.name]
         room = open_rooms[lane.subject]
         if count.waiting * count.calls > room.calls:
@@ -80,7 +80,7 @@ def watch_lanes() -> list[StaleLane]:
             one.capacity = binding.capacity
     now = next(iter(open_rooms.values())).now
     found = [opening for one in behind.values() if (opening := _opening(one, now))]
-    complete = len(lanes) < MOST_LANES
+    complete = len(lanes) < MOST_LANES_WATCHED
     known = held_up if complete else {*held_up, *_open_subjects()}
     reconcile(QuotaAlert.Kind.SATURATED, found, keep=known)
     _end_usage({one.subject for one in found})

@@ -14,7 +14,7 @@ from ratelimits.subjects import Subject
 SHARE_OF_WINDOW = 0.25  # of a window is looked at for the pace: 15 s of a minute
 SHORTEST_SPAN, LONGEST_SPAN = 5.0, 900.0
 SHORTEST_HISTORY = 1.0  # seconds of calls below which nobody can speak of a pace
-MOST_TALLIES = 2000  # of a span: a forecast is made while counters are locked
+MOST_TALLIES_FORECAST = 2000  # of a span: a forecast is made while counters are locked
 
 
 class CounterFlow(NamedTuple):
@@ -67,7 +67,7 @@ def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: f
     """
     Measure a counter's pace from its calls of the last quarter of a window; None: they began a moment ago.
 
-    Where the service has more tallies than MOST_TALLIES in that time, those of its end have to do.
+    Where the service has more tallies than MOST_TALLIES_FORECAST in that time, those of its end have to do.
 
     Args:
         window_seconds: None: nothing leaves before the reset.
@@ -93,9 +93,9 @@ class _Seen(NamedTuple):
 
 
 def _seen(rule: Rule, key: str, *, after: float, until: float) -> _Seen:
-    interval = {"service": rule.service, "after": after, "until": until, "most": MOST_TALLIES}
+    interval = {"service": rule.service, "after": after, "until": until, "most": MOST_TALLIES_FORECAST}
     rows = run_sql("ratelimits", "sum_tallies", interval)
-    if sum(row[-1] for row in rows) == MOST_TALLIES:
+    if sum(row[-1] for row in rows) == MOST_TALLIES_FORECAST:
         after = min(row[-2] for row in rows)
     amount, first = 0.0, None
     for call_type, project, user, model, calls, tokens, oldest, _ in rows:

@@ -23,7 +23,7 @@ from .combine import UNREACHABLE, Combiner
 from .decide import Call, Decision, Settlement, decide
 from .outage import LimiterUnavailable, outage, require_fail_open
 
-MAX_CALLS = 1000  # of one request, and of a group of requests
+MAX_CALLS_ASKED = 1000  # of one request, and of a group of requests
 LOCK_TIMEOUT_SECONDS = 2
 SERVICES = 32  # combiners that share out the services: their names are the callers' to make up
 
@@ -270,4 +270,4 @@ def _combiner_of(asking: Asking) -> Combiner[Asking, Outcome]:
     return _combiners[1 + crc32(asking.calls[0].subject.service.encode()) % (len(_combiners) - 1)]
 
 
-_combiners: list[Combiner[Asking, Outcome]] = [Combiner(_carry_out, most=MAX_CALLS) for _ in range(1 + SERVICES)]
+_combiners: list[Combiner[Asking, Outcome]] = [Combiner(_carry_out, most=MAX_CALLS_ASKED) for _ in range(1 + SERVICES)]

@@ -20,9 +20,9 @@ from ratelimits.subjects import NOBODY
 from .counters import usage
 from .standing import standing_of
 
-MOST_COUNTERS = 200  # of one limit, those that changed last
-MOST_TALLIES = 100_000  # summed up for one list of users
-MOST_USERS = 10
+MOST_GAUGES = 200  # of one limit, those that changed last
+MOST_TALLIES_SUMMED = 100_000  # summed up for one list of users
+MOST_USERS_GAUGED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class TopUsersOfLimit:
     Attributes:
         users: `project / user` as the provider sees them, the most first.
         kinds: Of handlers.
-        partial: There were more than MOST_TALLIES decisions, and the oldest are left out.
+        partial: There were more than MOST_TALLIES_SUMMED decisions, and the oldest are left out.
     """
 
     users: tuple[Used, ...]
@@ -95,7 +95,7 @@ def gauges(
     limit: Limit | None = None,
     service: str | None = None,
     counter_ids: Collection[str] | None = None,
-    most: int = MOST_COUNTERS,
+    most: int = MOST_GAUGES,
 ) -> list[CounterGauge]:
     """
     Return the gauges of counters, the fullest of each limit first.
@@ -165,7 +165,7 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
 
 
 def top_users(
-    limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MOST_USERS
+    limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MOST_USERS_GAUGED
 ) -> TopUsersOfLimit:
     """
     Return who used a limit most, by calls granted since then.
@@ -177,7 +177,7 @@ def top_users(
     rows = tallies_of(limit, since=since)
     if key is not None:
         rows = rows.filter(**_conditions_of(key))
-    newest = rows.order_by("-at").values("pk")[:MOST_TALLIES]
+    newest = rows.order_by("-at").values("pk")[:MOST_TALLIES_SUMMED]
     looked_at = CallTally.objects.filter(pk__in=newest)
     by_user = _sums(looked_at, ("project", "user"), most)
     by_kind = _sums(looked_at, ("kind",), most)
@@ -187,7 +187,7 @@ def top_users(
             for row in by_user
         ),
         kinds=tuple(Used(row["kind"] or NOBODY, row["n"], row["sum"]) for row in by_kind),
-        partial=rows.order_by()[MOST_TALLIES : MOST_TALLIES + 1].exists(),
+        partial=rows.order_by()[MOST_TALLIES_SUMMED : MOST_TALLIES_SUMMED + 1].exists(),
     )
 
 

@@ -20,7 +20,7 @@ from ratelimits.algorithms.token_bucket import TokenBucket
 from ratelimits.models import Limit, LimitCallType, LimitOverride, Unit
 from ratelimits.subjects import Subject, counter_id, counter_key
 
-KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
+LIMITS_KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
 WHOLE_DAY_SECONDS = 24 * 3600
 LEAST_SEND_SECONDS = 0.5  # no worker on a busy machine can promise to be quicker, whatever a short window's slack is
 
@@ -190,8 +190,8 @@ MOST_SUBJECTS = 50_000  # remembered between two reads; users may be many
 
 
 def rules() -> tuple[Rule, ...]:
-    """Return every enabled limit, by id, as read at most KEPT_SECONDS ago."""
-    if time.monotonic() - _kept.read_at < KEPT_SECONDS:
+    """Return every enabled limit, by id, as read at most LIMITS_KEPT_SECONDS ago."""
+    if time.monotonic() - _kept.read_at < LIMITS_KEPT_SECONDS:
         return _kept.rules
     read_at = time.monotonic()
     found = _read()

@@ -23,8 +23,8 @@ from .review_limit import propose_limit
 
 MOST_HOURS = 24  # tallies are kept so long
 MOST_ROWS = 50_000  # sums of a second read; the newest
-MOST_CALLS = 20_000  # played one by one; more are played in groups of equal size
-MOST_GROUPS = 30_000  # played at all, where the cap is too small for large groups: some 2 s for both sets of figures
+MOST_CALLS_PLAYED = 20_000  # played one by one; more are played in groups of equal size
+MOST_GROUPS_PLAYED = 30_000  # at all, where the cap is too small for large groups: some 2 s for both sets of figures
 SMALLEST_SHARE = 0.02  # of a cap: a group is never larger, or it would not fit as its calls do
 
 
@@ -125,7 +125,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     # Read once and for both: what only one of the two counts is no effect of the other's figures.
     rows = _read(today, proposed, since)
     group = _group_size(rows, (today, proposed))
-    kept = _newest(rows[:MOST_ROWS], calls=MOST_GROUPS * group)
+    kept = _newest(rows[:MOST_ROWS], calls=MOST_GROUPS_PLAYED * group)
     cut, rows = len(kept) < len(rows), kept
     overrides = overrides_of([today.pk]).get(today.pk, {})
     end = database_now()
@@ -260,4 +260,4 @@ def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
     cost = sum(row.cost * row.calls for row in rows)
     each = cost / calls if calls and limits[0].unit == Unit.TOKENS else 1.0
     smallest = min(limit.capacity * (100 - limit.headroom_percent) / 100 for limit in limits)
-    return max(1, min(-(-calls // MOST_CALLS), int(smallest * SMALLEST_SHARE / max(each, 1e-6))))
+    return max(1, min(-(-calls // MOST_CALLS_PLAYED), int(smallest * SMALLEST_SHARE / max(each, 1e-6))))

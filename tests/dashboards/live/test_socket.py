@@ -13,7 +13,7 @@ import pytest
 from dashboards.live import socket
 from dashboards.live.events import Event, EventFilter
 from dashboards.live.messages import CloseCode, Kind
-from dashboards.live.socket import MAX_STATES, WINDOW, LiveSocket
+from dashboards.live.socket import MAX_STATES, MESSAGE_WINDOW, LiveSocket
 from dashboards.live.subjects import LiveSubject
 from dashboards.live.viewer import Viewer
 from jobs.models import JobEvent
@@ -100,14 +100,14 @@ def test_a_resume_sends_nothing_twice_and_its_cursor_last():
 
 def test_beyond_its_window_a_socket_gets_few_states_and_no_event():
     one = opened()
-    for number in range(WINDOW + 100):
+    for number in range(MESSAGE_WINDOW + 100):
         one.offer(event(number), 20)
     assert one.is_behind
     for _ in range(MAX_STATES + 5):
         one.show(30, "{}")
     messages = taken(one)
-    assert len(ids(messages)) == WINDOW - 1  # and the snapshot
-    assert [message["type"] for message in messages[WINDOW - 1 :]] == ["state"] * MAX_STATES
+    assert len(ids(messages)) == MESSAGE_WINDOW - 1  # and the snapshot
+    assert [message["type"] for message in messages[MESSAGE_WINDOW - 1 :]] == ["state"] * MAX_STATES
     assert not one.can_recover
     assert one.acknowledge(20)
     assert one.can_recover
@@ -115,7 +115,7 @@ def test_beyond_its_window_a_socket_gets_few_states_and_no_event():
 
 def test_large_messages_fill_the_window_too():
     one = opened()
-    for number in range(WINDOW):
+    for number in range(MESSAGE_WINDOW):
         one.offer(event(number, data=json.dumps("x" * 7_000)), 20)
     assert one.is_behind
     assert sum(map(len, one.take())) < 1.1 * socket.WINDOW_BYTES
