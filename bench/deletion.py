@@ -12,7 +12,7 @@ from bench.harness.claims import claim_milliseconds
 from bench.harness.report import percentile
 from bench.harness.seeding import PROJECT, depth
 from bench.harness.session import Session, run
-from jobs.services.upkeep.retention import CHUNK, SHARE, apply_retention
+from jobs.services.upkeep.retention import DELETING_SHARE, ROWS_OF_A_DELETE, apply_retention
 
 FINISHED = 400_000
 LETTERS = 50_000
@@ -32,8 +32,8 @@ def measure(session: Session) -> None:
         deleted = apply_retention(seconds=FULL_SECONDS if session.full else SECONDS).rows["finished jobs"]
         took = time.monotonic() - begun
     report.metric("jobs_per_second", deleted / took, "jobs deleted a second", f"target: at least {TARGET:,}")
-    report.figure("share of the time", f"{SHARE:.0%}", f"in transactions of {CHUNK:,} jobs")
-    report.figure("while it deletes", f"{deleted / took / SHARE:,.0f} jobs/s")
+    report.figure("share of the time", f"{DELETING_SHARE:.0%}", f"in transactions of {ROWS_OF_A_DELETE:,} jobs")
+    report.figure("while it deletes", f"{deleted / took / DELETING_SHARE:,.0f} jobs/s")
     report.figure(f"a claim of {WANTED}, p99", f"{percentile(quiet, 0.99):.2f} ms", "for reference, before")
     report.figure("dead letters beside", f"{LETTERS:,}")
 

@@ -75,7 +75,7 @@ class Browser:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedStream:
     """
     What came of the stream, after the warm-up.
 
@@ -131,7 +131,7 @@ def _browsers(address: str, jobs: list[str], *, key: str) -> list[Browser]:
     return [Browser(f"{_sockets(address)}/jobs/{job}", address, key=key) for job in jobs]
 
 
-async def _watch(browsers: list[Browser], feeds: list[Browser], pid: int, *, url: str, seconds: int) -> Watched:
+async def _watch(browsers: list[Browser], feeds: list[Browser], pid: int, *, url: str, seconds: int) -> WatchedStream:
     everybody = [*browsers, *feeds]
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         tasks = [asyncio.create_task(browser.watch(http)) for browser in everybody]
@@ -148,7 +148,7 @@ async def _watch(browsers: list[Browser], feeds: list[Browser], pid: int, *, url
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return Watched(
+    return WatchedStream(
         delays=[delay for browser in browsers for at, delay in browser.delays if at >= measured_from],
         feed=[delay for browser in feeds for at, delay in browser.delays if at >= measured_from],
         missing=int(printed) - sum(len(browser.delays) for browser in browsers),

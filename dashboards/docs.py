@@ -1,7 +1,7 @@
 """Generated pages of the dashboards."""
 
 from dashboards.metrics.catalogue import METRICS, SERVICES_NOTE
-from dashboards.metrics.exposition import KEPT_SECONDS
+from dashboards.metrics.exposition import SAMPLES_KEPT_SECONDS
 from queueops.core.generated_docs import generated_page
 
 _HEAD = f"""\
@@ -10,8 +10,8 @@ _HEAD = f"""\
 Written by `manage.py write_docs` from `dashboards/metrics/catalogue.py`; change it there.
 
 `GET /metrics`, in Prometheus' text format. All but the last two are read from the database, at most every
-{KEPT_SECONDS:g} seconds: each web process tells the same, so scrape one of them, or all and take the maximum. Counters
-are summed up from the job log within seconds, each event once, and survive restarts.
+{SAMPLES_KEPT_SECONDS:g} seconds: each web process tells the same, so scrape one of them, or all and take the maximum.
+Counters are summed up from the job log within seconds, each event once, and survive restarts.
 
 {SERVICES_NOTE} A histogram `name` is exported as `name_bucket`, `name_sum` and `name_count`.
 

@@ -17,7 +17,7 @@ from .states import Priority
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TierGrowth:
     """One tier's growth. Durations in seconds; None: never."""
 
     base: int
@@ -30,10 +30,10 @@ class Rule:
 
 
 # The table of the product's specification; AgingRule rows start as these.
-DEFAULT_RULES: dict[Priority, Rule] = {
-    Priority.URGENT: Rule(base=100, cap=100),
-    Priority.NORMAL: Rule(base=10, cap=99, first_after=900, first_score=20, step=3600),
-    Priority.LOW: Rule(
+DEFAULT_RULES: dict[Priority, TierGrowth] = {
+    Priority.URGENT: TierGrowth(base=100, cap=100),
+    Priority.NORMAL: TierGrowth(base=10, cap=99, first_after=900, first_score=20, step=3600),
+    Priority.LOW: TierGrowth(
         base=1,
         cap=9,
         first_after=1800,
@@ -45,7 +45,7 @@ DEFAULT_RULES: dict[Priority, Rule] = {
 }
 
 
-def effective_priority(tier: Priority, age_seconds: float, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> int:
+def effective_priority(tier: Priority, age_seconds: float, rules: Mapping[Priority, TierGrowth] = DEFAULT_RULES) -> int:
     """The score of a job of `tier` that has been eligible for `age_seconds`."""
     rule = rules[tier]
     if rule.promote_after is not None and rule.promote_to is not None and age_seconds >= rule.promote_after:
@@ -56,7 +56,7 @@ def effective_priority(tier: Priority, age_seconds: float, rules: Mapping[Priori
     return min(rule.cap, rule.first_score + steps)
 
 
-def class_of(score: int, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> Priority:
+def class_of(score: int, rules: Mapping[Priority, TierGrowth] = DEFAULT_RULES) -> Priority:
     """The highest tier whose base the score has reached: an escalated low job counts as normal."""
     reached = [tier for tier, rule in rules.items() if rule.base <= score]
     if not reached:
@@ -64,7 +64,7 @@ def class_of(score: int, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> Prio
     return max(reached, key=lambda tier: rules[tier].base)
 
 
-def age_of_score(tier: Priority, score: int, rules: Mapping[Priority, Rule] = DEFAULT_RULES) -> float | None:
+def age_of_score(tier: Priority, score: int, rules: Mapping[Priority, TierGrowth] = DEFAULT_RULES) -> float | None:
     """The least age in seconds at which a job of `tier` has at least this score; None: it never gets there."""
     rule = rules[tier]
     age = _age_in_rule(rule, score)
@@ -74,7 +74,7 @@ def age_of_score(tier: Priority, score: int, rules: Mapping[Priority, Rule] = DE
     return None if later is None else rule.promote_after + later
 
 
-def _age_in_rule(rule: Rule, score: int) -> float | None:
+def _age_in_rule(rule: TierGrowth, score: int) -> float | None:
     if score <= rule.base:
         return 0.0
     if rule.first_after is None or rule.first_score is None or score > rule.cap:
@@ -84,8 +84,9 @@ def _age_in_rule(rule: Rule, score: int) -> float | None:
     return rule.first_after + (score - rule.first_score) * rule.step if rule.step else None
 
 
-def _unpromoted(rules: Mapping[Priority, Rule]) -> dict[Priority, Rule]:
+def _unpromoted(rules: Mapping[Priority, TierGrowth]) -> dict[Priority, TierGrowth]:
     """Promotion happens once: two rules that promote to each other would never end."""
     return {
-        tier: Rule(rule.base, rule.cap, rule.first_after, rule.first_score, rule.step) for tier, rule in rules.items()
+        tier: TierGrowth(rule.base, rule.cap, rule.first_after, rule.first_score, rule.step)
+        for tier, rule in rules.items()
     }

@@ -32,7 +32,7 @@ from django_q.queues import Queue
 from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
-from jobs.executor.pump import STUCK_SECONDS, Executor, ExecutorSettings
+from jobs.executor.pump import STUCK_SECONDS, ExecutorPump, ExecutorSettings
 from jobs.services.operate import bulk_run, pauses
 from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
@@ -223,7 +223,7 @@ def host_executor(**kwargs: Any) -> None:
     """Start this worker process's executor, and drain it when the process ends."""
     guard = _parent()
     chosen = settings.QUEUEOPS
-    executor = Executor(
+    executor = ExecutorPump(
         ExecutorSettings(
             slots=chosen.executor_slots,
             lease_seconds=chosen.lease_seconds,
@@ -241,7 +241,7 @@ def host_executor(**kwargs: Any) -> None:
     multiprocessing.util.Finalize(None, _drain, args=(executor,), exitpriority=100)
 
 
-def _drain(executor: Executor) -> None:
+def _drain(executor: ExecutorPump) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would cut off the drain that it asks for
     executor.stop()
 
@@ -318,7 +318,7 @@ def apply_retention(holder: str = "") -> dict[str, int]:
         return {}
     deleted = retention.apply_retention(seconds=RETENTION_SECONDS)
     before = datetime.fromtimestamp(database_now(), UTC) - timedelta(days=settings.QUEUEOPS.operation_retention_days)
-    old = list(Task.objects.filter(stopped__lt=before).values_list("pk", flat=True)[: retention.CHUNK])
+    old = list(Task.objects.filter(stopped__lt=before).values_list("pk", flat=True)[: retention.ROWS_OF_A_DELETE])
     tasks, _ = Task.objects.filter(pk__in=old).delete()
     if not deleted.is_through:
         async_task("jobs.cluster.apply_retention", str(own))

@@ -58,7 +58,7 @@ class QueueOpsTask(Task[..., Any]):
         repeatable: Running it twice does no harm. Only such a task is run again after it failed or its
             worker died.
         retry_policy: Name of the RetryPolicy of a repeatable task; None: `moderate`.
-        timeout_seconds: Of one run; at most MAX_TIMEOUT_SECONDS of the handler.
+        timeout_seconds: Of one run; at most MAX_TASK_SECONDS of the handler.
     """
 
     repeatable: bool = False

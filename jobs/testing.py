@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Case, When
 from django.db.models.functions import Coalesce, Now
 
-from jobs.executor.pump import Executor, ExecutorSettings
+from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.handlers.registry import Continue, Done, Handler, RunningJob, close_handlers, find_handler
 from jobs.models import Job, new_id
 from jobs.states import JobState
@@ -123,7 +123,7 @@ def drain(*, seconds: float = 30.0, slots: int = 20) -> None:
         listen=chosen.listen,
     )
     # The first of a cluster takes the quarantine seat, so one alone would carry out suspects only.
-    executors = [Executor(options, cluster_pid=os.getpid()) for _ in range(2)]
+    executors = [ExecutorPump(options, cluster_pid=os.getpid()) for _ in range(2)]
     for executor in executors:
         executor.start()
     try:

@@ -9,7 +9,7 @@ from queueops.core import env
 from queueops.core.database import database_settings
 from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.embedded.host import default_data_dir
-from queueops.core.mail import TIMEOUT_SECONDS, mail_server
+from queueops.core.mail import MAIL_TIMEOUT_SECONDS, mail_server
 from queueops.core.secret_key import development_secret_key
 from queueops.site.admin_theme import UNFOLD  # noqa: F401 - a setting
 
@@ -223,7 +223,7 @@ _MAIL = mail_server(QUEUEOPS.email_url)
 EMAIL_HOST, EMAIL_PORT = _MAIL.host, _MAIL.port
 EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _MAIL.user, _MAIL.password
 EMAIL_USE_TLS, EMAIL_USE_SSL = _MAIL.use_tls, _MAIL.use_ssl
-EMAIL_TIMEOUT = TIMEOUT_SECONDS
+EMAIL_TIMEOUT = MAIL_TIMEOUT_SECONDS
 DEFAULT_FROM_EMAIL = QUEUEOPS.email_from
 
 LOGGING = {

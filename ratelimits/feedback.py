@@ -17,14 +17,14 @@ from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retr
 from ratelimits.quota_names import CallKind, CountedUnit, QuotaName, Scope, read_quota_name
 from ratelimits.rate_headers import StatedQuota, read_rate_headers
 
-MAX_BODY_BYTES = 1_000_000
+MAX_ERROR_BYTES = 1_000_000
 MAX_DETAILS = 50
 MAX_VIOLATIONS = 20  # of one detail, and of all
-MAX_NAME = 200
+MAX_QUOTA_NAME = 200
 MAX_CAP = 1e12
 
 _TOO_MANY_REQUESTS = 429
-A_MINUTE = 60.0
+MINUTE_SECONDS = 60.0
 _A_DAY = 86_400.0
 
 _GOOGLE_DURATION = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,9})?s")
@@ -60,7 +60,7 @@ class Violation:
     per_day: bool = False
     model: str = ""
     stated_cap: float | None = None
-    window_seconds: float = A_MINUTE
+    window_seconds: float = MINUTE_SECONDS
     requested: float | None = None
 
 
@@ -159,7 +159,7 @@ def _from_rate_headers(headers: Mapping[str, str], retry_after: float | None) ->
 
 def _stated_violation(quota: StatedQuota) -> Violation:
     """It is told to whoever's key the call shows: the project."""
-    window, per_day = quota.window_seconds or A_MINUTE, quota.window_seconds == _A_DAY
+    window, per_day = quota.window_seconds or MINUTE_SECONDS, quota.window_seconds == _A_DAY
     size = f"{quota.capacity:,.0f} " if quota.capacity else ""
     period = f" in {quota.window_seconds:g} s" if quota.window_seconds else ""
     return Violation(
@@ -168,7 +168,7 @@ def _stated_violation(quota: StatedQuota) -> Violation:
         unit="tokens" if quota.unit == "tokens" else "requests",
         per_day=per_day,
         stated_cap=_cap(quota.capacity) if quota.window_seconds else None,
-        window_seconds=A_MINUTE if per_day else window,
+        window_seconds=MINUTE_SECONDS if per_day else window,
     )
 
 
@@ -235,7 +235,7 @@ def _openai_violation(error: dict[str, Any], message: str, gauges: Mapping[Count
         return None
     cap = _cap(said[2]) if said else None
     gauge = gauges.get(unit)
-    if not said and gauge and gauge.reset_seconds is not None and gauge.reset_seconds <= A_MINUTE:
+    if not said and gauge and gauge.reset_seconds is not None and gauge.reset_seconds <= MINUTE_SECONDS:
         cap = gauge.limit
     name = _text(said[1]).strip() if said else unit
     asked = _OPENAI_REQUESTED.search(message) if said else None
@@ -268,7 +268,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 def _header(headers: Mapping[str, str], name: str) -> str:
     for key, value in headers.items():
         if key.lower() == name:
-            return value[:MAX_NAME]
+            return value[:MAX_QUOTA_NAME]
     return ""
 
 
@@ -278,7 +278,7 @@ def _error_of(body: bytes) -> dict[str, Any]:
 
     A stream's body is an array of envelopes; some servers put the error's fields at the top.
     """
-    if len(body) > MAX_BODY_BYTES:
+    if len(body) > MAX_ERROR_BYTES:
         return {}
     try:
         parsed = json.loads(body)
@@ -295,7 +295,7 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _text(value: Any, *, most: int = MAX_NAME) -> str:
+def _text(value: Any, *, most: int = MAX_QUOTA_NAME) -> str:
     """Return a text that can be stored: bounded, without NUL and halves of surrogate pairs."""
     if not isinstance(value, str):
         return ""
@@ -305,7 +305,7 @@ def _text(value: Any, *, most: int = MAX_NAME) -> str:
 def _cap(value: Any) -> float | None:
     """Return a stated cap. Zero and -1 are what servers send that do not know theirs."""
     text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
-    if len(text) > MAX_NAME or not _NUMBER.fullmatch(text):
+    if len(text) > MAX_QUOTA_NAME or not _NUMBER.fullmatch(text):
         return None
     cap = float(text)
     return cap if 0 < cap <= MAX_CAP else None

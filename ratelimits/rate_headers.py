@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 MAX_HEADER = 1000
 MAX_POLICIES = 20
-MAX_NAME = 100
+MAX_POLICY_NAME = 100
 MAX_AMOUNT = 1e12
 A_MOMENT = 1_000_000_000.0  # a reset above it is no span: GitHub and others state seconds since 1970
 
@@ -61,8 +61,8 @@ def _named(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
     for name in dict.fromkeys([*policies, *states]):
         policy, state = policies.get(name, {}), states.get(name, {})
         yield StatedQuota(
-            name=name[:MAX_NAME],
-            unit=policy.get("qu", "requests")[:MAX_NAME],
+            name=name[:MAX_POLICY_NAME],
+            unit=policy.get("qu", "requests")[:MAX_POLICY_NAME],
             capacity=_amount(policy.get("q")) or None,
             window_seconds=_amount(policy.get("w")) or None,
             remaining=_amount(state.get("r")),

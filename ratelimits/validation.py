@@ -17,7 +17,7 @@ from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket
 from ratelimits.models import Limit, Unit
 
 LARGEST = 1e12  # of any amount: beyond it a float no longer tells two neighbouring counts apart in millionths
-LONGEST_SECONDS = 366 * 86_400.0
+LONGEST_FIGURE_SECONDS = 366 * 86_400.0
 SHORTEST_DAY_SECONDS = 23 * 3600.0  # a zone's day when its clocks go forward
 A_DAY = 86_400
 MOST_DIGITS = 12
@@ -155,8 +155,8 @@ def _check_sizes(limit: Limit, found: Findings) -> None:
                 found.refuse(name, f"A {_words(limit)} needs this figure.")
         elif fault := _amount_fault(value, above_zero=name in {"refill_per_second", "window_seconds", "lease_seconds"}):
             found.refuse(name, fault)
-        elif name.endswith("_seconds") and value > LONGEST_SECONDS:
-            found.refuse(name, f"At most a year: {figure(LONGEST_SECONDS)} seconds.")
+        elif name.endswith("_seconds") and value > LONGEST_FIGURE_SECONDS:
+            found.refuse(name, f"At most a year: {figure(LONGEST_FIGURE_SECONDS)} seconds.")
 
 
 def _amount_fault(value: Any, *, above_zero: bool) -> str | None:

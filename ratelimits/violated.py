@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ratelimits.feedback import PushBack, Violation
-from ratelimits.models import CallType, Limit, Unit
+from ratelimits.models import Limit, LimitCallType, Unit
 from ratelimits.services.limits.catalogue import Rule
 
 _LEVEL_OF_RULE: dict[str, int] = {
@@ -90,5 +90,5 @@ def _is_exact(rule: Rule, violation: Violation) -> bool:
         and (violation.per_day or (rule.window_seconds or MINUTE) == violation.window_seconds)
         and bool(violation.scope)
         and _LEVEL_OF_RULE[rule.scope] == _LEVELS[violation.scope][0]
-        and (not violation.call_type or rule.call_type in {CallType.ANY, violation.call_type})
+        and (not violation.call_type or rule.call_type in {LimitCallType.ANY, violation.call_type})
     )

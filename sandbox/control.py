@@ -10,7 +10,7 @@ from aiohttp import web
 
 from sandbox import clock
 from sandbox.knobs import InvalidKnobs
-from sandbox.ledger import Call
+from sandbox.ledger import ReceivedCall
 from sandbox.paging import boolean, integer, limit, refuse_unknown
 from sandbox.state import STATE, State
 
@@ -58,7 +58,7 @@ async def read_ledger(request: web.Request) -> web.Response:
     accepted = boolean(request, "accepted")
     query = request.query
 
-    def matches(call: Call) -> bool:
+    def matches(call: ReceivedCall) -> bool:
         return (
             (accepted is None or call.accepted == accepted)
             and ("method" not in query or call.method == query["method"].upper())

@@ -11,8 +11,8 @@ from typing import Any
 
 from sandbox import clock
 from sandbox.knobs import Knobs
-from sandbox.quotas import Charge, QuotaBook, Violation
-from sandbox.windows import SlidingWindow
+from sandbox.quotas import ExhaustedQuota, QuotaBook, QuotaCost
+from sandbox.windows import SlidingCount
 
 TOO_MANY_REQUESTS = 429
 UNAVAILABLE = 503
@@ -37,7 +37,7 @@ class Fate:
     breaks_connection: bool = False
     answers_503_after: bool = False
     latency_seconds: float = 0.0
-    violations: tuple[Violation, ...] = ()
+    violations: tuple[ExhaustedQuota, ...] = ()
     dice: random.Random = field(default_factory=random.Random)
 
 
@@ -56,7 +56,7 @@ class Gate:
     def reset(self) -> None:
         self.knobs = Knobs()
         self.quotas = QuotaBook()
-        self._window: SlidingWindow | None = None
+        self._window: SlidingCount | None = None
         self._calls_drawn = 0
         self._outage_ends = 0.0
 
@@ -77,7 +77,7 @@ class Gate:
             or self.knobs.quota is None
             or knobs.quota.window_seconds != self.knobs.quota.window_seconds
         ):
-            self._window = SlidingWindow(knobs.quota.window_seconds) if knobs.quota else None
+            self._window = SlidingCount(knobs.quota.window_seconds) if knobs.quota else None
         self.knobs = knobs
 
     def outage_seconds_left(self) -> float:
@@ -97,7 +97,7 @@ class Gate:
         *,
         is_write: bool,
         row: str | None,
-        charges: Sequence[Charge] = (),
+        charges: Sequence[QuotaCost] = (),
         rejected_calls_count: bool = False,
     ) -> Fate:
         """Decide a call at its arrival. The n-th call after the seed is drawn the same every time."""
@@ -157,7 +157,9 @@ class Gate:
             self._window.add(1, now)
         return wait
 
-    def _turned_away(self, cause: str, wait: float, draws: "_Draws", violations: tuple[Violation, ...] = ()) -> Fate:
+    def _turned_away(
+        self, cause: str, wait: float, draws: "_Draws", violations: tuple[ExhaustedQuota, ...] = ()
+    ) -> Fate:
         return Fate(
             TOO_MANY_REQUESTS,
             cause,

@@ -57,7 +57,7 @@ class LognormalLatency(Part):
         return min(self.median_milliseconds * dice.lognormvariate(0, self.sigma), MAX_LATENCY_MILLISECONDS)
 
 
-class Quota(Part):
+class CallsPerWindow(Part):
     """At most `calls` in any `window_seconds`."""
 
     calls: Annotated[int, Field(ge=1, le=100_000)]
@@ -72,7 +72,7 @@ class RowError(Part):
     status: ErrorStatus = 400
 
 
-class Outage(Part):
+class SimulatedOutage(Part):
     """From the moment it is set; `close` breaks each connection without an answer."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
@@ -85,14 +85,14 @@ class Knobs(Part):
     seed: int = 0
     latency: Annotated[FixedLatency | UniformLatency | LognormalLatency, Field(discriminator="mode")] | None = None
     error_rates: dict[ErrorStatus, Rate] = Field(default_factory=dict)
-    quota: Quota | None = None
+    quota: CallsPerWindow | None = None
     rate_headers: Literal["none", "policy", "draft7", "draft6", "x"] = "none"
     retry_after: Literal["none", "seconds", "date", "garbage", "negative"] = "none"
     retry_after_seconds: Annotated[int, Field(ge=0, le=86_400)] = 1
     html_429: bool = False
     row_errors: Annotated[list[RowError], Field(max_length=100)] = Field(default_factory=list)
     apply_then_503_rate: Rate = 0.0
-    outage: Outage | None = None
+    outage: SimulatedOutage | None = None
     faulty_providers: list[Literal["plain", "google_sheets", "gemini", "openai"]] | None = None
     google_sheets: GoogleSheetsKnobs = Field(default_factory=GoogleSheetsKnobs)
     gemini: GeminiKnobs = Field(default_factory=GeminiKnobs)

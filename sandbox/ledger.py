@@ -8,12 +8,12 @@ from typing import Any
 
 from sandbox import clock
 
-MAX_CALLS = 200_000
+MAX_CALLS_KEPT = 200_000
 MAX_EFFECT_NAMES = 1_000_000
 
 
 @dataclass(slots=True)
-class Call:
+class ReceivedCall:
     """
     One call as received.
 
@@ -59,28 +59,28 @@ class EffectCounts:
 
 
 class Ledger:
-    """The newest MAX_CALLS calls, and counters of all of them."""
+    """The newest MAX_CALLS_KEPT calls, and counters of all of them."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        self._calls: deque[Call] = deque(maxlen=MAX_CALLS)
+        self._calls: deque[ReceivedCall] = deque(maxlen=MAX_CALLS_KEPT)
         self._open: set[int] = set()  # by id(): a call from before a clear() counts no more
         self._received = self._accepted = self._effects = 0
         self._statuses: Counter[str] = Counter()
         self.rows = EffectCounts()
         self.effect_keys = EffectCounts()
 
-    def open_call(self, *, provider: str, method: str, path: str, effect_key: str | None) -> Call:
+    def open_call(self, *, provider: str, method: str, path: str, effect_key: str | None) -> ReceivedCall:
         """Note a call at its arrival, so that one whose caller dies is still seen."""
         self._received += 1
-        call = Call(self._received, clock.now(), provider, method, path, effect_key)
+        call = ReceivedCall(self._received, clock.now(), provider, method, path, effect_key)
         self._calls.append(call)
         self._open.add(id(call))
         return call
 
-    def close_call(self, call: Call, status: int | None) -> None:
+    def close_call(self, call: ReceivedCall, status: int | None) -> None:
         """Note the answer; None when the connection was broken instead."""
         call.status = status
         if id(call) not in self._open:
@@ -89,7 +89,7 @@ class Ledger:
         self._statuses["none" if status is None else str(status)] += 1
         self._accepted += call.accepted
 
-    def note_effect(self, call: Call, *, row: str | None = None) -> None:
+    def note_effect(self, call: ReceivedCall, *, row: str | None = None) -> None:
         """Note that the call changed something at the provider."""
         call.effects += 1
         if id(call) not in self._open:
@@ -119,12 +119,12 @@ class Ledger:
         }
 
     def page(
-        self, *, after: int, limit: int, matches: Callable[[Call], bool]
+        self, *, after: int, limit: int, matches: Callable[[ReceivedCall], bool]
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return up to `limit` matching calls past `after` in order of arrival, and where to go on."""
         found = [asdict(call) for call in itertools.islice(self._matching(after, matches), limit + 1)]
         return found[:limit], found[limit - 1]["seq"] if len(found) > limit else None
 
-    def _matching(self, after: int, matches: Callable[[Call], bool]) -> Iterator[Call]:
+    def _matching(self, after: int, matches: Callable[[ReceivedCall], bool]) -> Iterator[ReceivedCall]:
         dropped = self._received - len(self._calls)
         return (call for call in itertools.islice(self._calls, max(after - dropped, 0), None) if matches(call))

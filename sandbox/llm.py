@@ -19,7 +19,7 @@ def count_tokens(text: str, *, factor: float = 1.0) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class CannedAnswer:
     """One answer; the same prompt always gets the same one."""
 
     text: str
@@ -28,7 +28,7 @@ class Generation:
     is_cut: bool
 
     @classmethod
-    def of(cls, prompt: str, knobs: LlmKnobs, *, max_tokens: int | None) -> "Generation":
+    def of(cls, prompt: str, knobs: LlmKnobs, *, max_tokens: int | None) -> "CannedAnswer":
         """Make `knobs.output_tokens` of text, fewer when the caller allows fewer."""
         tokens = knobs.output_tokens if max_tokens is None else min(max_tokens, knobs.output_tokens)
         length = tokens * BYTES_PER_TOKEN

@@ -10,10 +10,10 @@ from sandbox import clock, streams
 from sandbox.envelopes import ApiError
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.knobs import Knobs
-from sandbox.llm import Generation, Omissions, is_bad_key, texts
-from sandbox.provider import Arrival, Caller, bearer_token, caller_of
+from sandbox.llm import CannedAnswer, Omissions, is_bad_key, texts
+from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
 from sandbox.provider_knobs import OpenAiKnobs
-from sandbox.quotas import Charge, Quota, Violation
+from sandbox.quotas import ExhaustedQuota, Quota, QuotaCost
 from sandbox.state import ARRIVAL, CALL, FATE, STATE
 
 NAME = "openai"
@@ -124,7 +124,7 @@ def duration(seconds: float) -> str:
     return f"{minutes}m{text}" if minutes else text
 
 
-def _limit_reached(violation: Violation) -> str:
+def _limit_reached(violation: ExhaustedQuota) -> str:
     quota, charge = violation.charge.quota, violation.charge
     short = "tokens per min (TPM)" if quota.unit == "tokens" else "requests per min (RPM)"
     figures = f"Limit {quota.capacity}, Used {violation.used}, Requested {charge.cost}."
@@ -167,20 +167,20 @@ async def _body(request: web.Request) -> dict[str, Any]:
     return body
 
 
-def _generation(body: dict[str, Any], knobs: OpenAiKnobs) -> Generation:
+def _generation(body: dict[str, Any], knobs: OpenAiKnobs) -> CannedAnswer:
     max_tokens = body.get("max_completion_tokens", body.get("max_tokens"))
     if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
         raise _error(400, "Invalid 'max_tokens': integer below minimum value.", code="integer_below_min_value")
-    return Generation.of("".join(texts(body["messages"])), knobs, max_tokens=max_tokens)
+    return CannedAnswer.of("".join(texts(body["messages"])), knobs, max_tokens=max_tokens)
 
 
-def _charges(caller: Caller, model: str, tokens: int, knobs: OpenAiKnobs) -> list[Charge]:
+def _charges(caller: CallIdentity, model: str, tokens: int, knobs: OpenAiKnobs) -> list[QuotaCost]:
     """Count what is asked and what will be answered, as the service's tokens per minute do."""
     rule, key = knobs.rule(), (("project", caller.project), ("model", model))
     charges = []
     if knobs.requests_per_minute is not None:
-        charges.append(Charge(Quota(NAME, "RequestsPerMinute", "requests", knobs.requests_per_minute, rule), key))
+        charges.append(QuotaCost(Quota(NAME, "RequestsPerMinute", "requests", knobs.requests_per_minute, rule), key))
     if knobs.tokens_per_minute is not None:
         quota = Quota(NAME, "TokensPerMinute", "tokens", knobs.tokens_per_minute, rule)
-        charges.append(Charge(quota, key, tokens))
+        charges.append(QuotaCost(quota, key, tokens))
     return charges

@@ -11,13 +11,13 @@ from aiohttp import web
 from sandbox.envelopes import ApiError
 from sandbox.gate import Fate
 from sandbox.knobs import Knobs
-from sandbox.quotas import Charge
+from sandbox.quotas import QuotaCost
 
 _IDENTITY = re.compile(r"project:([^/]+)(?:/user:(.+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class CallIdentity:
     project: str
     user: str
 
@@ -28,11 +28,11 @@ class Arrival:
 
     is_write: bool
     row: str | None = None
-    caller: Caller | None = None
+    caller: CallIdentity | None = None
     quota_kind: str | None = None
     model: str | None = None
     cost_tokens: int = 0
-    charges: Sequence[Charge] = ()
+    charges: Sequence[QuotaCost] = ()
     rejected_calls_count: bool = False
 
 
@@ -64,9 +64,9 @@ def bearer_token(request: web.Request) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-def caller_of(token: str) -> Caller:
+def caller_of(token: str) -> CallIdentity:
     """Read `project:<p>/user:<u>`; any other token is a user of the project `default`, named by its hash."""
     match = _IDENTITY.fullmatch(token)
     if match:
-        return Caller(match[1], match[2] or "default")
-    return Caller("default", hashlib.sha256(token.encode()).hexdigest()[:12])
+        return CallIdentity(match[1], match[2] or "default")
+    return CallIdentity("default", hashlib.sha256(token.encode()).hexdigest()[:12])

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sandbox.windows import SlidingWindow, Window, WindowRule
+from sandbox.windows import SlidingCount, Window, WindowRule
 
-MAX_KEYS = 10_000
+MAX_COUNTED_KEYS = 10_000
 MAX_SPANS = 1_440
 
 Unit = Literal["requests", "tokens"]
@@ -25,7 +25,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class QuotaCost:
     """What one call costs under one quota; `key` is whom it is counted for, such as project and user."""
 
     quota: Quota
@@ -34,10 +34,10 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class ExhaustedQuota:
     """A quota without room. `wait_seconds` is infinite when the cost exceeds the whole quota."""
 
-    charge: Charge
+    charge: QuotaCost
     used: int
     wait_seconds: float
 
@@ -70,10 +70,10 @@ class _Account:
         self.rule = rule
         self.window: Window = rule.make()
         # A day is too long to look for the fullest interval in; its own window is exact.
-        self._recent: Window = rule.make() if rule.zone else SlidingWindow(rule.seconds)
+        self._recent: Window = rule.make() if rule.zone else SlidingCount(rule.seconds)
         self.figures = _Figures()
 
-    def note(self, charge: Charge, now: float, *, accepted: bool, violated: bool) -> None:
+    def note(self, charge: QuotaCost, now: float, *, accepted: bool, violated: bool) -> None:
         figures = self.figures
         starts_at, ends_at = self.rule.span(now)
         if not figures.spans or figures.spans[-1].starts_at != starts_at:
@@ -96,7 +96,7 @@ _Name = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class QuotaBook:
-    """Every quota with every key that used it; beyond MAX_KEYS the one longest unused is forgotten."""
+    """Every quota with every key that used it; beyond MAX_COUNTED_KEYS the one longest unused is forgotten."""
 
     def __init__(self) -> None:
         self.clear()
@@ -112,8 +112,8 @@ class QuotaBook:
             account.figures = _Figures()
 
     def charge(
-        self, charges: Sequence[Charge], now: float, *, rejected_calls_count: bool = False
-    ) -> tuple[Violation, ...]:
+        self, charges: Sequence[QuotaCost], now: float, *, rejected_calls_count: bool = False
+    ) -> tuple[ExhaustedQuota, ...]:
         """
         Charge a call under all its quotas, or under none when one has no room.
 
@@ -124,7 +124,7 @@ class QuotaBook:
         for charge, account in zip(charges, accounts, strict=True):
             wait = account.window.wait_seconds(charge.cost, capacity=charge.quota.capacity, now=now)
             if wait > 0:
-                violations.append(Violation(charge, account.window.used(now), wait))
+                violations.append(ExhaustedQuota(charge, account.window.used(now), wait))
         full = {violation.charge.quota.name for violation in violations}
         for charge, account in zip(charges, accounts, strict=True):
             if not violations or (rejected_calls_count and charge.quota.unit == "requests"):
@@ -132,7 +132,7 @@ class QuotaBook:
             account.note(charge, now, accepted=not violations, violated=charge.quota.name in full)
         return tuple(violations)
 
-    def room(self, charge: Charge, now: float) -> tuple[int, float]:
+    def room(self, charge: QuotaCost, now: float) -> tuple[int, float]:
         """Return what is left of a quota, and the seconds until all of it is back."""
         window, capacity = self._account(charge).window, charge.quota.capacity
         return max(0, capacity - window.used(now)), window.wait_seconds(capacity, capacity=capacity, now=now)
@@ -160,7 +160,7 @@ class QuotaBook:
             )
         return {"service": service, "quotas": quotas, "keys_dropped": self._keys_dropped}
 
-    def _account(self, charge: Charge) -> _Account:
+    def _account(self, charge: QuotaCost) -> _Account:
         quota = charge.quota
         name = (quota.service, quota.name, charge.key)
         self._quotas[quota.service, quota.name] = quota
@@ -168,7 +168,7 @@ class QuotaBook:
         if account is None or account.rule != quota.rule:
             account = self._accounts[name] = _Account(quota.rule)
         self._accounts.move_to_end(name)
-        if len(self._accounts) > MAX_KEYS:
+        if len(self._accounts) > MAX_COUNTED_KEYS:
             self._accounts.popitem(last=False)
             self._keys_dropped += 1
         return account

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from sandbox.gate import Fate, Gate
 from sandbox.google_sheets.workbook import Workbook
-from sandbox.ledger import Call, Ledger
+from sandbox.ledger import Ledger, ReceivedCall
 from sandbox.plain_rows import Sheets
 from sandbox.provider import Arrival
 
@@ -20,6 +20,6 @@ class State:
 
 
 STATE = web.AppKey("state", State)
-CALL = web.RequestKey("call", Call)
+CALL = web.RequestKey("call", ReceivedCall)
 ARRIVAL = web.RequestKey("arrival", Arrival)
 FATE = web.RequestKey("fate", Fate)

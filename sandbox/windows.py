@@ -23,7 +23,7 @@ class Window(Protocol):
         """Return 0 when the cost fits, else the seconds until it does; infinite above the capacity."""
 
 
-class SlidingWindow:
+class SlidingCount:
     """Counts the costs of the last `seconds`."""
 
     def __init__(self, seconds: float) -> None:
@@ -122,8 +122,8 @@ class WindowRule:
     def make(self) -> Window:
         if self.zone is not None:
             return DailyWindow(self.zone)
-        kinds: dict[WindowMode, type[SlidingWindow | AlignedWindow | AnchoredWindow]] = {
-            "sliding": SlidingWindow,
+        kinds: dict[WindowMode, type[SlidingCount | AlignedWindow | AnchoredWindow]] = {
+            "sliding": SlidingCount,
             "aligned": AlignedWindow,
             "anchored": AnchoredWindow,
         }

@@ -20,19 +20,19 @@ from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.secrets import shown_once
-from queueops.screens.verbs import Outcome, Verb, on_one, on_selected
+from queueops.screens.verbs import Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.admin.signed import WRITTEN_BY_ROTATION, SignedForm
 from ratelimits.models import AlertRoute
 
 Channel = AlertRoute.Channel
 
 
-def _send_test(ids: Sequence[int], *, actor: str) -> Outcome:
+def _send_test(ids: Sequence[int], *, actor: str) -> VerbOutcome:
     routes = list(AlertRoute.objects.filter(pk__in=ids, enabled=True).order_by("pk"))
     for route in routes:
         send_test(route)
         trail.record(actor=actor, action="test_alert_route", target=f"alert route {route.pk}")
-    return Outcome(len(routes), len(ids) - len(routes))
+    return VerbOutcome(len(routes), len(ids) - len(routes))
 
 
 TEST = Verb(

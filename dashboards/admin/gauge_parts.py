@@ -24,7 +24,7 @@ _PERIODS = {60.0: "a minute", 3600.0: "an hour", 86_400.0: "a day"}
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LimitStanding:
     """One limit as it stands: the gauge of its fullest counter, and all that waits behind it."""
 
     fullest: CounterGauge | None
@@ -34,7 +34,7 @@ class Standing:
     cooling: int
 
 
-def standings(limits: Sequence[Limit]) -> dict[int, Standing]:
+def standings(limits: Sequence[Limit]) -> dict[int, LimitStanding]:
     """Read how each of these limits stands, with a bounded number of statements for all of them."""
     if not limits:
         return {}
@@ -46,11 +46,11 @@ def standings(limits: Sequence[Limit]) -> dict[int, Standing]:
     return {limit_id: _standing(read[limit_id], behind[limit_id], now) for limit_id in behind}
 
 
-def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], now: float) -> Standing:
+def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], now: float) -> LimitStanding:
     by_key = {gauge.key: gauge for gauge in found}
     ends = [clears_at(queue, by_key[key], now) for key, queue in queues.items() if key in by_key]
     known = [end for end in ends if end is not None]
-    return Standing(
+    return LimitStanding(
         fullest=found[0] if found else None,
         waiting=sum(queue.waiting for queue in queues.values()),
         more=any(queue.more for queue in queues.values()),

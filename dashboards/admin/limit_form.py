@@ -12,8 +12,8 @@ from queueops.screens.asking_form import AskingForm
 from ratelimits.errors import InvalidLimit
 from ratelimits.models import Limit, LimitOverride
 from ratelimits.services.limits.catalogue import rule_of
-from ratelimits.services.limits.saving import EDITABLE
-from ratelimits.services.tuning.look_over import propose_limit
+from ratelimits.services.limits.save_limit import EDITABLE
+from ratelimits.services.tuning.review_limit import propose_limit
 from ratelimits.services.tuning.simulate import Simulation, simulate
 from ratelimits.validation import check_override
 

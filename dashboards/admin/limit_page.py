@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from queueops.screens.showing import NOTHING, duration
 from ratelimits.models import Limit, Unit
 from ratelimits.services.limiter.gauges import Used, top_users
-from ratelimits.services.tuning.simulate import Outcome, Simulation
+from ratelimits.services.tuning.simulate import SimulatedOutcome, Simulation
 
 
 class Compared(NamedTuple):
@@ -65,7 +65,7 @@ def _tone(before: float, after: float) -> str:
     return "" if before == after else "qo-good" if after < before else "qo-bad"
 
 
-def _share(outcome: Outcome) -> str:
+def _share(outcome: SimulatedOutcome) -> str:
     if outcome.utilisation_percent is None:
         return NOTHING
     return f"{outcome.utilisation_percent:.0f} % ({outcome.busiest_key})"

@@ -10,17 +10,17 @@ from django.urls import reverse
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
-from queueops.screens.verbs import Outcome, Verb
-from ratelimits.services.tuning import limits, stated_caps, steering
+from queueops.screens.verbs import Verb, VerbOutcome
+from ratelimits.services.tuning import limits, stated_caps, steer_counter
 
-MOST_MINUTES = steering.LONGEST_COOL_DOWN_SECONDS // 60
+MOST_MINUTES_COOLED = steer_counter.LONGEST_COOL_DOWN_SECONDS // 60
 
 
 class CoolDownForm(ReasonForm):
     seconds = forms.FloatField(
         label="Minutes",
         min_value=0,
-        max_value=MOST_MINUTES,
+        max_value=MOST_MINUTES_COOLED,
         initial=5,
         help_text="From now on. 0 ends a cool-down.",
         widget=UnfoldAdminDecimalFieldWidget(attrs={"step": "any", "min": 0}),
@@ -31,36 +31,36 @@ class CoolDownForm(ReasonForm):
         return float(self.cleaned_data["seconds"]) * 60
 
 
-def _delete(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _delete(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     for limit_id in sorted(ids):
         limits.delete_limit(limit_id, actor=actor, reason=reason)
-    return Outcome(len(ids), report=f"{len(ids):,} deleted.", goes_to=reverse("admin:ratelimits_limit_changelist"))
+    return VerbOutcome(len(ids), report=f"{len(ids):,} deleted.", goes_to=reverse("admin:ratelimits_limit_changelist"))
 
 
-def _accept(ids: Sequence[str], *, actor: str, reason: str) -> Outcome:
+def _accept(ids: Sequence[str], *, actor: str, reason: str) -> VerbOutcome:
     saved = [stated_caps.accept_proposal(counter_id, actor=actor, reason=reason) for counter_id in sorted(ids)]
     warnings = " ".join(warning for one in saved for warning in one.warnings)
-    return Outcome(len(saved), report=f"The provider's cap holds from now on. {warnings}".strip())
+    return VerbOutcome(len(saved), report=f"The provider's cap holds from now on. {warnings}".strip())
 
 
-def _decline(ids: Sequence[str], *, actor: str, reason: str) -> Outcome:
+def _decline(ids: Sequence[str], *, actor: str, reason: str) -> VerbOutcome:
     for counter_id in sorted(ids):
         stated_caps.decline_proposal(counter_id, actor=actor, reason=reason)
-    return Outcome(len(ids), report="The cap stays as it is.")
+    return VerbOutcome(len(ids), report="The cap stays as it is.")
 
 
-def _clear(ids: Sequence[str], *, actor: str, reason: str) -> Outcome:
+def _clear(ids: Sequence[str], *, actor: str, reason: str) -> VerbOutcome:
     for counter_id in sorted(ids):
-        steering.clear_counter(counter_id, actor=actor, reason=reason)
-    return Outcome(len(ids))
+        steer_counter.clear_counter(counter_id, actor=actor, reason=reason)
+    return VerbOutcome(len(ids))
 
 
-def _cool_down(ids: Sequence[str], *, actor: str, reason: str, seconds: float) -> Outcome:
+def _cool_down(ids: Sequence[str], *, actor: str, reason: str, seconds: float) -> VerbOutcome:
     for counter_id in sorted(ids):
-        steering.cool_down_counter(counter_id, seconds, actor=actor, reason=reason)
+        steer_counter.cool_down_counter(counter_id, seconds, actor=actor, reason=reason)
     if not seconds:
-        return Outcome(len(ids), report=f"{len(ids):,} may let calls go again.")
-    return Outcome(len(ids))
+        return VerbOutcome(len(ids), report=f"{len(ids):,} may let calls go again.")
+    return VerbOutcome(len(ids))
 
 
 def _all(rows: Any) -> Any:

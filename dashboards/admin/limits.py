@@ -23,7 +23,7 @@ from ratelimits.services.tuning.stated_caps import proposals_of
 from ratelimits.validation import READS, figure, key_example
 
 from .gauge_parts import (
-    Standing,
+    LimitStanding,
     cap_in_words,
     counted_in_words,
     counter_rows,
@@ -41,7 +41,7 @@ COUNTERS_SHOWN = 20
 MOST_OVERRIDES = 100
 
 
-class ServiceFilter(Choice):
+class LimitServiceFilter(Choice):
     title = "service"
     parameter_name = "service"
 
@@ -96,7 +96,7 @@ class LimitAdmin(ServiceFormAdmin):
     list_display = ("called", "counts", "cap", "fullest", "waiting", "clears", "unusual")
     sortable_by = ()
     list_display_links = ("called",)
-    list_filter = (ServiceFilter,)
+    list_filter = (LimitServiceFilter,)
     list_filter_submit = True
     search_fields = ("name", "service")
     change_form_before_template = "admin/ratelimits/limit/before_form.html"
@@ -271,7 +271,7 @@ def _proposals(limit: Limit) -> list[Counter]:
     return limit.proposals  # type: ignore[attr-defined, no-any-return]
 
 
-def _standing(limit: Limit) -> Standing:
+def _standing(limit: Limit) -> LimitStanding:
     return limit.standing  # type: ignore[attr-defined, no-any-return]
 
 

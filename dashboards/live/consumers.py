@@ -22,20 +22,20 @@ from queueops.tenancy.models import project_id_rule
 
 from .events import EventFilter
 from .hub import the_hub
-from .messages import MAX_CLIENT_BYTES, MAX_SIGN_IN_BYTES, SUBPROTOCOL, Refusal, error
+from .messages import MAX_CLIENT_BYTES, MAX_SIGN_IN_BYTES, SUBPROTOCOL, CloseCode, error
 from .origin import Origin, cookies_of, origin_of
 from .socket import LiveSocket
-from .subjects import Refused, Subject, open_batch, open_job, open_me, open_ops
+from .subjects import LiveSubject, Refused, open_batch, open_job, open_me, open_ops
 from .threads import in_thread
 from .viewer import Viewer, narrowed, viewer_of_cookies, viewer_of_key, viewer_of_token
 
 logger = logging.getLogger(__name__)
 
 SIGN_IN_SECONDS = 5.0
-MAX_MESSAGES_PER_SECOND = 600  # of one client; above WINDOW, for those that acknowledge each message
+MAX_MESSAGES_PER_SECOND = 600  # of one client; above MESSAGE_WINDOW, for those that acknowledge each message
 RESUME_SECONDS = 1.0  # between two of them
 
-Opener = Callable[[Viewer], Subject]
+Opener = Callable[[Viewer], LiveSubject]
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -66,7 +66,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.accept(SUBPROTOCOL if SUBPROTOCOL in self.scope["subprotocols"] else None)
         self.is_counted = the_hub().enter()
         if not self.is_counted:
-            await self.refuse(Refusal.TOO_MANY, "This process has too many sockets; try again later.")
+            await self.refuse(CloseCode.TOO_MANY, "This process has too many sockets; try again later.")
             return
         cookies = cookies_of(self.scope) if origin == Origin.OURS else {}
         if cookies:
@@ -85,7 +85,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         except Refused as refused:
             await self.refuse(refused.refusal, refused.detail)
         except DatabaseError:
-            await self.refuse(Refusal.UNAVAILABLE, "The database does not answer; try again.")
+            await self.refuse(CloseCode.UNAVAILABLE, "The database does not answer; try again.")
 
     def parsed(self, text: str | None) -> dict[str, Any]:
         """
@@ -95,16 +95,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
         second = time.monotonic() // 1
         self.heard = [second, self.heard[1] + 1 if self.heard[0] == second else 1]
         if self.heard[1] > MAX_MESSAGES_PER_SECOND:
-            raise Refused(Refusal.TOO_MANY, "Too many messages.")
+            raise Refused(CloseCode.TOO_MANY, "Too many messages.")
         limit = MAX_CLIENT_BYTES if self.socket else MAX_SIGN_IN_BYTES
         if text is None or len(text) > limit:
-            raise Refused(Refusal.BAD_MESSAGE, f"Send JSON as text, at most {limit} bytes.")
+            raise Refused(CloseCode.BAD_MESSAGE, f"Send JSON as text, at most {limit} bytes.")
         try:
             message = json.loads(text)
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            raise Refused(Refusal.BAD_MESSAGE, "Send a JSON object.")
+            raise Refused(CloseCode.BAD_MESSAGE, "Send a JSON object.")
         return message
 
     async def hear(self, message: dict[str, Any]) -> None:
@@ -117,13 +117,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         self.socket.hear()
         if "ack" in message and not self.socket.acknowledge(_cursor(message["ack"])):
-            raise Refused(Refusal.BAD_MESSAGE, "No message had this cursor yet.")
+            raise Refused(CloseCode.BAD_MESSAGE, "No message had this cursor yet.")
         if "filter" in message:
             self.filter(self.socket, message["filter"])
         if "resume" in message:
             now = time.monotonic()
             if now - self.resumed_at < RESUME_SECONDS:
-                raise Refused(Refusal.TOO_MANY, "Resume at most once a second.")
+                raise Refused(CloseCode.TOO_MANY, "Resume at most once a second.")
             self.resumed_at = now
             await the_hub().resume(self.socket, _cursor(message["resume"]))
 
@@ -135,7 +135,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         elif isinstance(key, str):
             await self.open(partial(viewer_of_key, key if key.isascii() else ""), may_fail=False)
         else:
-            raise Refused(Refusal.NOT_SIGNED_IN, 'Sign in first: {"auth": {"key": "..."}}, or "token".')
+            raise Refused(CloseCode.NOT_SIGNED_IN, 'Sign in first: {"auth": {"key": "..."}}, or "token".')
 
     async def open(self, find: Callable[[], Viewer | None], *, may_fail: bool, patiently: bool = False) -> None:
         """
@@ -152,13 +152,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         except Refused as refused:
             await self.refuse(refused.refusal, refused.detail)
         except ExpiredToken as expired:
-            await self.refuse(Refusal.NOT_SIGNED_IN, expired.message)
+            await self.refuse(CloseCode.NOT_SIGNED_IN, expired.message)
         except IssuerKeysUnavailable as unavailable:
-            await self.refuse(Refusal.UNAVAILABLE, unavailable.message)
+            await self.refuse(CloseCode.UNAVAILABLE, unavailable.message)
         except DatabaseError:
-            await self.refuse(Refusal.UNAVAILABLE, "The database does not answer; try again.")
+            await self.refuse(CloseCode.UNAVAILABLE, "The database does not answer; try again.")
 
-    def look_up(self, find: Callable[[], Viewer | None]) -> tuple[Viewer, Subject] | None:
+    def look_up(self, find: Callable[[], Viewer | None]) -> tuple[Viewer, LiveSubject] | None:
         """For a thread."""
         viewer = find()
         return (viewer, self.opener()(viewer)) if viewer else None
@@ -166,8 +166,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
     def count_bad_key(self) -> None:
         client = self.scope.get("client") or ("", 0)
         if bad_keys.take(client[0]):
-            raise Refused(Refusal.TOO_MANY, "Too many keys or tokens that are not valid.")
-        raise Refused(Refusal.NOT_SIGNED_IN, "The key or token is unknown, expired or revoked, or may not read.")
+            raise Refused(CloseCode.TOO_MANY, "Too many keys or tokens that are not valid.")
+        raise Refused(CloseCode.NOT_SIGNED_IN, "The key or token is unknown, expired or revoked, or may not read.")
 
     def begin(self, socket: LiveSocket) -> None:
         self.socket = socket
@@ -176,7 +176,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.do(self.write(socket))
 
     def filter(self, socket: LiveSocket, given: Any) -> None:
-        raise Refused(Refusal.BAD_MESSAGE, "Only the operators' feed has a filter.")
+        raise Refused(CloseCode.BAD_MESSAGE, "Only the operators' feed has a filter.")
 
     async def write(self, socket: LiveSocket) -> None:
         """Send what the socket has, until it closes."""
@@ -190,9 +190,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.end()
 
     def give_up(self) -> None:
-        self.do(self.refuse(Refusal.NOT_SIGNED_IN, "Nobody signed in."))
+        self.do(self.refuse(CloseCode.NOT_SIGNED_IN, "Nobody signed in."))
 
-    async def refuse(self, refusal: Refusal, detail: str) -> None:
+    async def refuse(self, refusal: CloseCode, detail: str) -> None:
         """Say why, and close."""
         if self.socket is not None:
             self.socket.close(refusal, detail)  # in its turn, by whoever writes
@@ -244,18 +244,18 @@ class MeConsumer(LiveConsumer):
         project = query.get("project", [""])[0]
         user = query.get("user", [None])[0]
 
-        def open_narrowed(viewer: Viewer) -> Subject:
+        def open_narrowed(viewer: Viewer) -> LiveSubject:
             try:
                 user_id = None if user is None else UUID(user)  # an empty one would stand for everybody
             except ValueError:
-                raise Refused(Refusal.BAD_MESSAGE, "The user is not a UUID.") from None
+                raise Refused(CloseCode.BAD_MESSAGE, "The user is not a UUID.") from None
             if not project and viewer.project_id is None:
                 return open_me(viewer)
             found = None
             if not project or project_id_rule.regex.match(project):  # type: ignore[union-attr]
                 found = narrowed(viewer, project_id=project or None, user_id=user_id)
             if found is None:
-                raise Refused(Refusal.NOT_FOUND, "There is no such project.")
+                raise Refused(CloseCode.NOT_FOUND, "There is no such project.")
             return open_me(found)
 
         return open_narrowed
@@ -269,7 +269,7 @@ class OpsConsumer(LiveConsumer):
         try:
             socket.filter = EventFilter.of(given if isinstance(given, dict) else {"": given})
         except ValueError as wrong:
-            raise Refused(Refusal.BAD_MESSAGE, str(wrong)) from wrong
+            raise Refused(CloseCode.BAD_MESSAGE, str(wrong)) from wrong
 
 
 class UnknownConsumer(AsyncWebsocketConsumer):
@@ -281,5 +281,5 @@ class UnknownConsumer(AsyncWebsocketConsumer):
 
 def _cursor(given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**63:
-        raise Refused(Refusal.BAD_MESSAGE, "A cursor is a whole number.")
+        raise Refused(CloseCode.BAD_MESSAGE, "A cursor is a whole number.")
     return given

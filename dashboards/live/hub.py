@@ -15,10 +15,10 @@ from typing import Any
 from django.db import Error as DatabaseError
 
 from .events import Event, Group
-from .messages import Kind, Refusal
+from .messages import CloseCode, Kind
 from .relay import Relay
 from .socket import LiveSocket
-from .subjects import Refused, Subject
+from .subjects import LiveSubject, Refused
 from .threads import in_thread
 from .viewer import Viewer, still_allowed_of
 
@@ -30,7 +30,7 @@ MAX_OF_USER = 20  # of one end user: there are many, and they need not know each
 STATS_SECONDS = 1.0
 ROUND_SECONDS = 0.1
 BEAT_SECONDS = 1.0
-RECHECK_SECONDS = 4.0
+ACCESS_RECHECK_SECONDS = 4.0
 REST_SHARE = 4.0  # reading states may take a fifth of one thread: 300 watched jobs must not take all of it
 # Each message sent lets go of the interpreter's lock, and gets it back from a thread that computes no sooner than this.
 # With Python's own 5 ms 2,000 events a second were half a second late.
@@ -40,7 +40,7 @@ SWITCH_SECONDS = 0.0005
 class Watched:
     """A subject with its sockets."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: LiveSubject) -> None:
         self.subject = subject
         self.sockets: set[LiveSocket] = set()
         self.is_dirty = False
@@ -98,7 +98,7 @@ class Hub:
         """
         identity = socket.viewer.identity
         if self._sockets[identity] >= (MAX_OF_ONE if socket.viewer.expires_at is None else MAX_OF_USER):
-            raise Refused(Refusal.TOO_MANY, "You have too many sockets open.")
+            raise Refused(CloseCode.TOO_MANY, "You have too many sockets open.")
         self._sockets[identity] += 1
         self._start()
         subject = socket.subject
@@ -110,7 +110,7 @@ class Hub:
         self.relay.hurry()
         try:
             if not await self.relay.has_begun():
-                raise Refused(Refusal.UNAVAILABLE, "The database does not answer; try again.")  # noqa: TRY301
+                raise Refused(CloseCode.UNAVAILABLE, "The database does not answer; try again.")  # noqa: TRY301
             await self._send_snapshot(watched, socket)
         except BaseException:
             self.leave(socket)
@@ -152,7 +152,7 @@ class Hub:
                 await self._read(watched)
             newest = watched.newest
         if newest is None:
-            socket.close(Refusal.NOT_FOUND, "It is not there any more.")
+            socket.close(CloseCode.NOT_FOUND, "It is not there any more.")
             return
         # The cursor lags behind unfinished transactions: younger events may have been handed over before this one came.
         missed = None if watched.subject.is_sampled else await in_thread(partial(watched.subject.missed, newest[0]))
@@ -188,7 +188,7 @@ class Hub:
         for one, seconds in (
             (self._refresh, ROUND_SECONDS),
             (self._beat, BEAT_SECONDS),
-            (self._recheck, RECHECK_SECONDS),
+            (self._recheck, ACCESS_RECHECK_SECONDS),
         ):
             self._rounds.add(asyncio.get_running_loop().create_task(_again_and_again(one, seconds)))
 
@@ -216,7 +216,7 @@ class Hub:
             raise
         for socket in list(watched.sockets):
             if watched.newest is None:
-                socket.close(Refusal.NOT_FOUND, "It is not there any more.")
+                socket.close(CloseCode.NOT_FOUND, "It is not there any more.")
             elif socket in recovering:
                 socket.release(Kind.STATE, *watched.newest)
             else:
@@ -234,7 +234,7 @@ class Hub:
         allowed = await in_thread(partial(still_allowed_of, viewers)) if viewers else set[Viewer]()
         for socket in sockets:
             if socket.viewer not in allowed:
-                socket.close(Refusal.NOT_SIGNED_IN, "Signed out, or the key or the permission was withdrawn.")
+                socket.close(CloseCode.NOT_SIGNED_IN, "Signed out, or the key or the permission was withdrawn.")
 
     def _watched(self, socket: LiveSocket) -> Watched | None:
         return self.groups.get(socket.subject.group, {}).get(socket.subject.key)

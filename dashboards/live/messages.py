@@ -24,7 +24,7 @@ class Kind(StrEnum):
     STATE = "state"  # the same, instead of the events that a slow socket was spared
 
 
-class Refusal(IntEnum):
+class CloseCode(IntEnum):
     """Close codes; the `error` message before the close says the same in words."""
 
     BAD_MESSAGE = 4400
@@ -60,7 +60,7 @@ def whole(kind: Kind, cursor: int, data: str) -> str:
     return f'{{"type":"{kind}","cursor":{cursor},"at":"{at}","data":{data}}}'
 
 
-def error(refusal: Refusal, detail: str) -> str:
+def error(refusal: CloseCode, detail: str) -> str:
     return json.dumps({"type": "error", "code": refusal.code, "detail": detail}, separators=(",", ":"))
 
 

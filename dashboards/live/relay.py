@@ -30,7 +30,7 @@ QUIET_SECONDS = 0.05  # while somebody watches and nothing happens
 IDLE_SECONDS = 1.0  # while nobody watches
 BUSY_FOR_SECONDS = 2.0
 LEAST_SECONDS = 0.005  # however many hints come
-AT_ONCE = 1_000
+RELAYED_AT_ONCE = 1_000
 MAX_BACKLOG = 100_000  # events behind after an outage; beyond it the watchers get the state instead
 LOOK_BACK = 50_000  # ids that transactions from before the first read may still bring; a first cursor lies so far back
 FIRST_RETRY_SECONDS = 0.1
@@ -171,7 +171,7 @@ class Relay:
             return
         after, until = self._low, None
         while True:
-            rows = self._rows(connection, after=after, until=until, most=AT_ONCE)
+            rows = self._rows(connection, after=after, until=until, most=RELAYED_AT_ONCE)
             if until is None:
                 until, oldest = rows[0][0], rows[0][1]
             events = [Event(*row[2:]) for row in rows if row[2] is not None]
@@ -180,7 +180,7 @@ class Relay:
                 self._newest = max(self._newest, after)
                 self._busy_until = time.monotonic() + BUSY_FOR_SECONDS
                 self._hand_over(events)
-            if len(events) < AT_ONCE:
+            if len(events) < RELAYED_AT_ONCE:
                 break
         self._move_on(until, oldest)
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from . import messages
 from .events import Event, EventFilter
-from .messages import Kind, Refusal
-from .subjects import Subject
+from .messages import CloseCode, Kind
+from .subjects import LiveSubject
 from .viewer import Viewer
 
 # Daphne takes whatever it is given and keeps it in memory until the client reads, so what was not acknowledged is
 # bounded here.
-WINDOW = 500  # messages
+MESSAGE_WINDOW = 500  # messages
 WINDOW_BYTES = 1_000_000
 MAX_STATES = 10  # sent to a socket beyond its window before it acknowledges one
 PING_SECONDS = 20.0
 SILENT_SECONDS = 30.0  # a socket that owes an answer and says nothing for so long is closed
-SLOW_SECONDS = 60.0  # beyond its window for so long, it is closed
+SLOW_SOCKET_SECONDS = 60.0  # beyond its window for so long, it is closed
 
 
 @dataclass(slots=True)
@@ -39,12 +39,12 @@ class LiveSocket:
     while, until it has acknowledged half of the window.
     """
 
-    def __init__(self, viewer: Viewer, subject: Subject) -> None:
+    def __init__(self, viewer: Viewer, subject: LiveSubject) -> None:
         self.viewer = viewer
         self.subject = subject
         self.filter = EventFilter()
         self.wake = asyncio.Event()
-        self.closing: Refusal | None = None
+        self.closing: CloseCode | None = None
         now = time.monotonic()
         self._queue: deque[str] = deque()
         self._sent: deque[_Sent] = deque()
@@ -62,7 +62,11 @@ class LiveSocket:
 
     @property
     def can_recover(self) -> bool:
-        return self._behind_since is not None and len(self._sent) <= WINDOW // 2 and self._bytes <= WINDOW_BYTES // 2
+        return (
+            self._behind_since is not None
+            and len(self._sent) <= MESSAGE_WINDOW // 2
+            and self._bytes <= WINDOW_BYTES // 2
+        )
 
     @property
     def is_behind(self) -> bool:
@@ -114,14 +118,14 @@ class LiveSocket:
         if not self.filter.lets_through(event):
             return
         if self._held is not None:
-            if len(self._held) >= WINDOW:
+            if len(self._held) >= MESSAGE_WINDOW:
                 self.fall_behind()
             else:
                 self._held.append((event, cursor))
             return
         if self._behind_since is not None or event.id in self._replayed:
             return
-        if len(self._sent) >= WINDOW or self._bytes >= WINDOW_BYTES:
+        if len(self._sent) >= MESSAGE_WINDOW or self._bytes >= WINDOW_BYTES:
             self.fall_behind()
             return
         if not self._rate.take():
@@ -135,7 +139,7 @@ class LiveSocket:
         if self._held is not None:
             return  # a newer one is on its way
         if self._behind_since is None:
-            if len(self._sent) < WINDOW and self._bytes < WINDOW_BYTES:
+            if len(self._sent) < MESSAGE_WINDOW and self._bytes < WINDOW_BYTES:
                 self._push(messages.whole(Kind.STATS, cursor, data), cursor)
             else:
                 self.fall_behind()
@@ -164,16 +168,16 @@ class LiveSocket:
             return
         owed_since = min(self._sent[0].at if self._sent else now, self._pong_owed_since or now)
         if now - max(owed_since, self._heard_at) > SILENT_SECONDS:
-            self.close(Refusal.SILENT, "Nothing was acknowledged.")
-        elif self._behind_since is not None and now - self._behind_since > SLOW_SECONDS:
-            self.close(Refusal.TOO_SLOW, "Acknowledged too little for too long.")
+            self.close(CloseCode.SILENT, "Nothing was acknowledged.")
+        elif self._behind_since is not None and now - self._behind_since > SLOW_SOCKET_SECONDS:
+            self.close(CloseCode.TOO_SLOW, "Acknowledged too little for too long.")
         elif now - self._pinged_at >= PING_SECONDS:
             self._pinged_at = now
             if self._pong_owed_since is None:  # not since the newest ping: they come sooner than the silence ends
                 self._pong_owed_since = now
             self._write(messages.PING)
 
-    def close(self, refusal: Refusal, detail: str) -> None:
+    def close(self, refusal: CloseCode, detail: str) -> None:
         """Say why, and close; what waits is not sent any more."""
         if self.closing is None:
             self.closing = refusal

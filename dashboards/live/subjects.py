@@ -21,7 +21,7 @@ from jobs.tracebacks import without_traceback
 from queueops.core.values.masking import masked
 
 from .events import OPS, Event, Group, user_group
-from .messages import Refusal, dumped
+from .messages import CloseCode, dumped
 from .relay import LOOK_BACK
 from .viewer import Viewer
 
@@ -37,14 +37,14 @@ UNCHANGED_SECONDS = 10.0
 class Refused(Exception):
     """The socket is closed with this code."""
 
-    def __init__(self, refusal: Refusal, detail: str) -> None:
+    def __init__(self, refusal: CloseCode, detail: str) -> None:
         self.refusal = refusal
         self.detail = detail
         super().__init__(detail)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class LiveSubject:
     """
     What one or more sockets watch.
 
@@ -92,16 +92,16 @@ class Subject:
         return events if len(events) <= MAX_MISSED else None
 
 
-def open_job(viewer: Viewer, pk: UUID) -> Subject:
+def open_job(viewer: Viewer, pk: UUID) -> LiveSubject:
     """
     Raises:
         Refused: There is no such job, or it is another project's or user's: an id does not tell which.
     """
     with viewer.reading():
         if not Job.objects.filter(pk=pk, **_of(viewer)).exists():
-            raise Refused(Refusal.NOT_FOUND, "There is no such job.")
+            raise Refused(CloseCode.NOT_FOUND, "There is no such job.")
     hides = not viewer.sees_secrets
-    return Subject(
+    return LiveSubject(
         key=("job", str(pk), "masked" if hides else ""),
         group=("job", str(pk)),
         load=partial(_job, pk, hides_secrets=hides),
@@ -112,16 +112,16 @@ def open_job(viewer: Viewer, pk: UUID) -> Subject:
     )
 
 
-def open_batch(viewer: Viewer, pk: UUID) -> Subject:
+def open_batch(viewer: Viewer, pk: UUID) -> LiveSubject:
     """
     Raises:
         Refused: As for a job.
     """
     with viewer.reading():
         if not Batch.objects.filter(pk=pk, **_of(viewer)).exists():
-            raise Refused(Refusal.NOT_FOUND, "There is no such batch.")
+            raise Refused(CloseCode.NOT_FOUND, "There is no such batch.")
     hides = not viewer.sees_secrets
-    return Subject(
+    return LiveSubject(
         key=("batch", str(pk), "masked" if hides else ""),
         group=("batch", str(pk)),
         load=partial(_batch, pk),
@@ -132,19 +132,19 @@ def open_batch(viewer: Viewer, pk: UUID) -> Subject:
     )
 
 
-def open_me(viewer: Viewer) -> Subject:
+def open_me(viewer: Viewer) -> LiveSubject:
     """
     Raises:
         Refused: Staff who named no project.
     """
     if viewer.project_id is None:
-        raise Refused(Refusal.FORBIDDEN, "Name the project: ?project=...")
+        raise Refused(CloseCode.FORBIDDEN, "Name the project: ?project=...")
     log = JobEvent.objects.filter(project_id=viewer.project_id)
     group: Group = ("project", viewer.project_id)
     if viewer.user_id is not None:
         log = log.filter(user_id=viewer.user_id)
         group = user_group(viewer.project_id, viewer.user_id)
-    return Subject(
+    return LiveSubject(
         key=("me", viewer.identity, *group),
         group=group,
         load=lambda _: dumped(me_snapshot(viewer)),
@@ -155,14 +155,14 @@ def open_me(viewer: Viewer) -> Subject:
     )
 
 
-def open_ops(viewer: Viewer) -> Subject:
+def open_ops(viewer: Viewer) -> LiveSubject:
     """
     Raises:
         Refused: For operators only.
     """
     if not viewer.is_staff:
-        raise Refused(Refusal.FORBIDDEN, "This is for operators.")
-    return Subject(
+        raise Refused(CloseCode.FORBIDDEN, "This is for operators.")
+    return LiveSubject(
         key=("ops",),
         group=OPS,
         load=lambda _: dumped(ops_snapshot()),

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.services.explain.depths import MOST_COUNTED
-from jobs.services.explain.flow import MOST_SERVICES
-from jobs.services.finish.breaker import MOST_COUNTED as MOST_HELD
+from jobs.services.explain.depths import MOST_WAITING_COUNTED
+from jobs.services.explain.flow import MOST_SERVICES_NAMED
+from jobs.services.finish.breaker import MOST_HELD_COUNTED
 
 PREFIX = "queueops_"
 
@@ -67,14 +67,14 @@ _ALL = (
         "gauge",
         ("service", "state", "priority"),
         f"Ready jobs (queued) and those a limit holds (rate_limited); of each service and state at most "
-        f"{MOST_COUNTED:,} are counted.",
+        f"{MOST_WAITING_COUNTED:,} are counted.",
     ),
     Metric("breakers_open", "gauge", ("service",), "Outage breakers that are open: one a target and project."),
     Metric(
         "jobs_held_by_outage",
         "gauge",
         ("service",),
-        f"Jobs that wait for an outage to end; of a target and project at most {MOST_HELD:,} are counted.",
+        f"Jobs that wait for an outage to end; of a target and project at most {MOST_HELD_COUNTED:,} are counted.",
     ),
     Metric("oldest_ready_seconds", "gauge", (), "Age of the oldest ready job outside of lanes; 0: none."),
     Metric("dead_letters_open", "gauge", (), "Dead letters that nobody has requeued or discarded."),
@@ -127,4 +127,4 @@ _ALL = (
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
 
-SERVICES_NOTE = f"At most {MOST_SERVICES} services have a label of their own; the others are `other` together."
+SERVICES_NOTE = f"At most {MOST_SERVICES_NAMED} services have a label of their own; the others are `other` together."

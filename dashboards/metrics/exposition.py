@@ -9,17 +9,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from dashboards.services.kept import Kept
+from dashboards.services.cache import CachedRead
 
 from .catalogue import METRICS, PREFIX, Metric
 from .process import read_process
 from .samples import Histogram, Sample, Value, read_samples
 
-KEPT_SECONDS = 5.0
+SAMPLES_KEPT_SECONDS = 5.0
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
-kept_samples: Kept[list[Sample]] = Kept(read_samples, seconds=KEPT_SECONDS)
+kept_samples: CachedRead[list[Sample]] = CachedRead(read_samples, seconds=SAMPLES_KEPT_SECONDS)
 
 
 class DatabaseCollector(Collector):

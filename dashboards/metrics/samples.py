@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.db.models import Count, Sum
 from django.utils import timezone
 
-from dashboards.services.kept import Kept
+from dashboards.services.cache import CachedRead
 from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.explain import flow
@@ -22,13 +22,13 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.usage.totals import usage_totals
 
-MOST_COUNTERS = 100  # of one limit
+MOST_COUNTERS_SAMPLED = 100  # of one limit
 FULL_PERCENT = 100
 TOTALS_SECONDS = 60.0  # of allowances: a sum over every user's current month
 MOST_PROJECTS = 50  # asked for their oldest ready job, those with the most queued first
 
 
-kept_totals = Kept(usage_totals, seconds=TOTALS_SECONDS)
+kept_totals = CachedRead(usage_totals, seconds=TOTALS_SECONDS)
 
 
 class Value(NamedTuple):
@@ -114,7 +114,7 @@ def _outages() -> Iterator[Sample]:
 
 def _limits() -> Iterator[Sample]:
     by_limit: dict[tuple[str, str], list[CounterGauge]] = {}
-    for gauge in gauges(most=MOST_COUNTERS):
+    for gauge in gauges(most=MOST_COUNTERS_SAMPLED):
         by_limit.setdefault((gauge.service, gauge.limit), []).append(gauge)
     for of, counters in by_limit.items():
         yield Value("limit_usage_ratio", of, max(one.percent for one in counters) / 100)

@@ -10,11 +10,11 @@ from django.db.models import Case, IntegerField, Value, When
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
-from .kept import Kept
+from .cache import CachedRead
 from .wire import iso, link
 
 MOST_ALERTS = 20
-KEPT_SECONDS = 30.0  # looking through the open alerts of users is too slow for every second
+ALERTS_KEPT_SECONDS = 30.0  # looking through the open alerts of users is too slow for every second
 _GRAVITY = {QuotaAlert.Severity.CRITICAL: 0, QuotaAlert.Severity.WARNING: 1, QuotaAlert.Severity.NOTICE: 2}
 
 
@@ -50,4 +50,4 @@ def _newest_of_users() -> list[int]:
     return list(rows.order_by("-opened_at", "-pk").values_list("pk", flat=True)[:MOST_ALERTS])
 
 
-_of_users = Kept(_newest_of_users, seconds=KEPT_SECONDS)
+_of_users = CachedRead(_newest_of_users, seconds=ALERTS_KEPT_SECONDS)

@@ -11,13 +11,13 @@ from jobs.services.explain.flow import FlowPoint, FlowRates, rates, series
 from jobs.services.explain.flow_bins import ANSWERS, NAMED_4XX
 from jobs.states import RUNNING, JobState
 
-from .kept import Kept
+from .cache import CachedRead
 
 SPAN_WORDS = {"15m": "15 min", "1h": "1 h", "24h": "24 h"}
 SPANS = {"15m": timedelta(minutes=15), "1h": timedelta(hours=1), "24h": timedelta(hours=24)}
 SPARK_SPAN = "15m"
 SPARK_POINTS = 45
-KEPT_SECONDS = 5.0  # samples are of ten seconds
+CHARTS_KEPT_SECONDS = 5.0  # samples are of ten seconds
 
 Column = list[float | None]
 
@@ -119,6 +119,6 @@ def _thinned(column: Column) -> Column:
     return [max(group) if group else None for group in groups]
 
 
-_charts = {span: Kept(partial(_read_charts, span), seconds=KEPT_SECONDS) for span in SPANS}
-_sparks = Kept(_read_sparks, seconds=KEPT_SECONDS)
-_rates = Kept(rates, seconds=1.0)
+_charts = {span: CachedRead(partial(_read_charts, span), seconds=CHARTS_KEPT_SECONDS) for span in SPANS}
+_sparks = CachedRead(_read_sparks, seconds=CHARTS_KEPT_SECONDS)
+_rates = CachedRead(rates, seconds=1.0)

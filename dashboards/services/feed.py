@@ -9,13 +9,13 @@ from queueops.core.values.masking import masked_text
 
 from .wire import iso
 
-MOST_SHOWN = 40
-LOOKED_AT = 2000  # newest events, of which those that fit are shown
+MOST_FEED_SHOWN = 40
+EVENTS_LOOKED_AT = 2000  # newest events, of which those that fit are shown
 LONGEST_MESSAGE = 300
 
 
 def newest_events(
-    *, project: str | None = None, service: str | None = None, state: str | None = None, most: int = MOST_SHOWN
+    *, project: str | None = None, service: str | None = None, state: str | None = None, most: int = MOST_FEED_SHOWN
 ) -> list[dict[str, Any]]:
     """
     Return events as the live protocol has them, with their job's kind, the newest first.
@@ -24,7 +24,7 @@ def newest_events(
         project, service, state: Only events of these; those that fit are looked for among the newest.
     """
     newest = JobEvent.objects.order_by("-id")
-    looked_at = LOOKED_AT if project or service or state else most
+    looked_at = EVENTS_LOOKED_AT if project or service or state else most
     fitting = [
         event
         for event in newest[:looked_at]

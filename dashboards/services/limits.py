@@ -19,8 +19,8 @@ from ratelimits.validation import NOUNS
 
 from .wire import iso, link
 
-MOST_LIMITS = 200  # looked at, in the order they were made
-MOST_SHOWN = 16  # gauges
+MOST_LIMITS_READ = 200  # looked at, in the order they were made
+MOST_GAUGES_SHOWN = 16  # gauges
 COUNTERS_OF_A_LIMIT = 20  # those that changed last
 SHOWN_OF_A_LIMIT = 3
 MOST_LANES_SHOWN = 3
@@ -34,7 +34,7 @@ def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
 
     A few statements, however many limits there are.
     """
-    known = rules()[:MOST_LIMITS]
+    known = rules()[:MOST_LIMITS_READ]
     if not known:
         return [], []
     behind = queues_behind(known)
@@ -51,7 +51,7 @@ def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
                 held.append(HeldBack(rule.id, rule.name, gauge.key, queue.count, clears))
             shown.append(((not binds, *_order(gauge, queues)), _row(gauge, queue, clears, binds=binds)))
     shown.sort(key=lambda pair: pair[0])
-    return [row for _, row in shown[:MOST_SHOWN]], held
+    return [row for _, row in shown[:MOST_GAUGES_SHOWN]], held
 
 
 def _gauges(known: tuple[Rule, ...], now: float) -> list[tuple[Rule, list[CounterGauge]]]:

@@ -7,11 +7,11 @@ from typing import Any
 from ratelimits.models import CallTally, Limit
 from ratelimits.services.limiter.gauges import top_users
 
-from .kept import Kept
+from .cache import CachedRead
 
-MOST_LIMITS = 12  # each reads up to 100,000 tallies
-MOST_USERS = 3
-KEPT_SECONDS = 30.0
+MOST_LIMITS_OF_USERS = 12  # each reads up to 100,000 tallies
+MOST_USERS_OF_A_LIMIT = 3
+USERS_KEPT_SECONDS = 30.0
 
 
 def users_of_limits() -> dict[str, dict[str, Any]]:
@@ -21,16 +21,16 @@ def users_of_limits() -> dict[str, dict[str, Any]]:
 
 def _read() -> dict[str, dict[str, Any]]:
     newest = CallTally.objects.order_by("-pk").values_list("service", flat=True)[:1000]
-    limits = Limit.objects.filter(enabled=True, service__in=set(newest)).order_by("pk")[:MOST_LIMITS]
+    limits = Limit.objects.filter(enabled=True, service__in=set(newest)).order_by("pk")[:MOST_LIMITS_OF_USERS]
     return {str(limit.pk): _users_of(limit) for limit in limits}
 
 
 def _users_of(limit: Limit) -> dict[str, Any]:
-    found = top_users(limit, most=MOST_USERS)
+    found = top_users(limit, most=MOST_USERS_OF_A_LIMIT)
     return {
         "users": [{"name": one.name, "calls": one.calls, "tokens": round(one.tokens)} for one in found.users],
         "partial": found.partial,
     }
 
 
-_users = Kept(_read, seconds=KEPT_SECONDS)
+_users = CachedRead(_read, seconds=USERS_KEPT_SECONDS)

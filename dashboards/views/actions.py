@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST
 
 from jobs.models import Batch
 from queueops.core.errors import QueueOpsError, error_body
-from queueops.screens.verbs import Outcome, Verb, actor_of, verb_of
+from queueops.screens.verbs import Verb, VerbOutcome, actor_of, verb_of
 from ratelimits.models import QuotaAlert
 
 from .access import operators_data
@@ -57,5 +57,5 @@ def _act(request: HttpRequest, rows: QuerySet[Any], name: str) -> HttpResponse:
     return allowed(request)
 
 
-def _sentence(verb: Verb, outcome: Outcome) -> str:
+def _sentence(verb: Verb, outcome: VerbOutcome) -> str:
     return outcome.report or f"{outcome.moved:,} {verb.done}, {outcome.unmoved:,} left alone."

@@ -20,7 +20,7 @@ from queueops.tenancy.models import Project
 from .access import NOT_SIGNED_IN, producer_of
 
 SIGNED_IN_SECONDS = 12 * 3600
-MOST_PROJECTS = 200
+MOST_PROJECTS_OFFERED = 200
 
 
 class KeyForm(forms.Form):
@@ -38,7 +38,7 @@ def page(request: HttpRequest) -> HttpResponse:
     viewer = producer_of(request)
     if viewer is None:
         return render(request, "dashboards/sign_in.html", {"form": KeyForm()})
-    projects = list(Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS]) if viewer.is_staff else []
+    projects = list(Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_OFFERED]) if viewer.is_staff else []
     return render(request, "dashboards/me.html", {"viewer": viewer, "projects": projects})
 
 

@@ -17,7 +17,7 @@ from queueops.core.values.masking import masked_text
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
-from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 
 
 @admin.register(Executor)
@@ -56,14 +56,14 @@ class ExecutorAdmin(ReadOnlyMixin, QueueAdmin):
         return showing.ago(executor.started_at)
 
 
-def _close(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _close(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     closed = outages.close_breakers(ids, actor=actor, reason=reason)
-    return Outcome(closed, len(ids) - closed, goes_to=reverse("admin:jobs_servicebreaker_changelist"))
+    return VerbOutcome(closed, len(ids) - closed, goes_to=reverse("admin:jobs_servicebreaker_changelist"))
 
 
-def _probe(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _probe(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     probed = outages.probe_now(ids, actor=actor, reason=reason)
-    return Outcome(probed, len(ids) - probed)
+    return VerbOutcome(probed, len(ids) - probed)
 
 
 CLOSE = Verb(

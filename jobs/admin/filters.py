@@ -11,7 +11,7 @@ from jobs.states import JobState, Priority
 from queueops.screens.filters import Choice, ExactId, ExactText
 
 
-class StateFilter(Choice):
+class JobStateFilter(Choice):
     title = "state"
     parameter_name = "state"
     column = "status"

@@ -18,7 +18,7 @@ from queueops.screens import showing
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 
-MOST_PROJECTS = 50
+MOST_PROJECTS_SHOWN = 50
 MOST_SILENT = 20
 MOST_OF_USERS = 1_000  # alerts of allowances, counted
 
@@ -87,7 +87,7 @@ def _projects() -> list[dict[str, Any]]:
         return sum(row[f"sum_{state}"] for state in JobState if state not in TERMINAL)
 
     counted.sort(key=lambda row: (-unfinished(row), row["project_id"]))
-    shown = counted[:MOST_PROJECTS]
+    shown = counted[:MOST_PROJECTS_SHOWN]
     oldest = oldest_ready([row["project_id"] for row in shown])
     jobs = reverse("admin:jobs_job_changelist")
     return [

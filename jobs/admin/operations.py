@@ -23,7 +23,7 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.showing import duration
-from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.people import name_of
 
 from .matching import words_of as words_of_count
@@ -33,11 +33,11 @@ SLOW = 10  # rows a minute, below which a row's own time says more
 COLOURS = {"running": "info", "done": "success", "cancelled": "warning", "failed": "danger"}
 
 
-def _stop(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+def _stop(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     running = set(BulkOperation.objects.filter(pk__in=ids, status="running").values_list("pk", flat=True))
     ended = [bulk_run.cancel_bulk(one, actor=actor, reason=reason) for one in ids if one in running]
     stopped = sum(operation.status == BulkOperation.Status.CANCELLED for operation in ended)
-    return Outcome(stopped, len(ids) - stopped)
+    return VerbOutcome(stopped, len(ids) - stopped)
 
 
 STOP = Verb(

@@ -18,12 +18,12 @@ from jobs.services.operate.job_filter import Counted
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
-from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.filters import MOST_PROJECTS_LISTED
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import (
-    Outcome,
     ReadOnlyMixin,
     Verb,
+    VerbOutcome,
     actor_of,
     ask,
     on_one,
@@ -39,10 +39,10 @@ PERMISSION = "jobs.pause_work"
 ASKED = ("scope", "key", "reason")
 
 
-def _resume(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _resume(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     switches = list(PauseSwitch.objects.filter(pk__in=ids))
     released = sum(pauses.resume_scope(one.scope, one.key, actor=actor, reason=reason) for one in switches)
-    return Outcome(len(switches), report=f"{len(switches):,} resumed; {released:,} held jobs may run again.")
+    return VerbOutcome(len(switches), report=f"{len(switches):,} resumed; {released:,} held jobs may run again.")
 
 
 RESUME = Verb(
@@ -135,7 +135,7 @@ def _report(scope: str, held: int, covered: Counted) -> str:
 
 
 def _known_keys() -> list[str]:
-    projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS]
+    projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED]
     handlers = all_handlers()
     services = {handler.service for handler in handlers if isinstance(handler.service, str)}
     return sorted({*projects, *services, *(handler.kind for handler in handlers)})

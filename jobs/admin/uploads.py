@@ -19,7 +19,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
-from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.filters import MOST_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.paging import BoundedListMixin, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, actor_of, ask, show_error
@@ -55,7 +55,7 @@ class UploadForm(ConfirmForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS]
+        projects = Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED]
         kinds = [handler.kind for handler in all_handlers() if not handler.internal]
         self.fields["project"].choices = [(key, key) for key in projects]  # type: ignore[attr-defined]
         self.fields["kind"].choices = [("", "none: each names its own"), *((kind, kind) for kind in kinds)]  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ class TimeOrderedFilterSet(CreatedFilterSet):
         return queryset.filter(created_at__lt=moment, pk__lt=first_id_at(moment, moved_by=CLOCK_SLACK))
 
 
-class JobFilter(TimeOrderedFilterSet):
+class JobFilterSet(TimeOrderedFilterSet):
     state = ChoicesFilter(field_name="status", choices=JobState.choices)
     priority = ChoicesFilter(choices=Priority.choices)
     batch = django_filters.UUIDFilter(field_name="batch_id")
@@ -47,14 +47,14 @@ class JobFilter(TimeOrderedFilterSet):
         fields = ("kind", "service", "model", "idempotency_key", "last_error_code")
 
 
-class BatchJobFilter(JobFilter):
+class BatchJobFilterSet(JobFilterSet):
     batch = None
 
-    class Meta(JobFilter.Meta):
+    class Meta(JobFilterSet.Meta):
         pass
 
 
-class BatchFilter(TimeOrderedFilterSet):
+class BatchFilterSet(TimeOrderedFilterSet):
     finished = TruthFilter(field_name="finished_at", lookup_expr="isnull", exclude=True)
     paused = TruthFilter()
 
@@ -63,7 +63,7 @@ class BatchFilter(TimeOrderedFilterSet):
         fields = ("name",)
 
 
-class EventFilter(CreatedFilterSet):
+class EventFilterSet(CreatedFilterSet):
     job = django_filters.UUIDFilter(field_name="job_id")
     batch = django_filters.UUIDFilter(field_name="batch_id")
     event_type = ChoicesFilter(choices=EventType.choices)
@@ -74,12 +74,12 @@ class EventFilter(CreatedFilterSet):
         fields = ()
 
 
-class JobEventFilter(EventFilter):
+class JobEventFilterSet(EventFilterSet):
     job = None
     batch = None
 
 
-class DeadLetterFilter(TimeOrderedFilterSet):
+class DeadLetterFilterSet(TimeOrderedFilterSet):
     batch = django_filters.UUIDFilter(field_name="batch_id")
     job = django_filters.UUIDFilter(field_name="job_id")
     resolution = ChoicesFilter(choices=Resolution.choices)
@@ -90,7 +90,7 @@ class DeadLetterFilter(TimeOrderedFilterSet):
         fields = ("kind", "service", "fingerprint", "error_code")
 
 
-class OperationFilter(TimeOrderedFilterSet):
+class OperationFilterSet(TimeOrderedFilterSet):
     status = ChoicesFilter(choices=BulkOperation.Status.choices)
 
     class Meta:

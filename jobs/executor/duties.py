@@ -17,7 +17,7 @@ from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.services.limiter import decide
 from ratelimits.services.usage import release
 
-TICK_SECONDS = 1.0
+DUTY_SECONDS = 1.0
 ALERT_SECONDS = 5.0
 SAMPLE_SECONDS = 5.0
 
@@ -45,7 +45,7 @@ class Duties:
 
     def do(self, now: float) -> None:
         """
-        Do what is due; call it each TICK_SECONDS.
+        Do what is due; call it each DUTY_SECONDS.
 
         Args:
             now: Of the monotonic clock.
@@ -59,13 +59,13 @@ class Duties:
         self.has_time = executors.has_time(self.executor, silent_seconds=self.silent_seconds)
         if not self.has_time:
             return
-        if executors.take_duty("tick", holder=self.executor, term_seconds=3 * TICK_SECONDS):
+        if executors.take_duty("tick", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
             _do_all(upkeep.expire_waiting, upkeep.finish_batches, breaker.tend_breakers, decide.reclaim_expired)
         if now >= self._alert_at:
             self._alert_at = now + ALERT_SECONDS
             if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * ALERT_SECONDS):
                 _do_all(unserved.tend_unserved, watch.tend_alerts, release.expire_reservations)
-        if executors.take_duty("flow", holder=self.executor, term_seconds=3 * TICK_SECONDS):
+        if executors.take_duty("flow", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
             _do_all(flow.sum_up)
             if now >= self._sample_at:
                 self._sample_at = now + SAMPLE_SECONDS

@@ -25,7 +25,7 @@ from django.db import (
 )
 
 from jobs.backoff import TEMPLATES
-from jobs.models import Executor as ExecutorRow
+from jobs.models import Executor
 from jobs.services.claim import claim, held_loop, push_back
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
@@ -46,7 +46,7 @@ from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services.limiter import decide
 from ratelimits.services.limits import catalogue
 
-from .duties import TICK_SECONDS, Duties
+from .duties import DUTY_SECONDS, Duties
 from .keyring import Keyring, Opened
 from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
 from .width import Width
@@ -54,7 +54,7 @@ from .width import Width
 logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
-LINGER_SECONDS = 0.02  # outcomes wait at most this long for company
+COMPANY_SECONDS = 0.02  # outcomes wait at most this long for company
 PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0  # a job's progress is written this often
@@ -82,7 +82,7 @@ class ExecutorSettings:
     loop_budget_seconds: float = LOOP_BUDGET_SECONDS
 
 
-class Executor:
+class ExecutorPump:
     """
     One process's executor: this pump and its HandlerLoop.
 
@@ -105,7 +105,7 @@ class Executor:
         self.loop = HandlerLoop(slots=settings.slots, wake=self._wake, budget_seconds=settings.loop_budget_seconds)
         self._slots = settings.slots
         self._width = Width(settings.slots)
-        self._role = ExecutorRow.Role.GENERAL
+        self._role = Executor.Role.GENERAL
         self._owned: dict[UUID, ClaimedJob] = {}
         self._calls = 0  # what occupies slots: jobs that leave together are one
         self._turns = ClassTurns(settings.starved_share)
@@ -235,7 +235,7 @@ class Executor:
             self._renew()
             self._renewed_at = now
         if now >= self._next["tick"]:
-            self._next["tick"] = now + TICK_SECONDS
+            self._next["tick"] = now + DUTY_SECONDS
             self._policies = finish.retry_policies()
             self._duties.do(now)
             self._learning.write(now)
@@ -257,7 +257,7 @@ class Executor:
         """A few jobs in lanes that have no room; more of them in later cycles."""
         begun = time.monotonic()
         most = FEW_ADOPTED_AT_ONCE
-        if self._role == ExecutorRow.Role.QUARANTINE:
+        if self._role == Executor.Role.QUARANTINE:
             most = ADOPTED_AT_ONCE
             with transaction.atomic():
                 self._gate.look(wanted=0)  # it claims nothing from lanes, so nobody else looks
@@ -321,7 +321,7 @@ class Executor:
             return outcomes
 
     def _next_claim(self, now: float) -> float:
-        if self._role == ExecutorRow.Role.QUARANTINE:  # lanes release nothing to it
+        if self._role == Executor.Role.QUARANTINE:  # lanes release nothing to it
             return self._next["claim"]
         return min(self._next["claim"], now + self._gate.next_look_seconds)
 
@@ -379,11 +379,11 @@ class Executor:
         waiting = self.loop.waiting_seconds
         if waiting is None:
             return False
-        return claiming or waiting >= LINGER_SECONDS or self.loop.active == 0 or self._stopping.is_set()
+        return claiming or waiting >= COMPANY_SECONDS or self.loop.active == 0 or self._stopping.is_set()
 
     def _claim(self, wanted: int, settlements: list[decide.Settlement]) -> list[ClaimedJob]:
         lease = self.settings.lease_seconds
-        if self._role == ExecutorRow.Role.QUARANTINE:
+        if self._role == Executor.Role.QUARANTINE:
             return claim.claim_suspect(self.id, lease_seconds=lease, kinds=self._kinds, settlements=settlements)
         if settlements:
             self._gate.hint()  # a place in flight, or tokens, may have come back
@@ -436,7 +436,7 @@ class Executor:
             return
         if channel == Channel.LIMITS:
             catalogue.forget()
-        if self._role != ExecutorRow.Role.QUARANTINE:  # a submitted job is no suspect
+        if self._role != Executor.Role.QUARANTINE:  # a submitted job is no suspect
             self._hint = True
             self._gate.hint()
 
@@ -447,7 +447,7 @@ class Executor:
         if self._free_slots() > 0:
             until = now if self._hint else min(until, self._next_claim(now))
         if (waiting := self.loop.waiting_seconds) is not None:
-            until = now if self.loop.active == 0 else min(until, now - waiting + LINGER_SECONDS)
+            until = now if self.loop.active == 0 else min(until, now - waiting + COMPANY_SECONDS)
         if self.loop.has_progress:
             until = min(until, self._next["progress"])
         if self._stopping.is_set():

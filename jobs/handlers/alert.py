@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
-from jobs.handlers.webhook import Message, post_message, secret_of
+from jobs.handlers.webhook import WebhookMessage, post_message, secret_of
 
 MOST_ERROR = 500  # characters of a route's last error
 PERMANENT = 500  # SMTP replies from here on are final (RFC 5321, 4.2.1)
@@ -34,7 +34,7 @@ class Digest(BaseModel):
     alerts: list[int]
 
 
-class Delivery(BaseModel):
+class AlertPayload(BaseModel, title="Delivery"):
     """`service` repeats what the outage breaker goes by; `alert` is null in a test and in a digest of several."""
 
     route: int
@@ -59,12 +59,12 @@ class Told:
 @handler(
     kind="queueops.alert",
     service=lambda delivery: delivery.service,
-    payload=Delivery,
+    payload=AlertPayload,
     idempotent=True,  # a second message is better than none
     retry="aggressive",
     internal=True,  # else a producer could mail operators, and name any service as the one that does not answer
 )
-async def deliver_alert(job: RunningJob[Delivery]) -> Done:
+async def deliver_alert(job: RunningJob[AlertPayload]) -> Done:
     """Tell a route of an alert; repeated until the mail server or the webhook accepts it."""
     try:
         told = await _in_thread(_compose, job.payload)
@@ -73,7 +73,7 @@ async def deliver_alert(job: RunningJob[Delivery]) -> Done:
         if told.channel == "email":
             await _in_thread(_send_email, told, job.effect_key)
         else:
-            message = Message(
+            message = WebhookMessage(
                 id=job.effect_key,
                 url=told.target,
                 secret=told.secret,
@@ -98,7 +98,7 @@ async def _in_thread(function: Any, *arguments: Any) -> Any:
     return await sync_to_async(run, thread_sensitive=False)()
 
 
-def _compose(delivery: Delivery) -> Told | None:
+def _compose(delivery: AlertPayload) -> Told | None:
     """Write the message from the alert as it is now; None: nobody wants it any more."""
     from ratelimits.models import AlertRoute, QuotaAlert
 

@@ -23,7 +23,7 @@ from jobs.django_tasks import KIND, QueueOpsBackend, backend_of, find_task
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
 
-MAX_TIMEOUT_SECONDS = 6 * 3600.0
+MAX_TASK_SECONDS = 6 * 3600.0
 
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
@@ -51,7 +51,7 @@ class DjangoTask(BaseModel):
     service=lambda payload: f"task:{payload.queue}"[:64],
     payload=DjangoTask,
     idempotent=lambda payload: backend_of(payload.backend).is_repeatable(find_task(payload.task)),
-    timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS),
+    timeout=timedelta(seconds=MAX_TASK_SECONDS),
     retry="moderate",
     calls_out=False,
 )
@@ -65,7 +65,7 @@ async def run_task(job: RunningJob[DjangoTask]) -> Done:
             code="target_refused",
             outcome="refused",
         )
-    seconds = min(getattr(task, "timeout_seconds", MAX_TIMEOUT_SECONDS), MAX_TIMEOUT_SECONDS)
+    seconds = min(getattr(task, "timeout_seconds", MAX_TASK_SECONDS), MAX_TASK_SECONDS)
     async with asyncio.timeout(seconds):
         if iscoroutinefunction(task.func):
             return await _run_async(job, backend, task)

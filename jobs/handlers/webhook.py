@@ -26,7 +26,7 @@ from queueops.core.outbound.policy import OutboundRefused
 from queueops.tenancy.signing import open_signing_secret
 
 
-class Delivery(BaseModel):
+class WebhookPayload(BaseModel, title="Delivery"):
     """`address` is what the outage breaker goes by: base URL and number of the webhook, nothing secret."""
 
     delivery_id: UUID
@@ -34,7 +34,7 @@ class Delivery(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class WebhookMessage:
     """What is posted where. `timestamp`: seconds since the epoch."""
 
     id: str
@@ -64,13 +64,13 @@ class Message:
     kind="queueops.webhook",
     service="webhook",
     target=lambda delivery: delivery.address,  # one receiver that is out must not hold up the others
-    payload=Delivery,
+    payload=WebhookPayload,
     sends_effect_key=True,  # webhook-id is the delivery's id: receivers drop repetitions by it
     timeout=timedelta(seconds=30),
     retry="aggressive",
     internal=True,
 )
-async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
+async def deliver_webhook(job: RunningJob[WebhookPayload]) -> Done:
     """Post the end of a batch to one webhook; signed, and repeated until it is accepted with a 2xx."""
     message = await sync_to_async(_compose_in_thread, thread_sensitive=False)(job.payload.delivery_id)
     if message is None:
@@ -78,7 +78,7 @@ async def deliver_webhook(job: RunningJob[Delivery]) -> Done:
     return Done({"status": await post_message(message)})
 
 
-async def post_message(message: Message) -> int:
+async def post_message(message: WebhookMessage) -> int:
     """
     Post one signed message to an address that installations may reach; returns the receiver's 2xx.
 
@@ -122,14 +122,14 @@ def secret_of(row: Any) -> str:
         raise ProviderError(None, error.message, code=error.code, outcome="refused") from None
 
 
-def _compose_in_thread(delivery_id: UUID) -> Message | None:
+def _compose_in_thread(delivery_id: UUID) -> WebhookMessage | None:
     try:
         return compose(delivery_id)
     finally:
         close_old_connections()  # or the thread would keep one, and fail with it for ever once the server has restarted
 
 
-def compose(delivery_id: UUID) -> Message | None:
+def compose(delivery_id: UUID) -> WebhookMessage | None:
     """Build the message of one delivery from the batch as it is now; None: nobody wants it any more."""
     from django.utils import timezone
 
@@ -151,7 +151,7 @@ def compose(delivery_id: UUID) -> Message | None:
             "counts": snapshot.counts,
         },
     }
-    return Message(
+    return WebhookMessage(
         id=str(delivery_id),
         url=delivery.webhook.url,
         secret=secret_of(delivery.webhook),

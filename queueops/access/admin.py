@@ -24,7 +24,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ReasonForm
-from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, actor_of, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -37,7 +37,7 @@ class SuperusersOnly(QueueOpsError):
     status = 403
 
 
-def _reset(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _reset(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     """
     Raises:
         SuperusersOnly: Whoever learns a password must not win a superuser's account by an administrator's.
@@ -46,7 +46,7 @@ def _reset(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
     if not asks.is_superuser and User.objects.filter(pk__in=ids, is_superuser=True).exists():
         raise SuperusersOnly
     taken = second_factor.take_away(ids, actor=actor, reason=reason)
-    return Outcome(taken, len(ids) - taken)
+    return VerbOutcome(taken, len(ids) - taken)
 
 
 RESET = Verb(
@@ -64,12 +64,12 @@ RESET = Verb(
 )
 
 
-def _unlock(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _unlock(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     with transaction.atomic():
         rows = SignInCount.objects.filter(pk__in=ids)
         names = {row.account or row.address for row in rows}
         forgotten = sum(guard.unlock(name, actor=actor, reason=reason) for name in sorted(names))
-    return Outcome(forgotten, report=f"Unlocked: {', '.join(sorted(names)) or 'nobody'}.")
+    return VerbOutcome(forgotten, report=f"Unlocked: {', '.join(sorted(names)) or 'nobody'}.")
 
 
 UNLOCK = Verb(

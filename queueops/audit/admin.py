@@ -21,7 +21,7 @@ from queueops.screens.verbs import ReadOnlyMixin
 
 from .models import AuditEntry
 
-NEWEST = 10_000  # entries; older ones are found by their target
+NEWEST_ENTRIES = 10_000  # entries; older ones are found by their target
 
 
 @admin.register(AuditEntry)
@@ -55,7 +55,7 @@ class AuditEntryAdmin(ReadOnlyMixin, QueueAdmin):
         term = search_term.strip().replace("\0", "")
         if not term:
             newest = AuditEntry.objects.order_by("-id").values_list("pk", flat=True).first() or 0
-            return queryset.filter(pk__gt=newest - NEWEST), False
+            return queryset.filter(pk__gt=newest - NEWEST_ENTRIES), False
         nouns = ("job", "batch", "dead letter", "bulk operation")
         targets = [f"{noun} {term}" for noun in nouns] if as_uuid(term) else [term]
         return queryset.filter(target__in=targets), False

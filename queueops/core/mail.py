@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
-TIMEOUT_SECONDS = 20
+MAIL_TIMEOUT_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True)

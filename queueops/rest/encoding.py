@@ -15,7 +15,7 @@ from queueops.core.web.body_cap import too_large
 
 from .errors import MalformedGzip, UnsupportedEncoding
 
-READ_BYTES = 65_536
+BODY_READ_BYTES = 65_536
 MOST_MEMBERS = 1_000  # files that were compressed apart and joined; each costs time and may hold nothing
 GZIP = 31  # zlib's window bits for gzip with the largest window
 COMPRESSED = ("/api/", "/functions/")
@@ -38,7 +38,7 @@ def body_of(request: Request, *, limit_bytes: int) -> IO[bytes]:
         return cast("IO[bytes]", request)
     if encoding not in {"gzip", "x-gzip"}:
         raise UnsupportedEncoding(f"Send the body plain or as gzip, not as {encoding[:50]!r}.")
-    return io.BufferedReader(_Inflated(request, limit_bytes), READ_BYTES)
+    return io.BufferedReader(_Inflated(request, limit_bytes), BODY_READ_BYTES)
 
 
 class _Inflated(io.RawIOBase):
@@ -58,7 +58,7 @@ class _Inflated(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         view = memoryview(buffer)
         while True:
-            self._pending = self._pending or self._source.read(READ_BYTES)
+            self._pending = self._pending or self._source.read(BODY_READ_BYTES)
             if self._member.eof:
                 if not self._pending:
                     return 0

@@ -32,7 +32,7 @@ NDJSON = "application/x-ndjson"
 
 MAX_DOCUMENT_BYTES = 32_000_000  # parsed, a document takes about ten times its size
 SPOOL_BYTES = 1_000_000
-READ_BYTES = 262_144
+LINES_READ_BYTES = 262_144
 
 POSITION = re.compile(r" at line (\d+) column (\d+)\Z")
 # A number that may not fit a double, which the parser would silently turn into infinity.
@@ -218,7 +218,7 @@ def spool_lines(request: Request, *, enough: int) -> SpooledLines:
     ends = 1  # of lines, the last of which needs none
     try:
         body = body_of(request, limit_bytes=settings.QUEUEOPS.max_body_mb * MEGABYTE)
-        while block := body.read(READ_BYTES):
+        while block := body.read(LINES_READ_BYTES):
             digest.update(block)
             ends += block.count(b"\n")
             spool.write(block)

@@ -24,7 +24,7 @@ from .errors import InvalidIdempotencyKey
 from .filtering import StrictFilterBackend
 from .pagination import NewestFirst
 
-MAX_KEY_LENGTH = 200
+MAX_IDEMPOTENCY_KEY_LENGTH = 200
 
 Row = TypeVar("Row", bound=Model)
 
@@ -77,7 +77,7 @@ class CallerView(APIView):
             InvalidIdempotencyKey
         """
         key = self.request.headers.get("Idempotency-Key")
-        if key is not None and not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
+        if key is not None and not (0 < len(key) <= MAX_IDEMPOTENCY_KEY_LENGTH and key.isascii() and key.isprintable()):
             raise InvalidIdempotencyKey
         return key
 

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminTextareaWidget
 
-MOST_MINUTES = 366 * 24 * 60
+MOST_MINUTES_AHEAD = 366 * 24 * 60
 
 
 class ConfirmForm(forms.Form):
@@ -42,7 +42,7 @@ def minutes_field(label: str, help_text: str, initial: float = 0) -> forms.Float
     return forms.FloatField(
         label=label,
         min_value=0,
-        max_value=MOST_MINUTES,
+        max_value=MOST_MINUTES_AHEAD,
         initial=initial,
         required=False,
         help_text=help_text,

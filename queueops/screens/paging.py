@@ -2,8 +2,8 @@
 Lists that open on millions of rows.
 
 Nothing counts the table. Pages go by id, newest first, so that a page costs the same however deep it is. A filter
-without an index of its own looks through windows of WINDOW rows, newest first, MOST_WINDOWS of them at most, and
-then offers to look further back: no combination of filters reads more than that for a page.
+without an index of its own looks through windows of WINDOW rows, newest first, MOST_WINDOWS_OF_A_PAGE of them at most,
+and then offers to look further back: no combination of filters reads more than that for a page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from queueops.core.values.identifiers import first_id_at, time_of
 from .admin import QueueAdmin
 
 WINDOW = 50_000
-MOST_WINDOWS = 10  # looked through for one page; about 25 ms each from memory
+MOST_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
 BEFORE = "before"
 LONGEST_NUMBER = 19  # a bigint's digits
@@ -84,7 +84,7 @@ class BoundedChangeList(TypedChangeList):
         before = first = self.model_admin.key_of(self.params.get(BEFORE, ""))
         found: list[Any] = []
         until = time.monotonic() + SEARCH_SECONDS
-        for _ in range(MOST_WINDOWS):
+        for _ in range(MOST_WINDOWS_OF_A_PAGE):
             rows, horizon = self._bounded(before)
             found += rows[: size + 1 - len(found)]
             if len(found) > size or horizon is None or time.monotonic() > until:

@@ -27,11 +27,11 @@ from queueops.core.errors import QueueOpsError
 
 from .forms import ConfirmForm
 
-MOST_NAMED = 10  # rows named on the page that asks
+MOST_ROWS_NAMED = 10  # rows named on the page that asks
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class VerbOutcome:
     """
     What a service did.
 
@@ -66,7 +66,7 @@ class Verb:
     explains: str
     icon: str
     applies: Callable[[QuerySet[Any]], QuerySet[Any]]
-    carry_out: Callable[..., Outcome]
+    carry_out: Callable[..., VerbOutcome]
     form: type[ConfirmForm] = ConfirmForm
     overrides: bool = False
 
@@ -155,8 +155,8 @@ def ask_or_act(
         applying=applying,
         left_alone=len(chosen) - applying,
         done=verb.done,
-        named=[str(row) for row in chosen[:MOST_NAMED]],
-        unnamed=max(0, len(chosen) - MOST_NAMED),
+        named=[str(row) for row in chosen[:MOST_ROWS_NAMED]],
+        unnamed=max(0, len(chosen) - MOST_ROWS_NAMED),
         action_name=request.POST.get("action", ""),
         selected=request.POST.getlist(helpers.ACTION_CHECKBOX_NAME),
         checkbox_name=helpers.ACTION_CHECKBOX_NAME,
@@ -184,7 +184,7 @@ def show_error(form: forms.Form, error: QueueOpsError) -> None:
             )
 
 
-def report(request: HttpRequest, verb: Verb, outcome: Outcome) -> None:
+def report(request: HttpRequest, verb: Verb, outcome: VerbOutcome) -> None:
     """Say what the service did, never what was selected."""
     sentence = outcome.report or f"{outcome.moved:,} {verb.done}, {outcome.unmoved:,} left alone."
     all_went_well = outcome.moved and not outcome.unmoved

@@ -32,81 +32,83 @@ LATE_SUMS_SECONDS = 60.0
 CONNECTIONS_PER_WORKER = 3  # the executor's, its listener, and django-q2's
 
 
-class Verdict(StrEnum):
+class DoctorVerdict(StrEnum):
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """
     Attributes:
         advice: What to do; empty when nothing is to be done.
     """
 
     subject: str
-    verdict: Verdict
+    verdict: DoctorVerdict
     observation: str
     advice: str = ""
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[DoctorFinding]:
     """Answer every question; without a database only those that need none."""
     yield from examine_settings()
     database = examine_database()
     yield database
     yield examine_metrics()
     yield examine_sandbox()
-    if database.verdict is Verdict.FAIL:
+    if database.verdict is DoctorVerdict.FAIL:
         return
     for question in DATABASE_QUESTIONS:
         try:
             yield question()
         except (DatabaseError, psycopg.Error) as error:
             subject = question.__name__.removeprefix("examine_").replace("_", " ")
-            yield Finding(subject, Verdict.FAIL, str(error).strip(), "Look into the database's log.")
+            yield DoctorFinding(subject, DoctorVerdict.FAIL, str(error).strip(), "Look into the database's log.")
 
 
-def examine_settings() -> Iterator[Finding]:
+def examine_settings() -> Iterator[DoctorFinding]:
     problems = checks.run_checks(include_deployment_checks=not settings.DEBUG)
     for problem in problems:
-        verdict = Verdict.FAIL if problem.level >= checks.ERROR else Verdict.WARN
-        yield Finding("settings", verdict, f"{problem.id}: {problem.msg}", problem.hint or "")
+        verdict = DoctorVerdict.FAIL if problem.level >= checks.ERROR else DoctorVerdict.WARN
+        yield DoctorFinding("settings", verdict, f"{problem.id}: {problem.msg}", problem.hint or "")
     if not problems:
         mode = "development" if settings.DEBUG else "production"
-        yield Finding("settings", Verdict.OK, f"valid, {mode} mode")
+        yield DoctorFinding("settings", DoctorVerdict.OK, f"valid, {mode} mode")
 
 
-def examine_database() -> Finding:
+def examine_database() -> DoctorFinding:
     try:
         connection.ensure_connection()
     except Exception as error:  # noqa: BLE001 (whatever is wrong is the finding)
         reason = " ".join(str(error).split())
-        return Finding("database", Verdict.FAIL, reason, "Start PostgreSQL or correct DATABASE_URL.")
+        return DoctorFinding("database", DoctorVerdict.FAIL, reason, "Start PostgreSQL or correct DATABASE_URL.")
     version = connection.connection.info.server_version
     shown = f"PostgreSQL {version // 10_000}.{version % 10_000}"
     if version < MINIMUM_POSTGRES * 10_000:
-        return Finding("database", Verdict.FAIL, shown, f"Upgrade to PostgreSQL {MINIMUM_POSTGRES} or newer.")
+        return DoctorFinding(
+            "database", DoctorVerdict.FAIL, shown, f"Upgrade to PostgreSQL {MINIMUM_POSTGRES} or newer."
+        )
     if condition := standing_condition() or try_to_write():
-        return Finding("database", Verdict.FAIL, f"{shown}; {condition.reason}", condition.advice)
-    return Finding("database", Verdict.OK, shown)
+        return DoctorFinding("database", DoctorVerdict.FAIL, f"{shown}; {condition.reason}", condition.advice)
+    return DoctorFinding("database", DoctorVerdict.OK, shown)
 
 
-def examine_durability() -> Finding:
+def examine_durability() -> DoctorFinding:
     lax = [name for name in ("fsync", "synchronous_commit", "full_page_writes") if _scalar(f"SHOW {name}") == "off"]
     if lax:
         names = ", ".join(lax)
-        return Finding(
+        return DoctorFinding(
             "durability",
-            Verdict.WARN,
+            DoctorVerdict.WARN,
             f"{names} off",
             f"Turn {names} on, or a crash loses acknowledged work.",
         )
-    return Finding("durability", Verdict.OK, "fsync, synchronous_commit and full_page_writes on")
+    return DoctorFinding("durability", DoctorVerdict.OK, "fsync, synchronous_commit and full_page_writes on")
 
 
-def examine_clock() -> Finding:
+def examine_clock() -> DoctorFinding:
     before = datetime.now(UTC)
     theirs = _scalar("SELECT clock_timestamp()")
     after = datetime.now(UTC)
@@ -114,54 +116,54 @@ def examine_clock() -> Finding:
     skew = (theirs - (before + (after - before) / 2)).total_seconds()
     shown = f"{skew:+.3f} s between this machine and the database"
     if abs(skew) > MAX_CLOCK_SKEW_SECONDS:
-        return Finding(
+        return DoctorFinding(
             "clock",
-            Verdict.WARN,
+            DoctorVerdict.WARN,
             shown,
             "Synchronise the clocks (NTP). Leases and limits use the database's clock and are right; "
             "logs and signed webhooks use this one.",
         )
-    return Finding("clock", Verdict.OK, shown)
+    return DoctorFinding("clock", DoctorVerdict.OK, shown)
 
 
-def examine_listen() -> Finding:
+def examine_listen() -> DoctorFinding:
     if not settings.QUEUEOPS.listen:
-        return Finding("listen", Verdict.OK, "off; workers poll every "
+        return DoctorFinding("listen", DoctorVerdict.OK, "off; workers poll every "
                        f"{settings.QUEUEOPS.poll_seconds:g} s")  # fmt: skip
     if are_sessions_shared():
-        return Finding("listen", Verdict.FAIL, "on, and a pooler shares the server's sessions", POOLED)
+        return DoctorFinding("listen", DoctorVerdict.FAIL, "on, and a pooler shares the server's sessions", POOLED)
     with connect_directly() as listener:
         listener.execute("LISTEN queueops_doctor")
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_notify('queueops_doctor', '')")
         began = time.monotonic()
         for _ in listener.notifies(timeout=LISTEN_WAIT_SECONDS, stop_after=1):
-            return Finding("listen", Verdict.OK, f"heard after {(time.monotonic() - began) * 1000:.1f} ms")
-    return Finding(
+            return DoctorFinding("listen", DoctorVerdict.OK, f"heard after {(time.monotonic() - began) * 1000:.1f} ms")
+    return DoctorFinding(
         "listen",
-        Verdict.WARN,
+        DoctorVerdict.WARN,
         f"nothing heard in {LISTEN_WAIT_SECONDS:g} s",
         "Set QUEUEOPS_LISTEN=off: polling is enough.",
     )
 
 
-def examine_connections() -> Finding:
+def examine_connections() -> DoctorFinding:
     most = int(str(_scalar("SHOW max_connections"))) - int(str(_scalar("SHOW superuser_reserved_connections")))
     used = int(str(_scalar("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")))
     config = settings.QUEUEOPS
     needed = config.pool_size + config.workers * CONNECTIONS_PER_WORKER
     shown = f"{used} of {most} in use; one web process and one worker master take up to {needed}"
     if most - used < needed:
-        return Finding(
+        return DoctorFinding(
             "connections",
-            Verdict.WARN,
+            DoctorVerdict.WARN,
             shown,
             "Raise max_connections, lower QUEUEOPS_POOL_SIZE or QUEUEOPS_WORKERS, or put PgBouncer in front.",
         )
-    return Finding("connections", Verdict.OK, shown)
+    return DoctorFinding("connections", DoctorVerdict.OK, shown)
 
 
-def examine_permissions() -> Finding:
+def examine_permissions() -> DoctorFinding:
     schema, may_create, may_have_temporary = _row(
         "SELECT current_schema(), coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),"
         " has_database_privilege(current_database(), 'TEMPORARY')"
@@ -169,60 +171,62 @@ def examine_permissions() -> Finding:
     user = _scalar("SELECT current_user")
     if not (may_create and may_have_temporary):
         database = _scalar("SELECT current_database()")
-        return Finding(
+        return DoctorFinding(
             "permissions",
-            Verdict.FAIL,
+            DoctorVerdict.FAIL,
             f"{user} may not create tables in schema {schema}, or temporary ones",
             f'GRANT CREATE ON SCHEMA "{schema or "public"}" TO "{user}"; '
             f'GRANT TEMPORARY ON DATABASE "{database}" TO "{user}";',
         )
-    return Finding("permissions", Verdict.OK, f"{user} may create tables, partitions and temporary tables")
+    return DoctorFinding("permissions", DoctorVerdict.OK, f"{user} may create tables, partitions and temporary tables")
 
 
-def examine_migrations() -> Finding:
+def examine_migrations() -> DoctorFinding:
     executor = MigrationExecutor(connection)
     missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if missing:
-        return Finding("migrations", Verdict.FAIL, f"{len(missing)} not applied", "Run manage.py migrate.")
-    return Finding("migrations", Verdict.OK, "all applied")
+        return DoctorFinding("migrations", DoctorVerdict.FAIL, f"{len(missing)} not applied", "Run manage.py migrate.")
+    return DoctorFinding("migrations", DoctorVerdict.OK, "all applied")
 
 
-def examine_row_security() -> Finding:
+def examine_row_security() -> DoctorFinding:
     if found := unsafe():
-        return Finding("row security", Verdict.FAIL, "the database does not keep projects apart", "\n".join(found))
-    return Finding("row security", Verdict.OK, "the API is shown the rows of one project at a time")
+        return DoctorFinding(
+            "row security", DoctorVerdict.FAIL, "the database does not keep projects apart", "\n".join(found)
+        )
+    return DoctorFinding("row security", DoctorVerdict.OK, "the API is shown the rows of one project at a time")
 
 
-def examine_credentials() -> Finding:
+def examine_credentials() -> DoctorFinding:
     if _scalar("SELECT to_regclass('tenancy_credential')") is None:
-        return Finding("credentials", Verdict.WARN, "no table yet", "Run manage.py migrate.")
+        return DoctorFinding("credentials", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
     try:
         unreadable = unreadable_credentials()
     except CredentialKeysMissing as error:
-        return Finding("credentials", Verdict.FAIL, "stored, but there is no key", error.message)
+        return DoctorFinding("credentials", DoctorVerdict.FAIL, "stored, but there is no key", error.message)
     if unreadable:
-        return Finding(
+        return DoctorFinding(
             "credentials",
-            Verdict.FAIL,
+            DoctorVerdict.FAIL,
             f"no key opens {', '.join(unreadable)}",
             "Put back the key in QUEUEOPS_CREDENTIAL_KEYS they were encrypted with, or enter their secrets again."
             " Switch off webhooks and alert routes, and add others.",
         )
-    return Finding("credentials", Verdict.OK, "every one can be opened")
+    return DoctorFinding("credentials", DoctorVerdict.OK, "every one can be opened")
 
 
-def examine_secret_key() -> Finding:
+def examine_secret_key() -> DoctorFinding:
     try:
         ensure_own_secret_key()
     except UnsuitableDatabase as error:
-        return Finding("secret key", Verdict.FAIL, "another than the database's", error.message)
-    return Finding("secret key", Verdict.OK, "the database's")
+        return DoctorFinding("secret key", DoctorVerdict.FAIL, "another than the database's", error.message)
+    return DoctorFinding("secret key", DoctorVerdict.OK, "the database's")
 
 
-def examine_issuers() -> Finding:
+def examine_issuers() -> DoctorFinding:
     """Asks each key server now, as the next token with a new key would."""
     if _scalar("SELECT to_regclass('tenancy_issuer')") is None:
-        return Finding("issuers", Verdict.WARN, "no table yet", "Run manage.py migrate.")
+        return DoctorFinding("issuers", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
     issuers = list(Issuer.objects.filter(enabled=True).order_by("pk"))
     failed = []
     for issuer in issuers:
@@ -233,101 +237,105 @@ def examine_issuers() -> Finding:
                 failed.append(f"{issuer}: {error.message}")
     if failed:
         advice = "Its users are refused once the keys in use are a day old, at once if there are none. Check jwks_url."
-        return Finding("issuers", Verdict.WARN, "; ".join(failed), advice)
+        return DoctorFinding("issuers", DoctorVerdict.WARN, "; ".join(failed), advice)
     if not issuers:
-        return Finding("issuers", Verdict.OK, "none; no end user can come with a token")
-    return Finding("issuers", Verdict.OK, f"{len(issuers)}; every key server answers")
+        return DoctorFinding("issuers", DoctorVerdict.OK, "none; no end user can come with a token")
+    return DoctorFinding("issuers", DoctorVerdict.OK, f"{len(issuers)}; every key server answers")
 
 
-def examine_sign_in() -> Finding:
+def examine_sign_in() -> DoctorFinding:
     if _scalar("SELECT to_regclass('access_authenticator')") is None:
-        return Finding("sign-in", Verdict.WARN, "no tables yet", "Run manage.py migrate.")
+        return DoctorFinding("sign-in", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     locked = guard.locked_names()
     bare = list(
         User.objects.filter(is_superuser=True, is_active=True, authenticator=None).values_list("username", flat=True)
     )
     required = settings.QUEUEOPS.second_factor == "required"
     if not settings.DEBUG and bare and not required:
-        return Finding(
+        return DoctorFinding(
             "sign-in",
-            Verdict.WARN,
+            DoctorVerdict.WARN,
             f"superusers without a second factor: {', '.join(sorted(bare))}",
             "Set QUEUEOPS_SECOND_FACTOR=required, or have them set one up: docs/how-to/secure-the-admin.md.",
         )
     if locked:
         advice = "manage.py unlock_sign_in opens it, if it is not somebody who guesses."
-        return Finding("sign-in", Verdict.WARN, f"locked: {', '.join(locked)}", advice)
-    return Finding("sign-in", Verdict.OK, f"nobody is locked; second factor {settings.QUEUEOPS.second_factor}")
+        return DoctorFinding("sign-in", DoctorVerdict.WARN, f"locked: {', '.join(locked)}", advice)
+    return DoctorFinding(
+        "sign-in", DoctorVerdict.OK, f"nobody is locked; second factor {settings.QUEUEOPS.second_factor}"
+    )
 
 
-def examine_executors() -> Finding:
+def examine_executors() -> DoctorFinding:
     if _scalar("SELECT to_regclass('jobs_executor')") is None:
-        return Finding("executors", Verdict.WARN, "no tables yet", "Run manage.py migrate.")
+        return DoctorFinding("executors", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     alive = _scalar(
         "SELECT count(*) FROM jobs_executor WHERE heartbeat_at > now() - make_interval(secs => %s)",
         settings.QUEUEOPS.lease_seconds,
     )
     if not alive:
-        return Finding("executors", Verdict.WARN, "none alive", "Start workers: manage.py up, or manage.py qcluster.")
-    return Finding("executors", Verdict.OK, f"{alive} alive")
+        return DoctorFinding(
+            "executors", DoctorVerdict.WARN, "none alive", "Start workers: manage.py up, or manage.py qcluster."
+        )
+    return DoctorFinding("executors", DoctorVerdict.OK, f"{alive} alive")
 
 
-def examine_sums() -> Finding:
+def examine_sums() -> DoctorFinding:
     """The sums behind charts and metrics."""
     if _scalar("SELECT to_regclass('jobs_flowcursor')") is None:
-        return Finding("sums", Verdict.WARN, "no table yet", "Run manage.py migrate.")
+        return DoctorFinding("sums", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
     behind = _scalar(
         "SELECT extract(epoch FROM now() - min(marked_at))::float8 FROM jobs_flowcursor WHERE counted < mark"
     )
     if not isinstance(behind, float) or behind <= LATE_SUMS_SECONDS:
-        return Finding("sums", Verdict.OK, "charts and metrics follow the job log")
-    return Finding(
+        return DoctorFinding("sums", DoctorVerdict.OK, "charts and metrics follow the job log")
+    return DoctorFinding(
         "sums",
-        Verdict.WARN,
+        DoctorVerdict.WARN,
         f"charts and metrics are {behind:.0f} s behind the job log",
         "Start workers; if they run, look for a transaction that stays open: "
         "SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
     )
 
 
-def examine_retention() -> Finding:
+def examine_retention() -> DoctorFinding:
     """What should have been deleted long since."""
     if _scalar("SELECT to_regclass('jobs_executor')") is None:
-        return Finding("retention", Verdict.WARN, "no tables yet", "Run manage.py migrate.")
+        return DoctorFinding("retention", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     overdue = find_overdue()
     if not overdue:
-        return Finding("retention", Verdict.OK, "nothing is kept for longer than it should be")
-    return Finding(
+        return DoctorFinding("retention", DoctorVerdict.OK, "nothing is kept for longer than it should be")
+    return DoctorFinding(
         "retention",
-        Verdict.WARN,
+        DoctorVerdict.WARN,
         "; ".join(f"{late.name}: kept {late.days} days, the oldest is of {late.since:%Y-%m-%d}" for late in overdue),
         "Start workers, whose house-keeping deletes; if they run, look at the failed tasks in the admin.",
     )
 
 
-def examine_metrics() -> Finding:
+def examine_metrics() -> DoctorFinding:
     if settings.QUEUEOPS.metrics_token:
-        return Finding("metrics", Verdict.OK, "/metrics wants QUEUEOPS_METRICS_TOKEN")
+        return DoctorFinding("metrics", DoctorVerdict.OK, "/metrics wants QUEUEOPS_METRICS_TOKEN")
     if settings.QUEUEOPS.debug:
-        return Finding("metrics", Verdict.OK, "/metrics answers this machine only")
-    return Finding(
+        return DoctorFinding("metrics", DoctorVerdict.OK, "/metrics answers this machine only")
+    return DoctorFinding(
         "metrics",
-        Verdict.WARN,
+        DoctorVerdict.WARN,
         "/metrics answers this machine only",
         "Set QUEUEOPS_METRICS_TOKEN to let Prometheus read them from elsewhere, or through a proxy.",
     )
 
 
-def examine_sandbox() -> Finding:
+def examine_sandbox() -> DoctorFinding:
     port = settings.QUEUEOPS.sandbox_port
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
-        return Finding("sandbox", Verdict.OK, f"not running on port {port}; only the demo needs it")
-    return Finding("sandbox", Verdict.OK, f"answers on port {port}")
+        return DoctorFinding("sandbox", DoctorVerdict.OK, f"not running on port {port}; only the demo needs it")
+    return DoctorFinding("sandbox", DoctorVerdict.OK, f"answers on port {port}")
 
 
-DATABASE_QUESTIONS: tuple[Callable[[], Finding], ...] = (
+DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_durability,
     examine_clock,
     examine_listen,

@@ -11,7 +11,7 @@ from django.db.migrations import RunPython
 
 from .credentials import CredentialKeysMissing, CredentialUnreadable, seal, unseal
 
-SECRET_BYTES = 32
+SIGNING_SECRET_BYTES = 32
 ENTRY = "signing_secret"
 
 
@@ -23,7 +23,7 @@ def new_signing_secret() -> tuple[str, bytes]:
     Raises:
         CredentialKeysMissing
     """
-    text = "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+    text = "whsec_" + base64.b64encode(secrets.token_bytes(SIGNING_SECRET_BYTES)).decode()
     return text, seal_signing_secret(text)
 
 

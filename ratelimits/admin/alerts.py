@@ -23,7 +23,7 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.one_page import NewestPage
-from queueops.screens.verbs import Outcome, ReadOnlyMixin, Verb, on_one, on_selected
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
 from ratelimits.models import Allowance, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts.alerts import acknowledge_alerts
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
@@ -45,9 +45,9 @@ STATE_SIGNS = {
 }
 
 
-def _acknowledge(ids: Sequence[int], *, actor: str) -> Outcome:
+def _acknowledge(ids: Sequence[int], *, actor: str) -> VerbOutcome:
     moved = acknowledge_alerts(ids, actor=actor)
-    return Outcome(moved, len(ids) - moved)
+    return VerbOutcome(moved, len(ids) - moved)
 
 
 ACKNOWLEDGE = Verb(
@@ -64,7 +64,7 @@ ACKNOWLEDGE = Verb(
 )
 
 
-class StateFilter(Choice):
+class AlertStateFilter(Choice):
     title = "state"
     parameter_name = "state"
 
@@ -83,7 +83,7 @@ class SeverityFilter(Choice):
         return list(QuotaAlert.Severity.choices)
 
 
-class KindFilter(Choice):
+class AlertKindFilter(Choice):
     title = "kind"
     parameter_name = "kind"
 
@@ -91,7 +91,7 @@ class KindFilter(Choice):
         return list(QuotaAlert.Kind.choices)
 
 
-class ServiceFilter(Choice):
+class AlertServiceFilter(Choice):
     title = "service"
     parameter_name = "service"
     column = "limit__service"
@@ -101,7 +101,7 @@ class ServiceFilter(Choice):
         return [(service, service) for service in services]
 
 
-class ProjectFilter(Choice):
+class AlertProjectFilter(Choice):
     title = "project of a user's allowance"
     parameter_name = "project"
     column = "figures__project"
@@ -115,7 +115,7 @@ class ProjectFilter(Choice):
 class QuotaAlertAdmin(ReadOnlyMixin, QueueAdmin):
     list_display = ("told", "severity_shown", "state", "kind_shown", "since", "ends", "acknowledged")
     sortable_by = ()
-    list_filter = (StateFilter, SeverityFilter, KindFilter, ServiceFilter, ProjectFilter)
+    list_filter = (AlertStateFilter, SeverityFilter, AlertKindFilter, AlertServiceFilter, AlertProjectFilter)
     list_filter_submit = True
     list_select_related = ("limit",)
     list_before_template = "admin/ratelimits/quotaalert/states.html"

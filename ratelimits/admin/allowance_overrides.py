@@ -17,7 +17,7 @@ from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ReasonForm
 from queueops.screens.one_page import NewestPage
 from queueops.screens.paging import as_uuid
-from queueops.screens.verbs import Outcome, Verb, actor_of, on_one, on_selected
+from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 from queueops.tenancy.models import Project
 from ratelimits.admin.usage.parts import amount, narrowed, units_of
 from ratelimits.admin.usage.verbs import REMOVE_QUOTA
@@ -27,10 +27,10 @@ from ratelimits.services.usage import allowances
 from .allowance_form import UserQuotaForm
 
 
-def _remove(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _remove(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     rows = list(AllowanceOverride.objects.filter(pk__in=ids).order_by("pk"))
     removed = sum(allowances.remove_override(row.project_id, row.user_id, actor=actor, reason=reason) for row in rows)
-    return Outcome(removed, len(ids) - removed, goes_to=narrowed("ratelimits_allowanceoverride"))
+    return VerbOutcome(removed, len(ids) - removed, goes_to=narrowed("ratelimits_allowanceoverride"))
 
 
 REMOVE = Verb(

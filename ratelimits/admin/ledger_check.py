@@ -19,7 +19,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
-from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.filters import MOST_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm, ReasonForm
 from queueops.screens.verbs import actor_of, ask, show_error
 from ratelimits.models import Allowance
@@ -28,7 +28,7 @@ from ratelimits.services.usage.ledger import Difference, LedgerCheck
 
 PERMISSION = "ratelimits.correct_usage"
 MOST_SECONDS = 20  # of a request
-MOST_SHOWN = 200  # differences
+MOST_DIFFERENCES_SHOWN = 200  # differences
 
 
 class LedgerTooLarge(QueueOpsError):
@@ -47,7 +47,7 @@ class CheckForm(ConfirmForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        projects = Allowance.objects.values_list("pk", flat=True)[:MOST_PROJECTS]
+        projects = Allowance.objects.values_list("pk", flat=True)[:MOST_PROJECTS_LISTED]
         self.fields["project"].choices = [("", "all of them"), *((key, key) for key in projects)]  # type: ignore[attr-defined]
 
 
@@ -136,8 +136,8 @@ def _found(found: LedgerCheck, project: str) -> dict[str, Any]:
     return {
         "checked": f"{whole} with all their events and active reservations.",
         "verdict": verdict,
-        "differences": [_line(one) for one in found.differences[:MOST_SHOWN]],
-        "unshown": max(0, count - MOST_SHOWN),
+        "differences": [_line(one) for one in found.differences[:MOST_DIFFERENCES_SHOWN]],
+        "unshown": max(0, count - MOST_DIFFERENCES_SHOWN),
         "repair_href": f"{reverse('admin:ratelimits_allowance_repair')}?project={project}",
     }
 

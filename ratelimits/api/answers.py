@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from ratelimits.services.tuning.simulate import Outcome
+from ratelimits.services.tuning.simulate import SimulatedOutcome
 
 
 class BindingShown(BaseModel):
@@ -62,8 +62,8 @@ class Simulated(BaseModel):
     calls: int
     keys: int
     waited_seconds: float
-    today: Outcome
-    proposed: Outcome
+    today: SimulatedOutcome
+    proposed: SimulatedOutcome
     played_in_groups_of: int
     cut: bool
     warnings: list[str]

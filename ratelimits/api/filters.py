@@ -5,13 +5,13 @@ from __future__ import annotations
 import django_filters
 
 from queueops.rest.filtering import ChoicesFilter, FilterSet, TruthFilter
-from ratelimits.models import CallType, Limit, Unit
+from ratelimits.models import Limit, LimitCallType, Unit
 from ratelimits.models.allowance import UsageEvent, UsageTracking
 
 
-class LimitFilter(FilterSet):
+class LimitFilterSet(FilterSet):
     scope = ChoicesFilter(choices=Limit.Scope.choices)
-    call_type = ChoicesFilter(choices=CallType.choices)
+    call_type = ChoicesFilter(choices=LimitCallType.choices)
     unit = ChoicesFilter(choices=Unit.choices)
     enabled = TruthFilter()
     shadow = TruthFilter()
@@ -21,7 +21,7 @@ class LimitFilter(FilterSet):
         fields = ("service", "name", "model")
 
 
-class UserMonthFilter(FilterSet):
+class UserMonthFilterSet(FilterSet):
     user_id = django_filters.UUIDFilter()
     month = django_filters.CharFilter(field_name="month_year")
 
@@ -30,7 +30,7 @@ class UserMonthFilter(FilterSet):
         fields = ()
 
 
-class UsageEventFilter(UserMonthFilter):
+class UsageEventFilterSet(UserMonthFilterSet):
     over_limit = TruthFilter()
 
     class Meta:

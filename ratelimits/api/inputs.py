@@ -10,9 +10,9 @@ from pydantic import ConfigDict, Field, RootModel, StringConstraints
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input
-from ratelimits.models import CallType, Limit, Unit
+from ratelimits.models import Limit, LimitCallType, Unit
 from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
-from ratelimits.services.limiter.answers import MAX_CALLS
+from ratelimits.services.limiter.answers import MAX_CALLS_ASKED
 from ratelimits.services.tuning.simulate import MOST_HOURS
 from ratelimits.subjects import LONGEST_KEY, LONGEST_NAME
 
@@ -48,7 +48,7 @@ class AskedCall(Input):
 class Decide(Input):
     """Calls that want to go now, in the order in which they may."""
 
-    calls: list[AskedCall] = Field(min_length=1, max_length=MAX_CALLS)
+    calls: list[AskedCall] = Field(min_length=1, max_length=MAX_CALLS_ASKED)
     hold_seconds: Annotated[Number, Field(ge=1, le=LONGEST_HOLD_SECONDS)] = Field(
         default=600, description="What a call holds and nobody settles is given back after this."
     )
@@ -68,7 +68,7 @@ class Settle(Input):
 class LimitFigures(Input):
     """The figures of a limit; which of them an algorithm reads is in docs/how-to/set-limits.md."""
 
-    call_type: CallType = CallType.ANY
+    call_type: LimitCallType = LimitCallType.ANY
     scope: Limit.Scope = Limit.Scope.PROJECT
     model: str = Field(default="", description="Only calls of this model. Empty: of every model.")
     per_model: Truth = Field(default=False, description="Each model has counters of its own.")

@@ -15,9 +15,9 @@ def also_without_slash(address: str, view: type[CallerView]) -> list[URLPattern]
 urlpatterns: list[URLPattern] = [
     *also_without_slash("ratelimits/decide/", decide.DecideCalls),
     *also_without_slash("ratelimits/settle/", decide.SettleCall),
-    *also_without_slash("usage/reserve/", usage.ReserveUsage),
-    *also_without_slash("usage/ingest/", usage.IngestUsage),
-    *also_without_slash("usage/cancel/", usage.CancelReservation),
+    *also_without_slash("usage/reserve/", usage.ReserveUsageView),
+    *also_without_slash("usage/ingest/", usage.IngestUsageView),
+    *also_without_slash("usage/cancel/", usage.CancelReservationView),
     *also_without_slash("usage/me/", usage.UserStanding),
     *also_without_slash("usage/events/", usage.UserEvents),
     *also_without_slash("usage/", usage.UserMonths),
@@ -29,9 +29,9 @@ urlpatterns: list[URLPattern] = [
 ]
 
 ALIASES = {
-    "reserve-usage": usage.ReserveUsage,
-    "ingest-usage": usage.IngestUsage,
-    "cancel-reservation": usage.CancelReservation,
+    "reserve-usage": usage.ReserveUsageView,
+    "ingest-usage": usage.IngestUsageView,
+    "cancel-reservation": usage.CancelReservationView,
 }
 functions: list[URLPattern] = [
     path(f"{name}{end}", view.as_view(schema=None)) for name, view in ALIASES.items() for end in ("", "/")

@@ -2,7 +2,7 @@
 
 from .alert import AlertRoute, QuotaAlert
 from .allowance import Allowance, AllowanceOverride, UsageEvent, UsageReservation, UsageTracking
-from .limit import CallType, Counter, Limit, LimitOverride, Unit
+from .limit import Counter, Limit, LimitCallType, LimitOverride, Unit
 from .usage import CallTally, Charge, CostEstimate, DecideAnswer
 
 __all__ = [
@@ -10,12 +10,12 @@ __all__ = [
     "Allowance",
     "AllowanceOverride",
     "CallTally",
-    "CallType",
     "Charge",
     "CostEstimate",
     "Counter",
     "DecideAnswer",
     "Limit",
+    "LimitCallType",
     "LimitOverride",
     "QuotaAlert",
     "Unit",

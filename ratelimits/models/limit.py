@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from ratelimits.subjects import LONGEST_ID, LONGEST_KEY
 
 
-class CallType(models.TextChoices):
+class LimitCallType(models.TextChoices):
     READ = "read"
     WRITE = "write"
     ANY = "any"
@@ -47,7 +47,7 @@ class Limit(models.Model):
 
     name = models.SlugField(max_length=100, unique=True, help_text="Shown wherever the limit binds.")
     service = models.CharField(max_length=64, help_text="The external API, as its handlers name it: google-sheets.")
-    call_type = models.CharField(max_length=5, choices=CallType, default=CallType.ANY)
+    call_type = models.CharField(max_length=5, choices=LimitCallType, default=LimitCallType.ANY)
     scope = models.CharField(max_length=12, choices=Scope, default=Scope.PROJECT)
     model = models.CharField(max_length=100, blank=True, help_text="Only calls of this model. Empty: of every model.")
     per_model = models.BooleanField(default=False, help_text="The provider counts each model by itself.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from sandbox.envelopes import ApiError, envelope, error_info, google_error, help_link
 from sandbox.provider_knobs import GeminiKnobs
-from sandbox.quotas import Violation
+from sandbox.quotas import ExhaustedQuota
 
 SERVICE = "generativelanguage.googleapis.com"
 
@@ -47,7 +47,7 @@ def no_such_model(model: str) -> ApiError:
     )
 
 
-def too_many_requests(violations: tuple[Violation, ...], model: str, knobs: GeminiKnobs, dice: Random) -> ApiError:
+def too_many_requests(violations: tuple[ExhaustedQuota, ...], model: str, knobs: GeminiKnobs, dice: Random) -> ApiError:
     """Name every quota without room; they share one delay, which is short even when a day's quota is gone."""
     if knobs.error_details == "none" or not violations:
         return google_error(429, EXHAUSTED)
@@ -77,7 +77,7 @@ def too_many_requests(violations: tuple[Violation, ...], model: str, knobs: Gemi
     return ApiError(429, envelope(429, message, details))
 
 
-def _violation(violation: Violation, model: str, knobs: GeminiKnobs) -> dict[str, Any]:
+def _violation(violation: ExhaustedQuota, model: str, knobs: GeminiKnobs) -> dict[str, Any]:
     quota = violation.charge.quota
     described = {
         "quotaMetric": _metric(violation, knobs),
@@ -87,7 +87,7 @@ def _violation(violation: Violation, model: str, knobs: GeminiKnobs) -> dict[str
     return {**described, "quotaValue": str(quota.capacity)} if knobs.quota_values else described
 
 
-def _metric(violation: Violation, knobs: GeminiKnobs) -> str:
+def _metric(violation: ExhaustedQuota, knobs: GeminiKnobs) -> str:
     unit = "input_token_count" if violation.charge.quota.unit == "tokens" else "requests"
     return f"{SERVICE}/generate_content_{knobs.tier}_tier_{unit}"
 

@@ -12,10 +12,10 @@ from sandbox.envelopes import ApiError, compress, google_error
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.gemini import errors
 from sandbox.knobs import Knobs
-from sandbox.llm import Generation, Omissions, count_tokens, is_bad_key, texts
-from sandbox.provider import Arrival, Caller, bearer_token, caller_of
+from sandbox.llm import CannedAnswer, Omissions, count_tokens, is_bad_key, texts
+from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
 from sandbox.provider_knobs import GeminiKnobs
-from sandbox.quotas import Charge, Quota
+from sandbox.quotas import Quota, QuotaCost
 from sandbox.state import ARRIVAL, CALL, FATE, STATE
 from sandbox.windows import WindowRule
 
@@ -108,7 +108,7 @@ async def count(request: web.Request) -> web.Response:
     return web.json_response({"totalTokens": count_tokens("".join(texts(await _body(request))), factor=factor)})
 
 
-async def _generation(request: web.Request) -> tuple[Generation, Omissions]:
+async def _generation(request: web.Request) -> tuple[CannedAnswer, Omissions]:
     knobs, body = request.app[STATE].gate.knobs.gemini, await _body(request)
     if not body.get("contents"):
         raise google_error(400, "* GenerateContentRequest.contents: contents is not specified\n")
@@ -117,13 +117,13 @@ async def _generation(request: web.Request) -> tuple[Generation, Omissions]:
     if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
         raise google_error(400, "max_output_tokens must be positive.")
     request.app[STATE].ledger.note_effect(request[CALL])
-    generation = Generation.of("".join(texts(body)), knobs, max_tokens=max_tokens)
+    generation = CannedAnswer.of("".join(texts(body)), knobs, max_tokens=max_tokens)
     return generation, Omissions.draw(knobs, request[FATE].dice)
 
 
 def _answer(
     request: web.Request,
-    generation: Generation,
+    generation: CannedAnswer,
     text: str,
     answer_id: str,
     *,
@@ -153,7 +153,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
     return body
 
 
-def _charges(caller: Caller, model: str, tokens: int, knobs: GeminiKnobs) -> list[Charge]:
+def _charges(caller: CallIdentity, model: str, tokens: int, knobs: GeminiKnobs) -> list[QuotaCost]:
     key = (("project", caller.project), ("model", model))
     suffix = "-FreeTier" if knobs.tier == "free" else ""
     tokens_name = (
@@ -163,13 +163,13 @@ def _charges(caller: Caller, model: str, tokens: int, knobs: GeminiKnobs) -> lis
     )
     minute = knobs.rule()
     day = WindowRule("aligned", knobs.day_seconds or _DAY_SECONDS, None if knobs.day_seconds else knobs.reset_zone)
-    charges: list[Charge] = []
+    charges: list[QuotaCost] = []
     if knobs.requests_per_minute is not None:
         name = f"GenerateRequestsPerMinutePerProjectPerModel{suffix}"
-        charges.append(Charge(Quota(NAME, name, "requests", knobs.requests_per_minute, minute), key))
+        charges.append(QuotaCost(Quota(NAME, name, "requests", knobs.requests_per_minute, minute), key))
     if knobs.tokens_per_minute is not None:
-        charges.append(Charge(Quota(NAME, tokens_name, "tokens", knobs.tokens_per_minute, minute), key, tokens))
+        charges.append(QuotaCost(Quota(NAME, tokens_name, "tokens", knobs.tokens_per_minute, minute), key, tokens))
     if knobs.requests_per_day is not None:
         name = f"GenerateRequestsPerDayPerProjectPerModel{suffix}"
-        charges.append(Charge(Quota(NAME, name, "requests", knobs.requests_per_day, day), key))
+        charges.append(QuotaCost(Quota(NAME, name, "requests", knobs.requests_per_day, day), key))
     return charges

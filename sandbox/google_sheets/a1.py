@@ -15,7 +15,7 @@ class UnparsableRange(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class GridRange:
     """Rows and columns from 0, ends exclusive; an end that is None is the grid's."""
 
     first_row: int = 0
@@ -27,7 +27,7 @@ class Box:
     def is_cell(self) -> bool:
         return (self.last_row, self.last_column) == (self.first_row + 1, self.first_column + 1)
 
-    def overlaps(self, other: "Box") -> bool:
+    def overlaps(self, other: "GridRange") -> bool:
         return (
             (other.last_row is None or self.first_row < other.last_row)
             and (self.last_row is None or other.first_row < self.last_row)
@@ -36,7 +36,7 @@ class Box:
         )
 
 
-def parse(text: str, titles: Sequence[str]) -> tuple[str, Box]:
+def parse(text: str, titles: Sequence[str]) -> tuple[str, GridRange]:
     """
     Return the sheet's title and its cells; without a title the first of `titles`.
 
@@ -52,13 +52,13 @@ def parse(text: str, titles: Sequence[str]) -> tuple[str, Box]:
         title, cells = text, None
     else:
         title, cells = titles[0], text
-    box = Box() if cells is None else _box(cells)
+    box = GridRange() if cells is None else _box(cells)
     if box is None or title not in titles:
         raise UnparsableRange(text)
     return title, box
 
 
-def render(title: str, box: Box) -> str:
+def render(title: str, box: GridRange) -> str:
     """Return the range as the service writes it; both ends of the box are known."""
     first = f"{column_name(box.first_column)}{box.first_row + 1}"
     last = f"{column_name((box.last_column or 1) - 1)}{box.last_row}"
@@ -78,7 +78,7 @@ def column_name(index: int) -> str:
     return name
 
 
-def _box(text: str) -> Box | None:
+def _box(text: str) -> GridRange | None:
     match = _CELLS.fullmatch(text)
     if match is None:
         return None
@@ -93,7 +93,7 @@ def _box(text: str) -> Box | None:
         return None
     rows = [int(found) for found in (row, other_row) if found]
     columns = [_column_number(found) for found in (column, other_column) if found]
-    return Box(
+    return GridRange(
         first_row=min(rows) - 1 if rows else 0,
         first_column=min(columns) - 1 if columns else 0,
         last_row=max(rows) if rows and other_row else None,

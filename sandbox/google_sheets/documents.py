@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sandbox.google_sheets.a1 import Box
+from sandbox.google_sheets.a1 import GridRange
 from sandbox.google_sheets.subrequests import properties
 from sandbox.google_sheets.values import shown
 from sandbox.google_sheets.workbook import Scalar, Sheet, Spreadsheet
@@ -15,7 +15,7 @@ def describe(spreadsheet: Spreadsheet, *, ranges: list[str], grid_data: bool) ->
     Raises:
         Refused: A range cannot be read.
     """
-    wanted: dict[int, list[Box]] = {}
+    wanted: dict[int, list[GridRange]] = {}
     for text in ranges:
         sheet, box = spreadsheet.find(text)
         wanted.setdefault(sheet.sheet_id, []).append(sheet.within(box))
@@ -25,7 +25,7 @@ def describe(spreadsheet: Spreadsheet, *, ranges: list[str], grid_data: bool) ->
             continue
         entry: dict[str, Any] = {"properties": properties(sheet, index)}
         if grid_data:
-            entry["data"] = [_grid(sheet, box) for box in wanted.get(sheet.sheet_id) or [sheet.within(Box())]]
+            entry["data"] = [_grid(sheet, box) for box in wanted.get(sheet.sheet_id) or [sheet.within(GridRange())]]
         sheets.append(entry)
     return {
         "spreadsheetId": spreadsheet.spreadsheet_id,
@@ -35,7 +35,7 @@ def describe(spreadsheet: Spreadsheet, *, ranges: list[str], grid_data: bool) ->
     }
 
 
-def _grid(sheet: Sheet, box: Box) -> dict[str, Any]:
+def _grid(sheet: Sheet, box: GridRange) -> dict[str, Any]:
     grid: dict[str, Any] = {
         "rowData": [{"values": [_cell(value) for value in line]} if line else {} for line in sheet.table(box)]
     }

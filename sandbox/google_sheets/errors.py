@@ -5,7 +5,7 @@ from typing import Any
 
 from sandbox.envelopes import ApiError, envelope, error_info, google_error, help_link
 from sandbox.knobs import Knobs
-from sandbox.provider import Caller
+from sandbox.provider import CallIdentity
 from sandbox.quotas import Quota
 
 SERVICE = "sheets.googleapis.com"
@@ -27,7 +27,7 @@ MESSAGES = {
 }
 
 
-def too_many_requests(quota: Quota, caller: Caller, knobs: Knobs, dice: Random) -> ApiError:
+def too_many_requests(quota: Quota, caller: CallIdentity, knobs: Knobs, dice: Random) -> ApiError:
     kind = "Write" if quota.name.startswith("Write") else "Read"
     scope = " per user" if quota.name.endswith("PerUser") else ""
     message = (
@@ -48,7 +48,7 @@ def service_disabled(project: str) -> ApiError:
     return google_error(403, message, [help_link("Google developers console API activation", url), info])
 
 
-def _details(quota: Quota, caller: Caller, knobs: Knobs, dice: Random) -> list[dict[str, Any]]:
+def _details(quota: Quota, caller: CallIdentity, knobs: Knobs, dice: Random) -> list[dict[str, Any]]:
     style = knobs.google_sheets.error_details
     if style == "none":
         return []

@@ -8,8 +8,8 @@ from sandbox.envelopes import ApiError, compress, google_error
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.google_sheets import errors, routes
 from sandbox.knobs import Knobs
-from sandbox.provider import Arrival, Caller, bearer_token, caller_of
-from sandbox.quotas import Charge, Quota
+from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
+from sandbox.quotas import Quota, QuotaCost
 from sandbox.state import ARRIVAL
 
 NAME = "google_sheets"
@@ -29,7 +29,7 @@ class GoogleSheets:
             return Arrival(is_write=False)
         await request.read()
         identity = caller_of(token)
-        caller = Caller(identity.project, request.query.get("quotaUser") or identity.user)
+        caller = CallIdentity(identity.project, request.query.get("quotaUser") or identity.user)
         kind: Literal["read", "write"] = "read" if request.method == "GET" else "write"
         return Arrival(
             is_write=kind == "write",
@@ -55,7 +55,7 @@ class GoogleSheets:
         compress(request, response)
 
 
-def _charges(kind: Literal["read", "write"], caller: Caller, knobs: Knobs) -> list[Charge]:
+def _charges(kind: Literal["read", "write"], caller: CallIdentity, knobs: Knobs) -> list[QuotaCost]:
     sheets = knobs.google_sheets
     project = (("project", caller.project),)
     user = (*project, ("user", caller.user))
@@ -75,7 +75,7 @@ def _charges(kind: Literal["read", "write"], caller: Caller, knobs: Knobs) -> li
         ]
     rule = sheets.rule()
     return [
-        Charge(Quota(NAME, name, "requests", capacity, rule), key)
+        QuotaCost(Quota(NAME, name, "requests", capacity, rule), key)
         for name, capacity, key in named
         if capacity is not None
     ]

@@ -10,9 +10,9 @@ from sandbox import masks
 from sandbox.envelopes import google_error
 from sandbox.google_sheets import documents, values
 from sandbox.google_sheets.access import check_access
-from sandbox.google_sheets.subrequests import Batch
+from sandbox.google_sheets.subrequests import SpreadsheetDraft
 from sandbox.google_sheets.values import Reader, Write, Writer
-from sandbox.google_sheets.workbook import Refused, Spreadsheet
+from sandbox.google_sheets.workbook import BadRequest, Spreadsheet
 from sandbox.state import ARRIVAL, CALL, STATE
 
 _ID = "/v4/spreadsheets/{spreadsheet_id:[^/:]+}"
@@ -48,12 +48,12 @@ class _Exchange:
         try:
             body = json.loads(await self.request.read() or b"{}")
         except (ValueError, RecursionError):
-            raise Refused("Invalid JSON payload received. Unexpected token.") from None
+            raise BadRequest("Invalid JSON payload received. Unexpected token.") from None
         if not isinstance(body, dict):
-            raise Refused('Invalid JSON payload received. Unknown name "": Root element must be a message.')
+            raise BadRequest('Invalid JSON payload received. Unknown name "": Root element must be a message.')
         for name in body:
             if name not in known:
-                raise Refused(f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.')
+                raise BadRequest(f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.')
         return body
 
     def writer(self, option: Any) -> Writer:
@@ -127,7 +127,7 @@ async def values_update(request: web.Request) -> web.Response:
     body = await exchange.body("range", "majorDimension", "values")
     text = request.match_info["range"]
     if body.get("range", text) != text:
-        raise Refused(f"Requested writing within range [{text}], but the body names [{body['range']}]")
+        raise BadRequest(f"Requested writing within range [{text}], but the body names [{body['range']}]")
     write = exchange.writer(exchange.query.get("valueInputOption")).update(exchange.spreadsheet, text, body)
     exchange.apply(write)
     return exchange.reply(values.update_reply(exchange.spreadsheet, write, echo=exchange.echo(exchange.query)))
@@ -167,13 +167,13 @@ async def values_batch_update(request: web.Request) -> web.Response:
     )
     writer, data = exchange.writer(body.get("valueInputOption")), body.get("data") or []
     if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
-        raise Refused("Invalid value at 'data' (type.googleapis.com/google.apps.sheets.v4.ValueRange)")
+        raise BadRequest("Invalid value at 'data' (type.googleapis.com/google.apps.sheets.v4.ValueRange)")
     writes: list[Write] = []
     for index, entry in enumerate(data):
         try:
             writes.append(writer.update(exchange.spreadsheet, str(entry.get("range", "")), entry))
-        except Refused as error:
-            raise Refused(f"Invalid data[{index}]: {error}") from None
+        except BadRequest as error:
+            raise BadRequest(f"Invalid data[{index}]: {error}") from None
     for write in writes:
         exchange.apply(write)
     echo = exchange.echo(body)
@@ -193,8 +193,8 @@ async def batch_update(request: web.Request) -> web.Response:
     body = await exchange.body("requests", "includeSpreadsheetInResponse", "responseRanges", "responseIncludeGridData")
     requests = body.get("requests")
     if not isinstance(requests, list) or not requests:
-        raise Refused(_NO_REQUESTS)
-    batch = Batch(exchange.spreadsheet, protected=exchange.knobs.protected_ranges)
+        raise BadRequest(_NO_REQUESTS)
+    batch = SpreadsheetDraft(exchange.spreadsheet, protected=exchange.knobs.protected_ranges)
     replies = batch.carry_out(requests)
     batch.commit()
     for place in batch.places:

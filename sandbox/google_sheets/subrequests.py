@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from sandbox.google_sheets.a1 import Box, render
+from sandbox.google_sheets.a1 import GridRange, render
 from sandbox.google_sheets.values import PROTECTED
-from sandbox.google_sheets.workbook import MAX_GRID_CELLS, Refused, Scalar, Sheet, Spreadsheet
+from sandbox.google_sheets.workbook import MAX_GRID_CELLS, BadRequest, Scalar, Sheet, Spreadsheet
 
 
-class Batch:
+class SpreadsheetDraft:
     """A spreadsheet under change: a sheet is copied when it is first touched, `commit` keeps the copies."""
 
     def __init__(self, spreadsheet: Spreadsheet, *, protected: list[str]) -> None:
@@ -28,16 +28,16 @@ class Batch:
         replies = []
         for index, request in enumerate(requests):
             if not isinstance(request, dict) or len(request) != 1:
-                raise Refused(f"Invalid requests[{index}]: Must specify exactly one request kind.")
+                raise BadRequest(f"Invalid requests[{index}]: Must specify exactly one request kind.")
             kind, body = next(iter(request)), _object(request, next(iter(request)))
             if kind not in _KINDS:
-                raise Refused(
+                raise BadRequest(
                     f"Invalid JSON payload received. Unknown name \"{kind}\" at 'requests[{index}]': Cannot find field."
                 )
             try:
                 reply, place = _KINDS[kind](self, body)
-            except Refused as error:
-                raise Refused(f"Invalid requests[{index}].{kind}: {error}") from None
+            except BadRequest as error:
+                raise BadRequest(f"Invalid requests[{index}].{kind}: {error}") from None
             replies.append(reply)
             self.places.append(place)
         return replies
@@ -52,7 +52,7 @@ class Batch:
         sheet_id = _integer(wanted, "sheetId", default=max(sheet.sheet_id for sheet in self._draft.sheets) + 1)
         self._check_title(title)
         if any(sheet.sheet_id == sheet_id for sheet in self._draft.sheets):
-            raise Refused(f"A sheet with the ID {sheet_id} already exists. Please use another ID.")
+            raise BadRequest(f"A sheet with the ID {sheet_id} already exists. Please use another ID.")
         sheet = Sheet(sheet_id, title, 1, 1)
         sheet.grow(_integer(grid, "rowCount", default=1000, low=1), _integer(grid, "columnCount", default=26, low=1))
         self._draft.sheets.append(sheet)
@@ -62,7 +62,7 @@ class Batch:
     def delete_sheet(self, body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         sheet = self._sheet(body)
         if len(self._draft.sheets) == 1:
-            raise Refused("You can't remove all the sheets in a document.")
+            raise BadRequest("You can't remove all the sheets in a document.")
         self._draft.sheets.remove(sheet)
         return {}, None
 
@@ -84,12 +84,12 @@ class Batch:
         writes_values = bool(_fields(body) & {"*", "userEnteredValue"})
         target = _object(body, "range") or _object(body, "start")
         if not target and not body.get("start"):
-            raise Refused("One of 'start' or 'range' must be specified.")
+            raise BadRequest("One of 'start' or 'range' must be specified.")
         sheet = self._sheet(target)
         ranged = "range" in body
         row = _integer(target, "startRowIndex" if ranged else "rowIndex", default=0)
         column = _integer(target, "startColumnIndex" if ranged else "columnIndex", default=0)
-        sheet.within(Box(row, column))
+        sheet.within(GridRange(row, column))
         return {}, self._fill(sheet, row, column, _rows(body)) if writes_values else None
 
     def append_cells(self, body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -108,9 +108,9 @@ class Batch:
         return {}, None
 
     def _fill(self, sheet: Sheet, row: int, column: int, rows: list[list[Scalar | None]]) -> str:
-        box = Box(row, column, row + max(len(rows), 1), column + max(map(len, rows), default=1))
+        box = GridRange(row, column, row + max(len(rows), 1), column + max(map(len, rows), default=1))
         if self._draft.protects(sheet, box, self._protected):
-            raise Refused(PROTECTED)
+            raise BadRequest(PROTECTED)
         for down, line in enumerate(rows):
             for across, value in enumerate(line):
                 sheet.put(row + down, column + across, value)
@@ -124,13 +124,13 @@ class Batch:
                     self._copied.add(sheet_id)
                     self._draft.sheets[position] = sheet.copy()
                 return self._draft.sheets[position]
-        raise Refused(f"No grid with id: {sheet_id}")
+        raise BadRequest(f"No grid with id: {sheet_id}")
 
     def _check_title(self, title: Any) -> None:
         if not isinstance(title, str) or not title or len(title) > 100:  # noqa: PLR2004 (the service's limit)
-            raise Refused("A sheet's name must have 1 to 100 characters.")
+            raise BadRequest("A sheet's name must have 1 to 100 characters.")
         if title in self._draft.titles():
-            raise Refused(f'A sheet with the name "{title}" already exists. Please enter another name.')
+            raise BadRequest(f'A sheet with the name "{title}" already exists. Please enter another name.')
 
 
 def properties(sheet: Sheet, index: int) -> dict[str, Any]:
@@ -143,13 +143,13 @@ def properties(sheet: Sheet, index: int) -> dict[str, Any]:
     }
 
 
-_KINDS: dict[str, Callable[[Batch, dict[str, Any]], tuple[dict[str, Any], str | None]]] = {
-    "addSheet": Batch.add_sheet,
-    "deleteSheet": Batch.delete_sheet,
-    "updateSheetProperties": Batch.update_sheet_properties,
-    "updateCells": Batch.update_cells,
-    "appendCells": Batch.append_cells,
-    "appendDimension": Batch.append_dimension,
+_KINDS: dict[str, Callable[[SpreadsheetDraft, dict[str, Any]], tuple[dict[str, Any], str | None]]] = {
+    "addSheet": SpreadsheetDraft.add_sheet,
+    "deleteSheet": SpreadsheetDraft.delete_sheet,
+    "updateSheetProperties": SpreadsheetDraft.update_sheet_properties,
+    "updateCells": SpreadsheetDraft.update_cells,
+    "appendCells": SpreadsheetDraft.append_cells,
+    "appendDimension": SpreadsheetDraft.append_dimension,
 }
 
 
@@ -160,31 +160,31 @@ def _inside(place: tuple[int, int], sheet: Sheet) -> bool:
 def _fields(body: dict[str, Any]) -> set[str]:
     names = {name.strip() for name in str(body.get("fields") or "").split(",") if name.strip()}
     if not names:
-        raise Refused("At least one field must be listed in 'fields'. (Use '*' to indicate all fields.)")
+        raise BadRequest("At least one field must be listed in 'fields'. (Use '*' to indicate all fields.)")
     return names
 
 
 def _object(body: dict[str, Any], name: str) -> dict[str, Any]:
     found = body.get(name) or {}
     if not isinstance(found, dict):
-        raise Refused(f"{name} must be an object.")
+        raise BadRequest(f"{name} must be an object.")
     return found
 
 
 def _integer(body: dict[str, Any], name: str, *, default: int, low: int = 0) -> int:
     found = body.get(name, default)
     if not isinstance(found, int) or isinstance(found, bool) or not low <= found <= MAX_GRID_CELLS * 1_000:
-        raise Refused(f"{name} must be a whole number of at least {low}.")
+        raise BadRequest(f"{name} must be a whole number of at least {low}.")
     return found
 
 
 def _rows(body: dict[str, Any]) -> list[list[Scalar | None]]:
     lines = body.get("rows") or []
     if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
-        raise Refused("rows must be a list of RowData.")
+        raise BadRequest("rows must be a list of RowData.")
     cells = [line.get("values") or [] for line in lines]
     if not all(isinstance(line, list) for line in cells):
-        raise Refused("values must be a list of CellData.")
+        raise BadRequest("values must be a list of CellData.")
     return [[_cell(cell) for cell in line] for line in cells]
 
 
@@ -194,8 +194,8 @@ def _cell(cell: Any) -> Scalar | None:
         return None
     known = ("numberValue", "stringValue", "boolValue", "formulaValue")
     if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in known:
-        raise Refused("userEnteredValue must have exactly one of " + ", ".join(known) + ".")
+        raise BadRequest("userEnteredValue must have exactly one of " + ", ".join(known) + ".")
     found = next(iter(value.values()))
     if not isinstance(found, str | bool | int | float):
-        raise Refused("userEnteredValue must hold a scalar.")
+        raise BadRequest("userEnteredValue must hold a scalar.")
     return found

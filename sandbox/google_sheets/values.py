@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from sandbox.google_sheets.a1 import Box, column_name, render
-from sandbox.google_sheets.workbook import Refused, Scalar, Sheet, Spreadsheet
+from sandbox.google_sheets.a1 import GridRange, column_name, render
+from sandbox.google_sheets.workbook import BadRequest, Scalar, Sheet, Spreadsheet
 
 PROTECTED = (
     "You are trying to edit a protected cell or object. "
@@ -24,7 +24,7 @@ class Write:
     """One checked range with its cells; nothing is written before all of a call are checked."""
 
     sheet: Sheet
-    box: Box
+    box: GridRange
     cells: list[tuple[int, int, Scalar]]
     rows: int
     columns: int
@@ -51,10 +51,10 @@ class Reader:
         """
         render_option = options.get("valueRenderOption", "FORMATTED_VALUE")
         if render_option not in _RENDER_OPTIONS:
-            raise Refused(f"Invalid value at 'value_render_option', \"{render_option}\"")
+            raise BadRequest(f"Invalid value at 'value_render_option', \"{render_option}\"")
         return cls(_by_columns(options.get("majorDimension")), render_option == "FORMATTED_VALUE")
 
-    def value_range(self, sheet: Sheet, box: Box) -> dict[str, Any]:
+    def value_range(self, sheet: Sheet, box: GridRange) -> dict[str, Any]:
         """Return a ValueRange of a closed box; without values when there are none."""
         table: list[list[Any]] = sheet.table(box)
         if self.formatted:
@@ -84,9 +84,9 @@ class Writer:
             Refused: It is missing or unknown.
         """
         if option is None:
-            raise Refused("'valueInputOption' is required but not specified")
+            raise BadRequest("'valueInputOption' is required but not specified")
         if option not in _INPUT_OPTIONS:
-            raise Refused(f"Invalid value at 'value_input_option', \"{option}\"")
+            raise BadRequest(f"Invalid value at 'value_input_option', \"{option}\"")
         return cls(option == "USER_ENTERED", protected)
 
     def update(self, spreadsheet: Spreadsheet, text: str, body: Any) -> Write:
@@ -104,7 +104,7 @@ class Writer:
                 self._outside(sheet, box, f"row [{box.last_row + 1}]")
             if write.box.last_column and box.last_column and write.box.last_column > box.last_column:
                 self._outside(sheet, box, f"column [{column_name(box.last_column)}]")
-        sheet.within(Box((write.box.last_row or 1) - 1, (write.box.last_column or 1) - 1))
+        sheet.within(GridRange((write.box.last_row or 1) - 1, (write.box.last_column or 1) - 1))
         self._check_protection(spreadsheet, write)
         return write
 
@@ -117,12 +117,12 @@ class Writer:
         """
         sheet, asked = spreadsheet.find(text)
         box, row = sheet.within(asked), sheet.end_row()
-        write = self._write(sheet, Box(row, box.first_column, row + 1, box.last_column), _lines(body))
+        write = self._write(sheet, GridRange(row, box.first_column, row + 1, box.last_column), _lines(body))
         self._check_protection(spreadsheet, write)
         sheet.grow(write.box.last_row or 0, write.box.last_column or 0)
         return write
 
-    def _write(self, sheet: Sheet, box: Box, lines: list[list[Any]]) -> Write:
+    def _write(self, sheet: Sheet, box: GridRange, lines: list[list[Any]]) -> Write:
         cells = [
             (box.first_row + down, box.first_column + across, self._value(value, down, across))
             for down, line in enumerate(lines)
@@ -130,13 +130,15 @@ class Writer:
             if value is not None
         ]
         rows, columns = len(lines), max((len(line) for line in lines), default=0)
-        filled = Box(box.first_row, box.first_column, box.first_row + max(rows, 1), box.first_column + max(columns, 1))
+        filled = GridRange(
+            box.first_row, box.first_column, box.first_row + max(rows, 1), box.first_column + max(columns, 1)
+        )
         return Write(sheet, filled, cells, rows, columns)
 
     def _value(self, value: Any, down: int, across: int) -> Scalar:
         if not isinstance(value, str | bool | int | float):
             kind = "list_value" if isinstance(value, list) else "struct_value"
-            raise Refused(f"Invalid values[{down}][{across}]: {kind} {{}}")
+            raise BadRequest(f"Invalid values[{down}][{across}]: {kind} {{}}")
         if not self.user_entered or not isinstance(value, str):
             return value
         if value.upper() in {"TRUE", "FALSE"}:
@@ -145,12 +147,12 @@ class Writer:
             return int(value) if value.lstrip("+-").isdigit() and len(value) < 16 else float(value)  # noqa: PLR2004
         return value.removeprefix("'")
 
-    def _outside(self, sheet: Sheet, box: Box, where: str) -> None:
-        raise Refused(f"Requested writing within range [{render(sheet.title, box)}], but tried writing to {where}")
+    def _outside(self, sheet: Sheet, box: GridRange, where: str) -> None:
+        raise BadRequest(f"Requested writing within range [{render(sheet.title, box)}], but tried writing to {where}")
 
     def _check_protection(self, spreadsheet: Spreadsheet, write: Write) -> None:
         if spreadsheet.protects(write.sheet, write.box, self.protected):
-            raise Refused(PROTECTED)
+            raise BadRequest(PROTECTED)
 
 
 def apply(write: Write) -> None:
@@ -179,7 +181,7 @@ def clear(spreadsheet: Spreadsheet, text: str, protected: list[str]) -> str:
     sheet, asked = spreadsheet.find(text)
     box = sheet.within(asked)
     if spreadsheet.protects(sheet, box, protected):
-        raise Refused(PROTECTED)
+        raise BadRequest(PROTECTED)
     for place in list(sheet.present(box)):
         del sheet.cells[place]
     return render(sheet.title, box)
@@ -198,13 +200,13 @@ def table_range(sheet: Sheet) -> str | None:
     if not sheet.cells:
         return None
     rows, columns = zip(*sheet.cells, strict=True)
-    return render(sheet.title, Box(min(rows), min(columns), max(rows) + 1, max(columns) + 1))
+    return render(sheet.title, GridRange(min(rows), min(columns), max(rows) + 1, max(columns) + 1))
 
 
 def _lines(body: Any) -> list[list[Any]]:
     lines = body.get("values", []) if isinstance(body, dict) else []
     if not isinstance(lines, list) or not all(isinstance(line, list) for line in lines):
-        raise Refused("Invalid value at 'data.values' (type.googleapis.com/google.protobuf.ListValue)")
+        raise BadRequest("Invalid value at 'data.values' (type.googleapis.com/google.protobuf.ListValue)")
     if not _by_columns(body.get("majorDimension")):
         return lines
     return [list(line) for line in zip_longest(*lines)]
@@ -212,7 +214,7 @@ def _lines(body: Any) -> list[list[Any]]:
 
 def _by_columns(dimension: Any) -> bool:
     if dimension not in {None, "ROWS", "COLUMNS", "DIMENSION_UNSPECIFIED"}:
-        raise Refused(f"Invalid value at 'major_dimension', \"{dimension}\"")
+        raise BadRequest(f"Invalid value at 'major_dimension', \"{dimension}\"")
     return bool(dimension == "COLUMNS")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sandbox.envelopes import ApiError, envelope, google_error
-from sandbox.google_sheets.a1 import Box, UnparsableRange, column_name, parse, quoted_title
+from sandbox.google_sheets.a1 import GridRange, UnparsableRange, column_name, parse, quoted_title
 
 MAX_SPREADSHEETS = 30_000
 MAX_GRID_CELLS = 10_000_000
@@ -13,7 +13,7 @@ MAX_STORED_CELLS = 2_000_000
 Scalar = str | bool | int | float
 
 
-class Refused(ApiError):
+class BadRequest(ApiError):
     """The request cannot be done: 400, with the service's words."""
 
     def __init__(self, message: str) -> None:
@@ -35,7 +35,7 @@ class Sheet:
     def copy(self) -> "Sheet":
         return Sheet(self.sheet_id, self.title, self.rows, self.columns, dict(self.cells))
 
-    def within(self, box: Box) -> Box:
+    def within(self, box: GridRange) -> GridRange:
         """
         Return the box with its open ends closed and its ends cut to the grid.
 
@@ -44,12 +44,12 @@ class Sheet:
         """
         if box.first_row >= self.rows or box.first_column >= self.columns:
             cell = f"{quoted_title(self.title)}!{column_name(box.first_column)}{box.first_row + 1}"
-            raise Refused(f"Range ({cell}) exceeds grid limits. Max rows: {self.rows}, max columns: {self.columns}")
+            raise BadRequest(f"Range ({cell}) exceeds grid limits. Max rows: {self.rows}, max columns: {self.columns}")
         last_row = self.rows if box.last_row is None else min(box.last_row, self.rows)
         last_column = self.columns if box.last_column is None else min(box.last_column, self.columns)
-        return Box(box.first_row, box.first_column, last_row, last_column)
+        return GridRange(box.first_row, box.first_column, last_row, last_column)
 
-    def present(self, box: Box) -> Iterator[tuple[int, int]]:
+    def present(self, box: GridRange) -> Iterator[tuple[int, int]]:
         """Yield the places of a closed box that hold something, by whichever way is shorter."""
         last_row, last_column = box.last_row or 0, box.last_column or 0
         rows, columns = range(box.first_row, last_row), range(box.first_column, last_column)
@@ -58,7 +58,7 @@ class Sheet:
         else:
             yield from [place for place in self.cells if place[0] in rows and place[1] in columns]
 
-    def table(self, box: Box) -> list[list[Scalar]]:
+    def table(self, box: GridRange) -> list[list[Scalar]]:
         """Return the rows of a closed box, without what is empty at the end of a row or of the box."""
         table: list[list[Scalar]] = []
         for row, column in sorted(self.present(box)):
@@ -75,12 +75,12 @@ class Sheet:
         Raises:
             Refused: It lies outside the grid, or the sandbox is full.
         """
-        self.within(Box(row, column))
+        self.within(GridRange(row, column))
         if value is None or value == "":
             self.cells.pop((row, column), None)
             return
         if len(self.cells) >= MAX_STORED_CELLS:
-            raise Refused(f"The sandbox keeps at most {MAX_STORED_CELLS} cells of a sheet.")
+            raise BadRequest(f"The sandbox keeps at most {MAX_STORED_CELLS} cells of a sheet.")
         self.cells[row, column] = value
 
     def grow(self, rows: int, columns: int) -> None:
@@ -92,7 +92,7 @@ class Sheet:
         """
         rows, columns = max(rows, self.rows), max(columns, self.columns)
         if rows * columns > MAX_GRID_CELLS:
-            raise Refused(
+            raise BadRequest(
                 "This action would increase the number of cells in the workbook above the limit of "
                 f"{MAX_GRID_CELLS} cells."
             )
@@ -112,7 +112,7 @@ class Spreadsheet:
     def titles(self) -> list[str]:
         return [sheet.title for sheet in self.sheets]
 
-    def find(self, text: str) -> tuple[Sheet, Box]:
+    def find(self, text: str) -> tuple[Sheet, GridRange]:
         """
         Return the sheet and the cells that a range names.
 
@@ -122,14 +122,14 @@ class Spreadsheet:
         try:
             title, box = parse(text, self.titles())
         except UnparsableRange:
-            raise Refused(f"Unable to parse range: {text}") from None
+            raise BadRequest(f"Unable to parse range: {text}") from None
         return next(sheet for sheet in self.sheets if sheet.title == title), box
 
-    def protects(self, sheet: Sheet, box: Box, ranges: list[str]) -> bool:
+    def protects(self, sheet: Sheet, box: GridRange, ranges: list[str]) -> bool:
         for text in ranges:
             try:
                 protected, cells = self.find(text)
-            except Refused:
+            except BadRequest:
                 continue
             if protected.sheet_id == sheet.sheet_id and cells.overlaps(box):
                 return True

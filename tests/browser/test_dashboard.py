@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 
-from dashboards.services import kept
+from dashboards.services import cache
 from jobs.lanes import lane_name
 from jobs.models import Executor, FlowSample, PauseSwitch
 from jobs.services.explain.flow_bins import ANSWERS, BACKLOG, DURATION_MS, SIZE_BYTES
@@ -44,10 +44,10 @@ WRITE = Subject("google-sheets", "write", "acme", "reports@acme.example")
 @pytest.fixture(autouse=True)
 def _fresh():
     catalogue.forget()
-    kept.forget_all()
+    cache.forget_all()
     yield
     catalogue.forget()
-    kept.forget_all()
+    cache.forget_all()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def busy() -> dict[str, Any]:
     open_alert("usage", "2:project:acme", severity="notice", message=waits, figures={}, threshold=60)
     QuotaAlert.objects.filter(kind="usage").update(acknowledged_at=Now(), acknowledged_by="user:1")
     some_past()
-    kept.forget_all()
+    cache.forget_all()
     return {"report": report}
 
 
@@ -226,7 +226,7 @@ def test_hostile_texts_are_shown_and_never_run(page: Page):
             " SELECT id, project_id, service, 'error', %s FROM jobs_job",
             [HOSTILE],
         )
-    kept.forget_all()
+    cache.forget_all()
     open_dashboard(page)
     for block in ("#verdict", "#batches", "#alerts", "#executors", "#feed", "#limits"):
         expect(page.locator(block)).to_contain_text("<img src=x onerror=alert(1)>")

@@ -18,7 +18,7 @@ from queueops.site.roles import make_groups
 from ratelimits.models import CallTally, Counter, Limit
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue, overrides
-from ratelimits.services.tuning import limits, steering
+from ratelimits.services.tuning import limits, steer_counter
 from ratelimits.subjects import Subject
 from tests.browser.conftest import PASSWORD, sign_in
 from tests.factories import make_jobs
@@ -61,7 +61,7 @@ def busy_limits() -> Any:
             tokens=290,
         )
     read = Counter.objects.get(limit__name="sheets-read")
-    steering.cool_down_counter(read.pk, 240, actor="user:1", reason="the provider asked us to stop")
+    steer_counter.cool_down_counter(read.pk, 240, actor="user:1", reason="the provider asked us to stop")
     stated = {"proposed_capacity": 120, "proposed_at": Now() - timedelta(minutes=3)}
     Counter.objects.filter(limit__name="llm-requests").update(**stated)
     lane = lane_name(WRITE, project="acme", user="")

@@ -20,7 +20,7 @@ from django.urls import reverse
 from queueops.audit.models import AuditEntry
 from queueops.core.env import BadConfiguration, read
 from queueops.core.secret_key import development_credential_key
-from queueops.site.diagnosis import Verdict, examine_credentials
+from queueops.site.diagnosis import DoctorVerdict, examine_credentials
 from queueops.tenancy import credentials
 from queueops.tenancy.credentials import (
     BadSecret,
@@ -294,15 +294,15 @@ def test_a_secret_that_is_replaced_while_it_is_rotated_does_not_come_back(keys):
 @pytest.mark.django_db
 def test_the_doctor_wants_keys_only_once_there_is_a_credential(keys):
     keys()
-    assert examine_credentials().verdict is Verdict.OK
+    assert examine_credentials().verdict is DoctorVerdict.OK
     keys(OLD)
     make_credential("one")
-    assert examine_credentials().verdict is Verdict.OK
+    assert examine_credentials().verdict is DoctorVerdict.OK
     keys()
-    assert examine_credentials().verdict is Verdict.FAIL
+    assert examine_credentials().verdict is DoctorVerdict.FAIL
     keys(FOREIGN)
     found = examine_credentials()
-    assert (found.verdict, found.observation) == (Verdict.FAIL, "no key opens one")
+    assert (found.verdict, found.observation) == (DoctorVerdict.FAIL, "no key opens one")
 
 
 # The admin

@@ -11,25 +11,25 @@ from django.db.models.functions import Now
 from django.test import override_settings
 
 from jobs.models import FlowCursor
-from queueops.site.diagnosis import Verdict, examine_issuers, examine_metrics, examine_sums
+from queueops.site.diagnosis import DoctorVerdict, examine_issuers, examine_metrics, examine_sums
 from queueops.tenancy.models import Issuer
 from tests.support.issuers import Signer, make_issuer, publishing
 
 
 @pytest.mark.django_db
 def test_sums_that_stand_still_are_told_with_what_to_do():
-    assert examine_sums().verdict is Verdict.OK
+    assert examine_sums().verdict is DoctorVerdict.OK
     FlowCursor.objects.create(log="events", counted=5, mark=9, marked_at=Now() - timedelta(minutes=10))
     found = examine_sums()
-    assert (found.verdict, found.observation) == (Verdict.WARN, "charts and metrics are 600 s behind the job log")
+    assert (found.verdict, found.observation) == (DoctorVerdict.WARN, "charts and metrics are 600 s behind the job log")
     assert "pg_stat_activity" in found.advice
     FlowCursor.objects.update(counted=9)
-    assert examine_sums().verdict is Verdict.OK
+    assert examine_sums().verdict is DoctorVerdict.OK
 
 
 @pytest.mark.parametrize(
     ("debug", "token", "verdict"),
-    [(True, "", Verdict.OK), (False, "", Verdict.WARN), (False, "a-token-for-scrapers", Verdict.OK)],
+    [(True, "", DoctorVerdict.OK), (False, "", DoctorVerdict.WARN), (False, "a-token-for-scrapers", DoctorVerdict.OK)],
 )
 def test_production_without_a_token_for_metrics_is_told(debug, token, verdict):
     with override_settings(QUEUEOPS=replace(settings.QUEUEOPS, debug=debug, metrics_token=token)):
@@ -40,16 +40,16 @@ def test_production_without_a_token_for_metrics_is_told(debug, token, verdict):
 
 @pytest.mark.django_db
 def test_an_issuer_whose_keys_cannot_be_fetched_is_told_by_name():
-    assert examine_issuers().verdict is Verdict.OK
+    assert examine_issuers().verdict is DoctorVerdict.OK
     make_issuer(issuer="https://shared.example.org")
     with publishing(Signer()) as server:
         make_issuer(jwks_url=server.url, name="field app")
-        assert (found := examine_issuers()).verdict is Verdict.OK, found
+        assert (found := examine_issuers()).verdict is DoctorVerdict.OK, found
         server.status = 500
         found = examine_issuers()
     assert (found.verdict, found.observation) == (
-        Verdict.WARN,
+        DoctorVerdict.WARN,
         "field app (acme): The address answered with status 500.",
     )
     Issuer.objects.filter(name="field app").update(enabled=False)
-    assert examine_issuers().verdict is Verdict.OK
+    assert examine_issuers().verdict is DoctorVerdict.OK

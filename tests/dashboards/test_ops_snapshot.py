@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from dashboards.services import kept
+from dashboards.services import cache
 from dashboards.services.ops import ops_snapshot
 from jobs.lanes import lane_name
 from jobs.models import Executor, FlowSample, Job, PauseSwitch, ServiceBreaker
@@ -253,7 +253,7 @@ def held_by_a_limit_of(service: str) -> None:
 
 
 def test_alerts_of_users_allowances_come_after_those_of_the_queue_and_are_no_fault_of_it(executor: Executor):
-    kept.forget_all()
+    cache.forget_all()
     for place in range(25):
         open_alert("allowance", f"2026-11/acme/{place}", severity="critical", message=f"user {place}", figures={})
     open_alert("oldest_ready", "acme", severity="warning", message="waits too long", figures={})

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from dashboards.services import kept
+from dashboards.services import cache
 from jobs.models import Batch, BulkOperation
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
@@ -24,9 +24,9 @@ DATA = ("/live/ops.json", "/live/charts.json?span=15m", "/live/users.json", "/li
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    kept.forget_all()
+    cache.forget_all()
     yield
-    kept.forget_all()
+    cache.forget_all()
 
 
 def an_alert() -> QuotaAlert:

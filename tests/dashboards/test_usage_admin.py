@@ -318,7 +318,7 @@ def test_pages_follow_each_other_and_miss_nothing():
 
 
 def test_a_csv_has_what_the_list_means_and_the_audit_trail_tells_of_it(user, monkeypatch):
-    monkeypatch.setattr(usage_export, "PAGE", 2)
+    monkeypatch.setattr(usage_export, "ROWS_AT_ONCE", 2)
     make_allowance(quota=100, unit="tokens")
     for used in (10, 90, 120):
         make_usage_month(user if used == 120 else uuid4(), used=used)
@@ -640,7 +640,7 @@ def test_what_differs_is_shown_and_repaired_with_a_reason(user):
 
 
 def test_a_page_shows_a_bounded_number_of_differences(user, monkeypatch):
-    monkeypatch.setattr("ratelimits.admin.ledger_check.MOST_SHOWN", 2)
+    monkeypatch.setattr("ratelimits.admin.ledger_check.MOST_DIFFERENCES_SHOWN", 2)
     make_allowance()
     for _ in range(5):
         make_usage_month(uuid4(), used=1)

@@ -153,7 +153,7 @@ def test_the_page_of_a_month_is_quick(depth):
 
 def test_a_filter_without_an_index_looks_back_and_says_how_far(depth, monkeypatch):
     monkeypatch.setattr("queueops.screens.paging.WINDOW", 100)
-    monkeypatch.setattr("queueops.screens.paging.MOST_WINDOWS", 2)
+    monkeypatch.setattr("queueops.screens.paging.MOST_WINDOWS_OF_A_PAGE", 2)
     client = signed_in("viewer")
     response = client.get(f"{USAGE}?month=any&project=nobody")
     assert f"looked back to {NOW}-01" in response.content.decode()

@@ -18,7 +18,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.postgres.conditions import CONDITIONS, DiskFull, OutOfMemory, try_to_write
-from queueops.site.diagnosis import Verdict, examine_database
+from queueops.site.diagnosis import DoctorVerdict, examine_database
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.faults.clusters import cluster
@@ -107,20 +107,20 @@ def test_a_standby_a_full_disk_and_a_restart_are_told_apart_and_pass(server: Emb
 
 @pytest.mark.parametrize("condition", [DiskFull, OutOfMemory])
 def test_the_doctor_and_the_probe_name_what_prevents_a_write(server: EmbeddedServer, condition: type[DiskFull]):
-    assert examine_database().verdict is Verdict.OK
+    assert examine_database().verdict is DoctorVerdict.OK
     sqlstate = next(state for state, one in CONDITIONS.items() if one is condition)
     execute(
         FULL.format(returns="event_trigger", sqlstate=sqlstate),
         "CREATE EVENT TRIGGER no_room ON ddl_command_start WHEN TAG IN ('CREATE TABLE AS') EXECUTE FUNCTION no_room()",
     )
     found = examine_database()
-    assert (found.verdict, found.advice) == (Verdict.FAIL, condition.advice)
+    assert (found.verdict, found.advice) == (DoctorVerdict.FAIL, condition.advice)
     assert condition.reason in found.observation
     execute("DROP EVENT TRIGGER no_room")
     assert try_to_write() is None
     execute(*READ_ONLY)
     connection.close()
-    wait_for(lambda: examine_database().verdict is Verdict.FAIL, what="the standby's finding")
+    wait_for(lambda: examine_database().verdict is DoctorVerdict.FAIL, what="the standby's finding")
     page = Client(raise_request_exception=False).post("/admin/login/", {"username": "a", "password": "b"})
     assert (page.status_code, page["Retry-After"]) == (503, "5")
     assert b"takes no writes" in page.content

@@ -13,7 +13,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from queueops.core.database import UnsuitableDatabase, database_settings
 from queueops.core.pooler import ensure_session_is_ours
-from queueops.site.diagnosis import Verdict, examine_listen
+from queueops.site.diagnosis import DoctorVerdict, examine_listen
 from tests.faults.ledger import Ledger
 from tests.faults.records import submit_work
 from tests.support.pgbouncer import SESSIONS, needs_pgbouncer, pgbouncer
@@ -45,7 +45,7 @@ def test_a_session_of_ones_own_is_told_from_a_shared_one():
     with pgbouncer("transaction") as url, connected_through(url):
         with pytest.raises(UnsuitableDatabase, match="QUEUEOPS_LISTEN=off"):
             ensure_session_is_ours()
-        assert examine_listen().verdict is Verdict.FAIL
+        assert examine_listen().verdict is DoctorVerdict.FAIL
 
 
 def test_nothing_starts_with_listen_on_and_jobs_are_done_with_it_off(ledger: Ledger):

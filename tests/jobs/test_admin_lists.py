@@ -98,7 +98,7 @@ def test_an_estimate_is_given_only_where_a_page_is_not_all_and_is_never_less_tha
 
 def test_a_filter_without_an_index_reads_a_bounded_number_of_rows_and_offers_to_look_further(monkeypatch):
     monkeypatch.setattr(paging, "WINDOW", 10)
-    monkeypatch.setattr(paging, "MOST_WINDOWS", 2)
+    monkeypatch.setattr(paging, "MOST_WINDOWS_OF_A_PAGE", 2)
     wanted = make_job(priority="low")
     make_jobs(30)
     client = signed_in("superuser")
@@ -113,7 +113,7 @@ def test_a_filter_without_an_index_reads_a_bounded_number_of_rows_and_offers_to_
 
 def test_states_that_an_index_holds_are_found_however_old(monkeypatch):
     monkeypatch.setattr(paging, "WINDOW", 10)
-    monkeypatch.setattr(paging, "MOST_WINDOWS", 1)
+    monkeypatch.setattr(paging, "MOST_WINDOWS_OF_A_PAGE", 1)
     old = {state: make_job(state=state).pk for state in (JobState.RETRIED, JobState.RATE_LIMITED, JobState.IN_PROGRESS)}
     make_jobs(30)
     client = signed_in("superuser")

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.aging import DEFAULT_RULES, Rule, age_of_score, class_of, effective_priority
+from jobs.aging import DEFAULT_RULES, TierGrowth, age_of_score, class_of, effective_priority
 from jobs.models import AgingRule
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
@@ -90,18 +90,18 @@ def test_a_class_is_the_tier_whose_base_the_score_has_reached(score, tier):
 
 def test_promotion_happens_once():
     circle = {
-        NORMAL: Rule(base=10, cap=50, promote_after=5, promote_to=LOW),
-        LOW: Rule(base=1, cap=9, promote_after=5, promote_to=NORMAL),
+        NORMAL: TierGrowth(base=10, cap=50, promote_after=5, promote_to=LOW),
+        LOW: TierGrowth(base=1, cap=9, promote_after=5, promote_to=NORMAL),
     }
     assert effective_priority(LOW, 100, circle) == 10
     assert effective_priority(NORMAL, 100, circle) == 1
 
 
 @st.composite
-def any_rules(draw: st.DrawFn) -> dict[Priority, Rule]:
+def any_rules(draw: st.DrawFn) -> dict[Priority, TierGrowth]:
     rules = {}
     for tier, base in zip(Priority, draw(st.permutations([1, 10, 100])), strict=True):
-        rule = Rule(base=base, cap=base + draw(st.integers(0, 120)))
+        rule = TierGrowth(base=base, cap=base + draw(st.integers(0, 120)))
         if draw(st.booleans()):
             first = draw(st.integers(0, 2000))
             step = draw(st.none() | st.integers(1, 2000))
@@ -112,7 +112,7 @@ def any_rules(draw: st.DrawFn) -> dict[Priority, Rule]:
     return rules
 
 
-def ages_of(rules: dict[Priority, Rule]) -> st.SearchStrategy[float]:
+def ages_of(rules: dict[Priority, TierGrowth]) -> st.SearchStrategy[float]:
     """Ages near the boundaries of these rules, and others."""
     marks: set[float] = {0}
     for rule in rules.values():
@@ -177,7 +177,7 @@ def claim_one() -> UUID:
     return job.id
 
 
-def _row(tier: str, rule: Rule) -> AgingRule:
+def _row(tier: str, rule: TierGrowth) -> AgingRule:
     return AgingRule(
         tier=tier,
         base=rule.base,

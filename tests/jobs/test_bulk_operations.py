@@ -365,7 +365,7 @@ def test_only_an_operation_of_which_nothing_was_heard_is_handed_out_again(handed
 def test_an_operation_that_cannot_be_understood_ends_as_failed_after_a_few_tries(handed_out, action, parameters):
     make_job()
     operation = BulkOperation.objects.create(action=action, parameters=parameters, actor=ACTOR, total=1)
-    for tries in range(1, bulk_run.MOST_FAILURES + 1):
+    for tries in range(1, bulk_run.MOST_FAILURES_IN_A_ROW + 1):
         operation.refresh_from_db()
         assert (operation.status, operation.failures) == ("running", tries - 1)
         BulkOperation.objects.update(updated_at=Now() - timedelta(hours=1))
@@ -373,7 +373,7 @@ def test_an_operation_that_cannot_be_understood_ends_as_failed_after_a_few_tries
         assert not bulk_run.run_bulk_chunk(operation.pk)
     operation.refresh_from_db()
     assert operation.status == "failed"
-    assert operation.error.startswith(f"Given up after {bulk_run.MOST_FAILURES} tries: ")
+    assert operation.error.startswith(f"Given up after {bulk_run.MOST_FAILURES_IN_A_ROW} tries: ")
     assert bulk_run.restart_stalled_operations() == []
     assert AuditEntry.objects.get(after__operation="failed").actor == ACTOR
 
@@ -382,7 +382,7 @@ def test_an_operation_that_cannot_be_understood_ends_as_failed_after_a_few_tries
 def test_a_chunk_that_succeeds_forgets_the_failures_before_it(handed_out):
     make_dead_letters(25)
     operation = bulk.start_bulk_requeue({}, actor=ACTOR)
-    BulkOperation.objects.update(failures=bulk_run.MOST_FAILURES - 1)
+    BulkOperation.objects.update(failures=bulk_run.MOST_FAILURES_IN_A_ROW - 1)
     assert bulk_run.run_bulk_chunk(operation.pk)
     operation.refresh_from_db()
     assert (operation.failures, operation.done) == (0, 10)

@@ -14,7 +14,7 @@ from tests.factories import make_dead_letters
 
 @pytest.mark.django_db
 def test_ndjson_holds_one_object_a_line_over_several_pages(monkeypatch):
-    monkeypatch.setattr(export, "PAGE", 2)
+    monkeypatch.setattr(export, "LETTERS_AT_ONCE", 2)
     letters = make_dead_letters(5, note="Grüße\nzwei")
     lines = list(export.dead_letters_as_ndjson(DeadLetter.objects.all()))
     rows = [json.loads(line) for line in lines]

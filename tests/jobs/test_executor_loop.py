@@ -17,12 +17,11 @@ import pytest
 from pydantic import BaseModel
 
 from jobs.executor.loop import CANCELLED, STOPPING, HandlerLoop
-from jobs.executor.pump import Executor, ExecutorSettings
+from jobs.executor.pump import ExecutorPump, ExecutorSettings
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Coalesce, Done, RunningJob, handler
-from jobs.models import DeadLetter, Job, JobEvent
-from jobs.models import Executor as ExecutorRow
+from jobs.models import DeadLetter, Executor, Job, JobEvent
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.operate.operate import cancel_jobs, reset_to_pending
@@ -342,19 +341,19 @@ def test_a_job_that_waits_holds_nobody_up(watched, stage):
 
 
 @contextmanager
-def executing(slots: int = 4, *, grace: float = 5.0) -> Iterator[Executor]:
+def executing(slots: int = 4, *, grace: float = 5.0) -> Iterator[ExecutorPump]:
     """A general executor, and before it the one that takes the quarantine seat."""
     settings = ExecutorSettings(
         slots=slots, lease_seconds=6, renew_seconds=2, sweep_seconds=1, poll_seconds=1, drain_grace_seconds=grace,
         listen=True,
     )  # fmt: skip
-    quarantine = Executor(settings, cluster_pid=os.getpid())
-    general = Executor(settings, cluster_pid=os.getpid())
+    quarantine = ExecutorPump(settings, cluster_pid=os.getpid())
+    general = ExecutorPump(settings, cluster_pid=os.getpid())
     quarantine.start()
     try:
-        wait_for(lambda: ExecutorRow.objects.filter(pk=quarantine.id).exists(), what="the quarantine seat")
+        wait_for(lambda: Executor.objects.filter(pk=quarantine.id).exists(), what="the quarantine seat")
         general.start()
-        wait_for(lambda: ExecutorRow.objects.filter(pk=general.id).exists(), what="the executor")
+        wait_for(lambda: Executor.objects.filter(pk=general.id).exists(), what="the executor")
         try:
             yield general
         finally:
@@ -379,7 +378,7 @@ def test_submitted_jobs_are_carried_out_and_written_down(stage):
     assert Job.objects.get(pk=thread.pk).result == {"n": 0}
     gone.refresh_from_db()
     assert (gone.status, gone.retry_count, gone.started_at) == (JobState.QUEUED, 0, None)
-    assert not ExecutorRow.objects.exists()
+    assert not Executor.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -426,7 +425,7 @@ def test_a_running_job_that_is_taken_away_is_interrupted_at_once(stage, take_awa
         wait_for(in_state(job.pk, final), what="the job's end")
         executor._next["renew"] = 0.0
         wait_for(lambda: executor._leases_lost == 0 and executor._next["renew"] > 0, what="the next heartbeat")
-        assert set(ExecutorRow.objects.values_list("leases_lost", flat=True)) == {0}
+        assert set(Executor.objects.values_list("leases_lost", flat=True)) == {0}
     assert not DeadLetter.objects.exists()
     assert not JobEvent.objects.filter(event_type="error").exists()
 

@@ -241,7 +241,7 @@ def test_the_limiter_is_counted_by_the_limit_that_deferred():
 
 
 def test_more_services_than_there_is_room_for_share_a_name(monkeypatch):
-    monkeypatch.setattr(flow, "MOST_SERVICES", 2)
+    monkeypatch.setattr(flow, "MOST_SERVICES_NAMED", 2)
     for name in ("a.example", "b.example", "c.example", "d.example"):
         make_jobs(1, service=f"http:{name}")
     count_all()

@@ -502,7 +502,7 @@ def test_sizes_are_kept_for_the_credential_that_read_them(sandbox, sheets):
     run(GET, {"range": "A:A", "page_rows": 10}, url=sandbox.url)
     assert google_sheets_grids.find_grids(credential_of(sandbox.url), "s1") == {"Sheet1": (1000, 26)}
     assert google_sheets_grids.find_grids(credential_of(sandbox.url, name="other"), "s1") is None
-    for number in range(google_sheets_grids.MAX_SPREADSHEETS):
+    for number in range(google_sheets_grids.MAX_GRIDS_KEPT):
         google_sheets_grids.keep_grids(credential_of(sandbox.url), f"other-{number}", {})
     assert google_sheets_grids.find_grids(credential_of(sandbox.url), "s1") is None
 
@@ -516,7 +516,7 @@ def test_sizes_are_asked_for_again_when_they_are_old(sandbox, sheets, monkeypatc
     kept, clock = google_sheets_grids._kept, [0.0]
     monkeypatch.setattr(google_sheets_grids, "_kept", TTLCache(kept.maxsize, kept.ttl, timer=lambda: clock[0]))
     assert (calls(), calls()) == (2, 1)
-    clock[0] += google_sheets_grids.KEPT_SECONDS
+    clock[0] += google_sheets_grids.GRIDS_KEPT_SECONDS
     assert (calls(), calls()) == (2, 1)
 
 
@@ -547,7 +547,7 @@ def test_values_larger_than_a_job_keeps_are_said_to_be(sandbox, sheets, settings
 
 
 def test_an_answer_too_long_to_take_is_halved_and_then_refused(sandbox, sheets, monkeypatch):
-    monkeypatch.setattr(google_sheets_api, "MAX_ANSWER_BYTES", 500)
+    monkeypatch.setattr(google_sheets_api, "MAX_SHEETS_ANSWER_BYTES", 500)
     filled(sheets, 100)
     failing(GET, {"range": "A1:A100"}, {"range": "A1"}, url=sandbox.url, expected=Bisect)
     error = failing(GET, {"range": "A1:A100"}, url=sandbox.url)
@@ -555,7 +555,7 @@ def test_an_answer_too_long_to_take_is_halved_and_then_refused(sandbox, sheets, 
 
 
 def test_writes_are_done_however_long_the_answer(sandbox, sheets, monkeypatch):
-    monkeypatch.setattr(google_sheets_api, "MAX_ANSWER_BYTES", 10)
+    monkeypatch.setattr(google_sheets_api, "MAX_SHEETS_ANSWER_BYTES", 10)
     assert run(UPDATE, cell("A1"), cell("A2"), url=sandbox.url) == [Done({}), Done({})]
     [done] = run(BATCH, {"requests": [ADD, WIDER]}, url=sandbox.url)
     assert done == Done({"replies": [{}, {}]})

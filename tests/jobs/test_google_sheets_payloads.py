@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import jobs.handlers.google.sheets  # noqa: F401 (registers the kinds)
-from jobs.handlers.google.payloads import MAX_BODY_BYTES, BatchUpdate, ValuesAppend, ValuesGet, ValuesUpdate
+from jobs.handlers.google.payloads import MAX_SHEETS_BODY_BYTES, BatchUpdate, ValuesAppend, ValuesGet, ValuesUpdate
 from jobs.handlers.google.ranges import Box, Grid, column_name, read_range
 from jobs.handlers.registry import find_handler
 from sandbox.google_sheets import a1
@@ -63,10 +63,10 @@ def test_what_is_left_out_has_a_plain_meaning():
 
 
 def test_more_than_a_call_takes_is_refused_with_its_size():
-    rows = [["x" * 49_000]] * (MAX_BODY_BYTES // 49_000 + 1)
+    rows = [["x" * 49_000]] * (MAX_SHEETS_BODY_BYTES // 49_000 + 1)
     with pytest.raises(ValidationError, match="split it"):
         ValuesUpdate.model_validate({**WRITE, "values": rows})
-    requests = [{"updateCells": {"note": "x" * 49_000}}] * (MAX_BODY_BYTES // 49_000 + 1)
+    requests = [{"updateCells": {"note": "x" * 49_000}}] * (MAX_SHEETS_BODY_BYTES // 49_000 + 1)
     with pytest.raises(ValidationError, match="split it"):
         BatchUpdate.model_validate({**REQUESTS, "requests": requests})
 

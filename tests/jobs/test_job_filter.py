@@ -27,7 +27,7 @@ ACTOR = "user:7"
 def small_steps(monkeypatch) -> None:
     monkeypatch.setattr(bulk_run, "BULK_CHUNK", 4)
     monkeypatch.setattr(job_filter, "WINDOW", 5)
-    monkeypatch.setattr(job_filter, "MOST_WINDOWS", 2)
+    monkeypatch.setattr(job_filter, "MOST_WINDOWS_OF_A_CHUNK", 2)
 
 
 def run_to_the_end(operation: BulkOperation) -> BulkOperation:

@@ -126,7 +126,7 @@ def test_after_every_step_behind_a_limit_the_log_folds_to_the_rows(monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_an_executor_hears_of_a_raised_cap_and_lets_what_waited_go(monkeypatch):
-    monkeypatch.setattr(catalogue, "KEPT_SECONDS", 1e9)  # without the word it would never read the limits again
+    monkeypatch.setattr(catalogue, "LIMITS_KEPT_SECONDS", 1e9)  # without the word it would never read the limits again
     jobs = [submit(kind=ALONE) for _ in range(5)]
 
     def done() -> int:

@@ -17,7 +17,7 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate import operate
-from jobs.services.submit.intake import TooManyJobs
+from jobs.services.submit.accept_document import TooManyJobs
 from jobs.services.submit.results import MAX_BULK_JOBS
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs

@@ -39,7 +39,7 @@ from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops.core.values.identifiers import first_id_at
-from queueops.site.diagnosis import Verdict, examine_retention
+from queueops.site.diagnosis import DoctorVerdict, examine_retention
 from ratelimits.models import QuotaAlert
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
 
@@ -103,13 +103,13 @@ def test_retention_keeps_what_an_open_dead_letter_or_a_requeue_still_needs():
 def test_a_backlog_is_worked_off_for_a_share_of_the_time_and_each_table_has_its_turn(monkeypatch):
     clock, turns = [0.0], []
 
-    def rule(name: str) -> retention.Rule:
+    def rule(name: str) -> retention.RetentionRule:
         def forget(before: datetime, most: int) -> int:
             turns.append(name)
             clock[0] += 0.1
             return most
 
-        return retention.Rule(name, "retention_days", forget, lambda before: None)
+        return retention.RetentionRule(name, "retention_days", forget, lambda before: None)
 
     def rest(seconds: float) -> None:
         clock[0] += seconds
@@ -120,7 +120,7 @@ def test_a_backlog_is_worked_off_for_a_share_of_the_time_and_each_table_has_its_
     apply_retention(seconds=40)
     assert set(turns[::2]) == {"a"}
     assert set(turns[1::2]) == {"b"}
-    assert 0.1 * len(turns) == pytest.approx(40 * retention.SHARE, rel=0.05)
+    assert 0.1 * len(turns) == pytest.approx(40 * retention.DELETING_SHARE, rel=0.05)
 
 
 def test_a_day_of_the_log_goes_when_it_is_past_whatever_jobs_remain():
@@ -139,7 +139,9 @@ def test_a_table_that_cannot_be_worked_on_keeps_none_of_the_others(monkeypatch):
         raise RuntimeError("no")
 
     ended(make_job(state=JobState.COMPLETED))
-    monkeypatch.setattr(retention, "RULES", [retention.Rule("broken", None, broken, lambda before: None), *RULES])
+    monkeypatch.setattr(
+        retention, "RULES", [retention.RetentionRule("broken", None, broken, lambda before: None), *RULES]
+    )
     assert apply()["finished jobs"] == 1
 
 
@@ -301,10 +303,10 @@ def test_what_is_older_than_its_retention_goes_and_is_told_of_while_it_does_not(
     late, old, young = make(days + 2), make(days + 0.5), make(days - 0.5)
     assert [one.name for one in find_overdue()] == [name]
     found = examine_retention()
-    assert (found.verdict, found.observation.startswith(f"{name}: kept {days} days")) == (Verdict.WARN, True)
+    assert (found.verdict, found.observation.startswith(f"{name}: kept {days} days")) == (DoctorVerdict.WARN, True)
     assert apply(chunk=1)[name] == 2
     assert set(type(young)._default_manager.all()) == {young}
-    assert examine_retention().verdict is Verdict.OK
+    assert examine_retention().verdict is DoctorVerdict.OK
     assert old.pk != late.pk
 
 

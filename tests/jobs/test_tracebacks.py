@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboards.live.subjects import Subject, open_job
+from dashboards.live.subjects import LiveSubject, open_job
 from dashboards.live.viewer import Viewer, viewer_of_key, viewer_of_session
 from jobs.classify import failure_of, fingerprint
 from jobs.executor.loop import HandlerLoop
@@ -221,7 +221,7 @@ def reading(client: Client, letter: DeadLetter) -> dict[str, str]:
 
 def seen_over_sockets(viewer: Viewer | None, letter: DeadLetter) -> str:
     assert viewer is not None
-    subject: Subject = open_job(viewer, letter.job_id)
+    subject: LiveSubject = open_job(viewer, letter.job_id)
     events = subject.missed(0) or []
     assert any("handler_error" in (event.data or "") for event in events)
     return f"{subject.read(0)} {[event.body for event in events]}"

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def looks_each_time(monkeypatch) -> None:
-    monkeypatch.setattr(kinds_service, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(kinds_service, "KINDS_LOOK_SECONDS", 0.0)
 
 
 def executor(**fields: object) -> Executor:

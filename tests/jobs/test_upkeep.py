@@ -18,7 +18,7 @@ from django.db import connection, connections
 
 from jobs.handlers import registry
 from jobs.handlers.registry import RunningJob, close_handlers, find_handler, handler
-from jobs.handlers.webhook import Delivery
+from jobs.handlers.webhook import WebhookPayload
 from jobs.models import (
     Batch,
     DeadLetter,
@@ -251,7 +251,7 @@ def test_a_webhook_gets_a_message_signed_as_standard_webhooks_say():
             delivery = await WebhookDelivery.objects.aget()
             handler = find_handler("queueops.webhook")
             job = RunningJob(
-                id=uuid4(), payload=Delivery(delivery_id=delivery.pk), project="acme", user_id=None,
+                id=uuid4(), payload=WebhookPayload(delivery_id=delivery.pk), project="acme", user_id=None,
                 effect_key=str(delivery.pk), attempt=1, report=lambda percent, message: None,
             )  # fmt: skip
             await handler.function(job)

@@ -16,7 +16,7 @@ from jobs.services.claim import lanes
 from jobs.services.claim.lanes import LaneGate
 from queueops.core.sql import run_sql
 from ratelimits.models import Limit
-from ratelimits.services.limiter import counters, rooms
+from ratelimits.services.limiter import counters, headroom
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
@@ -54,7 +54,7 @@ class Simulation:
         monkeypatch.setattr(lanes, "run_sql", lambda *_: [(name, "normal") for name in NAMES])
         monkeypatch.setattr(lanes, "_claimable", lambda listed: listed)
         monkeypatch.setattr(lanes, "_crowded", frozenset)
-        monkeypatch.setattr(rooms, "run_sql", self._read)
+        monkeypatch.setattr(headroom, "run_sql", self._read)
         monkeypatch.setattr(counters, "run_sql", self._lock_or_write)
 
     def run(self, seconds: float, *, claimers: int) -> None:
@@ -92,7 +92,7 @@ class Simulation:
         return self.chance.uniform(0.3, 2.0) if is_held_up else self.chance.uniform(0.001, 0.06)
 
     def _read(self, app: str, name: str, given: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return [(self.now, one, self._states.get(one, "{}"), *rooms.UNUSED[1:]) for one in given["ids"]]
+        return [(self.now, one, self._states.get(one, "{}"), *headroom.UNUSED[1:]) for one in given["ids"]]
 
     def _lock_or_write(self, app: str, name: str, given: dict[str, Any]) -> list[tuple[Any, ...]]:
         if name == "lock_counters":

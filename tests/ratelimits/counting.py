@@ -11,7 +11,7 @@ from django.db import connection
 from queueops.core import sql
 from ratelimits.algorithms.admission import gauge
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.limiter import counters, rooms
+from ratelimits.services.limiter import counters, headroom
 from ratelimits.services.limiter.decide import Binding, Decision
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
@@ -28,7 +28,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at: float | None = None
         monkeypatch.setattr(counters, "run_sql", self._run)
-        monkeypatch.setattr(rooms, "run_sql", self._run)
+        monkeypatch.setattr(headroom, "run_sql", self._run)
 
     def _run(self, app: str, name: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         rows = sql.run_sql(app, name, parameters)

@@ -16,7 +16,7 @@ from ratelimits.services.alerts import alerts, forecast
 from ratelimits.services.alerts.alerts import Usage, acknowledge_alerts, note_saturated, tell_exceeded, watch
 from ratelimits.services.limiter.decide import Call, Settlement, decide, settle
 from ratelimits.services.limits import catalogue
-from ratelimits.services.tuning.quiet import resolve_quiet
+from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.subjects import Subject, counter_id
 from tests.jobs.test_plans import assert_bounded
 from tests.support.audit import entries_written
@@ -195,7 +195,7 @@ def test_what_leaves_the_window_slows_the_forecast():
 
 @pytest.mark.django_db
 def test_a_forecast_reads_a_bounded_part_of_a_busy_service(monkeypatch):
-    monkeypatch.setattr(forecast, "MOST_TALLIES", 60)
+    monkeypatch.setattr(forecast, "MOST_TALLIES_FORECAST", 60)
     limit = make_limit()
     CallTally.objects.bulk_create(
         CallTally(
@@ -251,9 +251,9 @@ def test_falling_use_is_noticed_without_a_decision():
     limit = make_limit()
     decide([Call(WRITES)] * 85)
     assert len(opened()) == 2
-    assert resolve_quiet() == 0
+    assert resolve_quiet_alerts() == 0
     empty_counters()
-    assert resolve_quiet() == 2
+    assert resolve_quiet_alerts() == 2
     assert opened() == []
     assert Counter.objects.get(pk=counter_id(limit.pk, KEY)).alert_level == 0
     decide([Call(WRITES)] * 65)
@@ -266,7 +266,7 @@ def test_time_alone_resolves():
     decide([Call(WRITES)] * 85)
     until = time.monotonic() + 30
     while opened() and time.monotonic() < until:
-        resolve_quiet()
+        resolve_quiet_alerts()
     assert opened() == []
 
 
@@ -276,7 +276,7 @@ def test_every_open_alert_is_looked_at_however_small_the_chunks():
     for user in range(7):
         decide([Call(WRITES._replace(user=f"u{user}"))] * 65)
     empty_counters()
-    assert resolve_quiet(most=2) == 7
+    assert resolve_quiet_alerts(most=2) == 7
 
 
 @pytest.mark.django_db
@@ -284,11 +284,11 @@ def test_alerts_of_a_limit_that_is_switched_off_or_of_a_counter_that_is_gone_are
     limit = make_limit()
     decide([Call(WRITES)] * 65)
     Counter.objects.all().delete()
-    assert resolve_quiet() == 1
+    assert resolve_quiet_alerts() == 1
     tell_exceeded(catalogue.rule_of(limit), KEY, message="429", figures={})
     Limit.objects.update(enabled=False)
     catalogue.forget()
-    assert resolve_quiet() == 1
+    assert resolve_quiet_alerts() == 1
 
 
 @pytest.mark.django_db
@@ -306,9 +306,9 @@ def test_an_exceeded_alert_stays_until_the_limit_has_recovered(slowed):
     tell_exceeded(catalogue.rule_of(limit), KEY, message="the provider refused", figures={"status": 429})
     counters = Counter.objects.filter(pk=counter_id(limit.pk, KEY))
     counters.update(**slowed)
-    assert resolve_quiet() == 0
+    assert resolve_quiet_alerts() == 0
     counters.update(blocked_until=None, pressure_changed_at=timezone.now() - timedelta(minutes=10))
-    assert resolve_quiet() == 1
+    assert resolve_quiet_alerts() == 1
 
 
 @pytest.mark.django_db
@@ -385,7 +385,7 @@ def test_decisions_that_race_over_a_threshold_open_each_alert_once():
     def ask(_: int) -> None:
         for _ in range(11):
             decide([Call(WRITES)])
-            resolve_quiet()
+            resolve_quiet_alerts()
 
     run_together(8, ask)
     assert opened() == [("usage", 60, "notice"), ("usage", 80, "warning")]

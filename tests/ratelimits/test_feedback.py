@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS
 from ratelimits.feedback import (
     MAX_CAP,
-    MAX_NAME,
+    MAX_QUOTA_NAME,
     MAX_VIOLATIONS,
     PushBack,
     Violation,
@@ -427,7 +427,7 @@ def test_whatever_comes_is_read_within_bounds(parse, headers, body):
     found = parse(429, headers, body)
     assert found is None or found.retry_after is None or 0 < found.retry_after <= MAX_RETRY_AFTER_SECONDS
     for violation in () if found is None else found.violations:
-        assert max(len(violation.name), len(violation.model)) <= MAX_NAME
+        assert max(len(violation.name), len(violation.model)) <= MAX_QUOTA_NAME
         assert violation.stated_cap is None or 0 < violation.stated_cap <= MAX_CAP
         json.dumps([violation.name, violation.model]).encode()
         assert "\0" not in violation.name + violation.model

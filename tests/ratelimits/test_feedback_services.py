@@ -13,11 +13,11 @@ from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
-from ratelimits.services.limits.saving import find_limit
+from ratelimits.services.limits.save_limit import find_limit
 from ratelimits.services.tuning import proposed_limits
 from ratelimits.services.tuning.feedback import Refusal, push_back, push_backs
 from ratelimits.services.tuning.limits import update_limit
-from ratelimits.services.tuning.quiet import resolve_quiet
+from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.services.tuning.stated_caps import note_stated_cap
 from ratelimits.subjects import Subject, counter_id
 from tests.support.audit import entries_written
@@ -188,7 +188,7 @@ def test_a_prepared_limit_rises_to_what_was_accepted_until_an_operator_has_it(db
     kept = refused_after(200)
     assert (kept.capacity, kept.proposed_at) == (50, None)
     update_limit(kept.pk, {"shadow": False}, actor="user:1")
-    resolve_quiet()
+    resolve_quiet_alerts()
     assert not QuotaAlert.objects.filter(kind="unlimited", resolved_at=None).exists()
 
 

@@ -18,7 +18,7 @@ from ratelimits.services.limits.defaults import (
     CAPACITY_SETTINGS,
     FIXTURES,
     Loaded,
-    Outcome,
+    LoadOutcome,
     UnknownDefaults,
     default_fields,
     load_limits,
@@ -104,10 +104,10 @@ def test_the_figures_of_the_plain_llm_service_are_those_of_its_settings(settings
 @pytest.mark.django_db
 def test_loading_creates_what_is_missing_and_changes_nothing_the_second_time(trail):
     first = load_limits(["llm", "google_sheets", "llm"])
-    assert [one.outcome for one in first] == [Outcome.CREATED] * 6
+    assert [one.outcome for one in first] == [LoadOutcome.CREATED] * 6
     assert len(trail) == 6
     before = list(Limit.objects.values())
-    assert {one.outcome for one in load_limits(["google_sheets", "llm"])} == {Outcome.SAME}
+    assert {one.outcome for one in load_limits(["google_sheets", "llm"])} == {LoadOutcome.SAME}
     assert list(Limit.objects.values()) == before
     assert len(trail) == 6
 
@@ -117,10 +117,10 @@ def test_what_an_operator_changed_stays_unless_the_defaults_are_asked_for_again(
     load_limits(["llm"])
     Limit.objects.filter(name="llm-tokens").update(capacity=5, headroom_percent=10, enabled=False)
     (_, kept) = load_limits(["llm"])
-    assert kept == Loaded("llm-tokens", Outcome.KEPT, ("capacity",))
+    assert kept == Loaded("llm-tokens", LoadOutcome.KEPT, ("capacity",))
     assert Limit.objects.get(name="llm-tokens").capacity == 5
     (same, replaced) = load_limits(["llm"], replace=True)
-    assert (same.outcome, replaced.outcome) == (Outcome.SAME, Outcome.REPLACED)
+    assert (same.outcome, replaced.outcome) == (LoadOutcome.SAME, LoadOutcome.REPLACED)
     limit = Limit.objects.get(name="llm-tokens")
     assert (limit.capacity, limit.headroom_percent, limit.enabled) == (30_000, 10, False)
     assert (trail[-1]["action"], trail[-1]["target"]) == ("change_limit", "limit llm-tokens")

@@ -21,7 +21,7 @@ from ratelimits.models import CallTally, Counter, Limit, LimitOverride, QuotaAle
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limiter.gauges import gauges, top_users
 from ratelimits.services.limits import catalogue, overrides
-from ratelimits.services.tuning import limits, stated_caps, steering
+from ratelimits.services.tuning import limits, stated_caps, steer_counter
 from ratelimits.services.tuning.upkeep import forget_old
 from ratelimits.subjects import Subject
 from tests.support.audit import entries_written
@@ -185,8 +185,8 @@ def test_a_cleared_counter_begins_anew_and_its_alerts_are_resolved(entries):
     Counter.objects.update(pressure=0.5, pressure_changed_at=Now())
     assert QuotaAlert.objects.filter(resolved_at=None).exists()
     with pytest.raises(ReasonRequired):
-        steering.clear_counter(counter().pk, actor=ACTOR, reason="")
-    steering.clear_counter(counter().pk, actor=ACTOR, reason="they reset it")
+        steer_counter.clear_counter(counter().pk, actor=ACTOR, reason="")
+    steer_counter.clear_counter(counter().pk, actor=ACTOR, reason="they reset it")
     assert QuotaAlert.objects.exists()
     assert not QuotaAlert.objects.filter(resolved_at=None).exists()
     assert go(10) == ["proceed"] * 10
@@ -195,20 +195,20 @@ def test_a_cleared_counter_begins_anew_and_its_alerts_are_resolved(entries):
     assert entries[-1]["before"]["pressure"] == pytest.approx(0.5, abs=0.01)
     assert entries[-1]["project_id"] == "acme"
     with pytest.raises(UnknownCounter):
-        steering.clear_counter("00000001:x", actor=ACTOR, reason="no such thing")
+        steer_counter.clear_counter("00000001:x", actor=ACTOR, reason="no such thing")
 
 
 def test_a_counter_that_is_cooled_down_lets_nothing_go_until_the_cool_down_is_ended():
     make_limit()
     go(1)
-    steering.cool_down_counter(counter().pk, 3600, actor=ACTOR, reason="they asked us to stop")
+    steer_counter.cool_down_counter(counter().pk, 3600, actor=ACTOR, reason="they asked us to stop")
     [decision] = decide([Call(WRITE)])
     assert decision.kind == "retry"
     assert decision.retry_at == pytest.approx(decision.now + 3600, abs=60)
     [gauge] = gauges()
     assert gauge.blocked_reason == "by hand: they asked us to stop"
     assert gauge.next_free_at == gauge.blocked_until == counter().blocked_until
-    steering.cool_down_counter(counter().pk, 0, actor=ACTOR, reason="they are well again")
+    steer_counter.cool_down_counter(counter().pk, 0, actor=ACTOR, reason="they are well again")
     assert go(1) == ["proceed"]
 
 
@@ -217,7 +217,7 @@ def test_a_cool_down_is_bounded(seconds):
     make_limit()
     go(1)
     with pytest.raises(InvalidCoolDown):
-        steering.cool_down_counter(counter().pk, seconds, actor=ACTOR, reason="x")
+        steer_counter.cool_down_counter(counter().pk, seconds, actor=ACTOR, reason="x")
     assert counter().blocked_until is None
 
 

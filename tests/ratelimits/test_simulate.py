@@ -207,7 +207,7 @@ class TestTheLastHour:
         Limit.objects.update(capacity=600)
         self.burst(6_000)
         alone = simulate(limit.pk, {"capacity": 1_200})
-        monkeypatch.setattr(simulating, "MOST_CALLS", 600)
+        monkeypatch.setattr(simulating, "MOST_CALLS_PLAYED", 600)
         grouped = simulate(limit.pk, {"capacity": 1_200})
         assert (alone.played_in_groups_of, grouped.played_in_groups_of) == (1, 10)
         assert grouped.proposed.total_wait_seconds == pytest.approx(alone.proposed.total_wait_seconds, rel=0.02)
@@ -220,7 +220,7 @@ class TestTheLastHour:
         played = simulate(limit.pk, {})
         assert (played.calls, played.cut) == (40, True)
         monkeypatch.setattr(simulating, "MOST_ROWS", 400)
-        monkeypatch.setattr(simulating, "MOST_GROUPS", 75)
+        monkeypatch.setattr(simulating, "MOST_GROUPS_PLAYED", 75)
         played = simulate(limit.pk, {})
         assert (played.calls, played.cut) == (70, True)
 

@@ -13,7 +13,7 @@ from ratelimits.services.alerts.alerts import tell_exceeded
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.overrides import set_override
-from ratelimits.services.limits.saving import project_of
+from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import LONGEST_NAME, Subject
 
 LONGEST = Subject("s" * 64, "write", "p" * LONGEST_NAME, "u" * LONGEST_NAME, "m" * LONGEST_NAME)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import masks
-from sandbox.google_sheets.a1 import Box, UnparsableRange, column_name, parse, render
+from sandbox.google_sheets.a1 import GridRange, UnparsableRange, column_name, parse, render
 from tests.sandbox.providers import SheetsClient, ask
 from tests.support.sandbox import Sandbox
 
@@ -19,15 +19,15 @@ def sheets(sandbox: Sandbox) -> SheetsClient:
 @pytest.mark.parametrize(
     ("text", "title", "box"),
     [
-        ("A1", "One", Box(0, 0, 1, 1)),
-        ("$b$2:C3", "One", Box(1, 1, 3, 3)),
-        ("C3:B2", "One", Box(1, 1, 3, 3)),
-        ("Two", "Two", Box()),
-        ("Two!A:B", "Two", Box(0, 0, None, 2)),
-        ("Two!2:3", "Two", Box(1, 0, 3, None)),
-        ("Two!A5:A", "Two", Box(4, 0, None, 1)),
-        ("'It''s ü!'!AA10", "It's ü!", Box(9, 26, 10, 27)),
-        ("'Two'", "Two", Box()),
+        ("A1", "One", GridRange(0, 0, 1, 1)),
+        ("$b$2:C3", "One", GridRange(1, 1, 3, 3)),
+        ("C3:B2", "One", GridRange(1, 1, 3, 3)),
+        ("Two", "Two", GridRange()),
+        ("Two!A:B", "Two", GridRange(0, 0, None, 2)),
+        ("Two!2:3", "Two", GridRange(1, 0, 3, None)),
+        ("Two!A5:A", "Two", GridRange(4, 0, None, 1)),
+        ("'It''s ü!'!AA10", "It's ü!", GridRange(9, 26, 10, 27)),
+        ("'Two'", "Two", GridRange()),
     ],
 )
 def test_ranges_are_read(text, title, box):
@@ -42,7 +42,7 @@ def test_what_is_no_range_is_said(text):
 
 @given(st.integers(0, 18_000), st.integers(0, 9_999), st.integers(1, 50), st.integers(1, 50))
 def test_a_written_range_is_read_back(column, row, width, height):
-    box = Box(row, column, row + height, column + width)
+    box = GridRange(row, column, row + height, column + width)
     assert parse(render("It's", box), ["One", "It's"]) == ("It's", box)
 
 

@@ -11,7 +11,7 @@ from http.client import RemoteDisconnected
 import pytest
 
 from sandbox.knobs import PROVIDER_SECTIONS, Knobs
-from sandbox.ledger import MAX_CALLS, Ledger
+from sandbox.ledger import MAX_CALLS_KEPT, Ledger
 from sandbox.server import make_app
 from tests.sandbox.providers import ask
 from tests.support.processes import wait_for
@@ -108,12 +108,12 @@ def test_a_call_from_before_a_clear_is_not_counted_after_it():
 
 def test_the_ledger_keeps_the_newest_calls_and_says_how_many_it_dropped():
     ledger = Ledger()
-    for _ in range(MAX_CALLS + 3):
+    for _ in range(MAX_CALLS_KEPT + 3):
         ledger.close_call(ledger.open_call(provider="p", method="GET", path="/", effect_key=None), 200)
     calls, _ = ledger.page(after=0, limit=2, matches=lambda _: True)
     assert [entry["seq"] for entry in calls] == [4, 5]
     assert ledger.counters()["calls_dropped"] == 3
-    assert ledger.counters()["received"] == MAX_CALLS + 3
+    assert ledger.counters()["received"] == MAX_CALLS_KEPT + 3
 
 
 @pytest.mark.parametrize(

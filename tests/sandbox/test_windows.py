@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.quotas import MAX_KEYS, Charge, Quota, QuotaBook
+from sandbox.quotas import MAX_COUNTED_KEYS, Quota, QuotaBook, QuotaCost
 from sandbox.windows import WindowRule, midnight_after
 
 # Start at a multiple of ten, five seconds in: where aligned and anchored windows differ.
@@ -84,8 +84,8 @@ def test_a_day_ends_at_midnight_of_its_zone_also_when_the_clock_changes():
 def charges(*, requests=10, tokens=100, cost=10, mode="sliding", key="p1"):
     rule, owner = WindowRule(mode, MINUTE), (("project", key),)
     return [
-        Charge(Quota("llm", "RPM", "requests", requests, rule), owner),
-        Charge(Quota("llm", "TPM", "tokens", tokens, rule), owner, cost),
+        QuotaCost(Quota("llm", "RPM", "requests", requests, rule), owner),
+        QuotaCost(Quota("llm", "TPM", "tokens", tokens, rule), owner, cost),
     ]
 
 
@@ -127,7 +127,7 @@ def test_clearing_the_figures_gives_no_room_back():
 
 def test_the_keys_are_bounded_and_those_forgotten_are_counted():
     book = QuotaBook()
-    for number in range(MAX_KEYS // 2 + 1):
+    for number in range(MAX_COUNTED_KEYS // 2 + 1):
         book.charge(charges(key=str(number)), AT)
     report = book.report("llm", AT)
-    assert (len(report["quotas"]), report["keys_dropped"]) == (MAX_KEYS, 2)
+    assert (len(report["quotas"]), report["keys_dropped"]) == (MAX_COUNTED_KEYS, 2)

@@ -18,7 +18,7 @@ import pytest
 from django.test import Client
 
 from dashboards.live import subjects, viewer
-from dashboards.live.subjects import Refused, Subject, open_batch, open_job, open_me
+from dashboards.live.subjects import LiveSubject, Refused, open_batch, open_job, open_me
 from dashboards.live.viewer import Viewer
 from dashboards.views import me
 from jobs.models import JobEvent
@@ -127,7 +127,7 @@ def lying_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subjects, "_of", lambda _: {})
 
 
-OPENERS: dict[str, Callable[[Viewer, World], Subject]] = {
+OPENERS: dict[str, Callable[[Viewer, World], LiveSubject]] = {
     "job": lambda who, world: open_job(who, UUID(world.ids["jobs_job"])),
     "batch": lambda who, world: open_batch(who, UUID(world.ids["jobs_batch"])),
     "me": lambda who, _: open_me(who),
@@ -157,7 +157,9 @@ def test_the_same_socket_does_show_it_where_the_database_does_not_confine_it(wor
 def test_a_socket_that_was_opened_by_mistake_reads_nothing(world, lying_viewers):
     job, batch = UUID(world.ids["jobs_job"]), UUID(world.ids["jobs_batch"])
     for load in (partial(subjects._job, job), partial(subjects._batch, batch)):
-        subject = Subject(("x",), ("job", "x"), load, JobEvent.objects.all(), reading=liar().reading, is_indexed=True)
+        subject = LiveSubject(
+            ("x",), ("job", "x"), load, JobEvent.objects.all(), reading=liar().reading, is_indexed=True
+        )
         assert subject.read(0) is None
         assert subject.missed(0) == []
 

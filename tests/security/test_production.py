@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from queueops.access.models import SignInCount
 from queueops.core.env import BadConfiguration, read
-from queueops.site.diagnosis import Verdict, examine_sign_in
+from queueops.site.diagnosis import DoctorVerdict, examine_sign_in
 from tests.security.people import person, with_second_factor
 from tests.support.processes import ROOT
 
@@ -77,14 +77,14 @@ def test_an_account_cannot_lock_sooner_than_an_address_of_it():
 def test_the_doctor_tells_of_superusers_without_a_second_factor_and_of_who_is_locked(settings):
     boss = person("boss", is_superuser=True)
     settings.DEBUG = True
-    assert examine_sign_in().verdict is Verdict.OK
+    assert examine_sign_in().verdict is DoctorVerdict.OK
     settings.DEBUG = False
     found = examine_sign_in()
-    assert (found.verdict, found.observation) == (Verdict.WARN, "superusers without a second factor: boss")
+    assert (found.verdict, found.observation) == (DoctorVerdict.WARN, "superusers without a second factor: boss")
     with_second_factor(boss)
-    assert examine_sign_in().verdict is Verdict.OK
+    assert examine_sign_in().verdict is DoctorVerdict.OK
     SignInCount.objects.create(
         purpose="password", account="ann", address="10.0.0.1", failures=99, forget_at=Now() + timedelta(hours=1)
     )
     found = examine_sign_in()
-    assert (found.verdict, found.observation) == (Verdict.WARN, "locked: ann")
+    assert (found.verdict, found.observation) == (DoctorVerdict.WARN, "locked: ann")

@@ -72,7 +72,7 @@ def undone() -> Iterator[None]:
 def test_the_database_of_the_migrations_is_safe():
     assert checks.unsafe() == []
     assert run_checks(tags=[Tags.database], databases=["default"]) == []
-    assert diagnosis.examine_row_security().verdict is diagnosis.Verdict.OK
+    assert diagnosis.examine_row_security().verdict is diagnosis.DoctorVerdict.OK
 
 
 @pytest.mark.parametrize("harm", HARMS)

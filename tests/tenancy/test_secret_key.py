@@ -9,7 +9,7 @@ from django_q.tasks import async_task
 
 from jobs.models import Executor
 from queueops.core.database import UnsuitableDatabase
-from queueops.site.diagnosis import Verdict, examine_secret_key
+from queueops.site.diagnosis import DoctorVerdict, examine_secret_key
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from tests.support.processes import free_port, manage
 
@@ -32,11 +32,11 @@ def test_a_process_with_another_key_does_not_start_and_loses_no_task(command: st
 @pytest.mark.django_db
 def test_the_first_key_is_the_databases_until_another_is_adopted(settings):
     ensure_own_secret_key()
-    assert examine_secret_key().verdict is Verdict.OK
+    assert examine_secret_key().verdict is DoctorVerdict.OK
     settings.SECRET_KEY = OTHER
     with pytest.raises(UnsuitableDatabase, match="adopt_secret_key"):
         ensure_own_secret_key()
-    assert examine_secret_key().verdict is Verdict.FAIL
+    assert examine_secret_key().verdict is DoctorVerdict.FAIL
     async_task("jobs.cluster.settle_holds")
     worker = Executor.objects.create(host="h", pid=1, process_started_at=0, cluster_pid=1, slots=1)
     with pytest.raises(CommandError, match="1 workers still run"):

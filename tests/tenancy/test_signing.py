@@ -12,11 +12,11 @@ from django.core.management import call_command
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from jobs.handlers.alert import Delivery
+from jobs.handlers.alert import AlertPayload
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, find_handler
 from jobs.models import Webhook
-from queueops.site.diagnosis import Verdict, examine_credentials
+from queueops.site.diagnosis import DoctorVerdict, examine_credentials
 from queueops.tenancy.credentials import CredentialKeysMissing
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import AlertRoute
@@ -71,7 +71,7 @@ def test_rotation_and_the_doctor_see_to_both(keys):
     for row in rows:
         assert again(row) == SIGNING_SECRET
         assert row.rotated_at is not None
-    assert examine_credentials().verdict is Verdict.OK
+    assert examine_credentials().verdict is DoctorVerdict.OK
     keys(OLD)
     assert examine_credentials().observation == "no key opens pager, http://127.0.0.1:9/"
 
@@ -152,7 +152,7 @@ def test_a_message_that_cannot_be_signed_is_not_sent_and_the_route_says_why(keys
     keys(NEW)
 
     async def deliver() -> None:
-        payload = Delivery(route=route.pk, service="alert-webhook", alert=None, event="test")
+        payload = AlertPayload(route=route.pk, service="alert-webhook", alert=None, event="test")
         job = RunningJob(
             id=uuid4(), payload=payload, project="acme", user_id=None,
             effect_key="x", attempt=1, report=lambda percent, message: None,

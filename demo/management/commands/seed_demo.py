@@ -13,7 +13,7 @@ from django.utils import timezone
 from demo import sheets, usage, zones
 from jobs.models import Batch
 from jobs.services.explain.batch_report import read_report
-from jobs.services.submit.submit import SubmittedBatch, submit_batch
+from jobs.services.submit.submit import BatchReceipt, submit_batch
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from ratelimits.services.limits.catalogue import rules
@@ -132,5 +132,5 @@ class Command(BaseCommand):
             self.stdout.write(f"  {what + ':':<32} {address}")
 
 
-def _submit(project: Project, name: str, lines: Iterable[dict[str, Any]], **options: Any) -> SubmittedBatch:
+def _submit(project: Project, name: str, lines: Iterable[dict[str, Any]], **options: Any) -> BatchReceipt:
     return submit_batch(lines, project_id=project.pk, actor=ACTOR, name=name, **options)

@@ -12,14 +12,14 @@ from jobs.admin.forms import BulkRequeueForm, PriorityForm
 from jobs.models import BulkOperation
 from jobs.services.operate import bulk, pauses
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
-from queueops.screens.verbs import Outcome, Verb
+from queueops.screens.verbs import Verb, VerbOutcome
 
 
-def started(operations: Sequence[BulkOperation]) -> Outcome:
+def started(operations: Sequence[BulkOperation]) -> VerbOutcome:
     """Where the progress of what was just started can be watched."""
     rows = sum(operation.total for operation in operations)
     one = len(operations) == 1
-    return Outcome(
+    return VerbOutcome(
         moved=len(operations),
         report=f"Started in the background over {rows:,} rows; they change while you watch.",
         goes_to=reverse("admin:jobs_bulkoperation_change", args=[operations[0].pk])
@@ -28,21 +28,21 @@ def started(operations: Sequence[BulkOperation]) -> Outcome:
     )
 
 
-def _each(start: Callable[..., BulkOperation]) -> Callable[..., Outcome]:
-    def carry_out(ids: Sequence[UUID], **options: Any) -> Outcome:
+def _each(start: Callable[..., BulkOperation]) -> Callable[..., VerbOutcome]:
+    def carry_out(ids: Sequence[UUID], **options: Any) -> VerbOutcome:
         return started([start(batch_id, **options) for batch_id in ids])
 
     return carry_out
 
 
-def _pause(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+def _pause(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     held = sum(pauses.pause_batch(batch_id, actor=actor, reason=reason) for batch_id in ids)
-    return Outcome(len(ids), report=f"{len(ids):,} paused; {held:,} jobs held. Running jobs go on.")
+    return VerbOutcome(len(ids), report=f"{len(ids):,} paused; {held:,} jobs held. Running jobs go on.")
 
 
-def _resume(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+def _resume(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     released = sum(pauses.resume_batch(batch_id, actor=actor, reason=reason) for batch_id in ids)
-    return Outcome(len(ids), report=f"{len(ids):,} resumed; {released:,} jobs may run again.")
+    return VerbOutcome(len(ids), report=f"{len(ids):,} resumed; {released:,} jobs may run again.")
 
 
 PAUSE = Verb(

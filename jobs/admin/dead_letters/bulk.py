@@ -27,7 +27,7 @@ from ratelimits.services.limits.catalogue import rules
 
 from . import verbs
 
-MOST_COUNTED = 100_000  # of a preview; beyond it the page says "at least"
+MOST_LETTERS_MATCHED = 100_000  # of a preview; beyond it the page says "at least"
 QUOTA_SHARE = 0.5  # of a service's slowest limit, proposed for a replay: the rest is for new work
 
 # the list's parameters, and the filter's
@@ -52,8 +52,8 @@ def wanted_by(request: HttpRequest) -> DeadLetterFilter:
 
 
 def count_letters(wanted: DeadLetterFilter) -> Counted:
-    counted = wanted.letters().order_by()[: MOST_COUNTED + 1].count()
-    return Counted(min(counted, MOST_COUNTED), is_least=counted > MOST_COUNTED)
+    counted = wanted.letters().order_by()[: MOST_LETTERS_MATCHED + 1].count()
+    return Counted(min(counted, MOST_LETTERS_MATCHED), is_least=counted > MOST_LETTERS_MATCHED)
 
 
 def gentle_spread(wanted: DeadLetterFilter, count: int) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from queueops.core.values.identifiers import time_of
 from queueops.core.values.masking import masked_text
 from queueops.screens import showing
 
-MOST_GROUPS = 200
+MOST_CAUSES_SHOWN = 200
 
 
 def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
@@ -29,7 +29,7 @@ def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "opts": model_admin.opts,
         "title": "Dead letters by cause",
         "groups": _groups(),
-        "most_groups": MOST_GROUPS,
+        "most_groups": MOST_CAUSES_SHOWN,
         "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),
         "may_discard": request.user.has_perm("jobs.discard_deadletter"),
         "list_href": reverse("admin:jobs_deadletter_changelist"),
@@ -44,7 +44,7 @@ def _groups() -> list[dict[str, Any]]:
         .order_by()
         .values_list("fingerprint")
         .annotate(open_ones=Count("pk"))
-        .order_by("-open_ones", "fingerprint")[:MOST_GROUPS]
+        .order_by("-open_ones", "fingerprint")[:MOST_CAUSES_SHOWN]
     )
     counts = dict(counted)
     newest, oldest = _ends(list(counts), "-pk"), _ends(list(counts), "pk")

@@ -10,17 +10,17 @@ from jobs.admin.forms import EditedRequeueForm, RequeueForm
 from jobs.admin.jobs.verbs import page_of_the_only
 from jobs.services.operate import dead_letters
 from queueops.screens.forms import ReasonForm
-from queueops.screens.verbs import Outcome, Verb
+from queueops.screens.verbs import Verb, VerbOutcome
 
 
-def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> Outcome:
+def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> VerbOutcome:
     result = dead_letters.requeue_dead_letters(ids, actor=actor, **options)
-    return Outcome(len(result.moved), len(result.unmoved), goes_to=page_of_the_only(list(result.moved.values())))
+    return VerbOutcome(len(result.moved), len(result.unmoved), goes_to=page_of_the_only(list(result.moved.values())))
 
 
-def _discard(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+def _discard(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     result = dead_letters.discard_dead_letters(ids, actor=actor, reason=reason)
-    return Outcome(len(result.moved), len(result.unmoved))
+    return VerbOutcome(len(result.moved), len(result.unmoved))
 
 
 REQUEUE = Verb(

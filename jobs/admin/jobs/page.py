@@ -17,13 +17,13 @@ from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.tenancy.people import name_of
 
-from .timeline import MOST_EVENTS, attempts_of, happenings_of, path_of
+from .timeline import MOST_EVENTS_SHOWN, attempts_of, happenings_of, path_of
 
 MOST_RELATED = 50
 
 
 def page_of(job: Job) -> dict[str, Any]:
-    history = read_history(job, most=MOST_EVENTS)
+    history = read_history(job, most=MOST_EVENTS_SHOWN)
     events = history.events
     snapshot = job_snapshot(job)
     payload, payload_cut = pretty(job.payload)
@@ -43,7 +43,7 @@ def page_of(job: Job) -> dict[str, Any]:
         "path": path_of(job, events),
         "happenings": happenings_of(events),
         "pruned": history.pruned,
-        "more_events": len(events) == MOST_EVENTS,
+        "more_events": len(events) == MOST_EVENTS_SHOWN,
         "attempts": attempts_of(events),
         "payload": payload,
         "payload_cut": payload_cut,

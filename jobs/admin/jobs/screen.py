@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, StateFilter
+from jobs.admin.filters import BatchFilter, JobStateFilter, KindFilter, PriorityFilter, ServiceFilter
 from jobs.admin.matching import Matching, MatchingMixin, parameters_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.aging import effective_priority
@@ -61,7 +61,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     )
     list_display_links = ("name",)
     list_filter = (
-        StateFilter, KindFilter, ServiceFilter, PriorityFilter, ProjectFilter, UserFilter, BatchFilter,
+        JobStateFilter, KindFilter, ServiceFilter, PriorityFilter, ProjectFilter, UserFilter, BatchFilter,
         ("created_at", CreatedFilter),
     )  # fmt: skip
     list_filter_submit = True

@@ -16,7 +16,7 @@ from jobs.tracebacks import without_traceback
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens.showing import duration, state_badge
 
-MOST_EVENTS = 500
+MOST_EVENTS_SHOWN = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,37 +16,37 @@ from jobs.services.operate import dead_letters, operate
 from jobs.services.submit.results import BulkResult
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
-from queueops.screens.verbs import Outcome, Verb
+from queueops.screens.verbs import Verb, VerbOutcome
 
 
-def _outcome(result: BulkResult) -> Outcome:
-    return Outcome(len(result.moved), len(result.unmoved))
+def _outcome(result: BulkResult) -> VerbOutcome:
+    return VerbOutcome(len(result.moved), len(result.unmoved))
 
 
-def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     return _outcome(operate.cancel_jobs(ids, actor=actor, reason=reason))
 
 
-def _run_now(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+def _run_now(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     return _outcome(operate.schedule_jobs(ids, delay=timedelta(), actor=actor, reason=reason))
 
 
-def _schedule(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> Outcome:
+def _schedule(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> VerbOutcome:
     return _outcome(operate.schedule_jobs(ids, delay=delay, actor=actor, reason=reason))
 
 
-def _reset(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> Outcome:
+def _reset(ids: Sequence[UUID], *, actor: str, delay: timedelta, reason: str) -> VerbOutcome:
     return _outcome(operate.reset_to_pending(ids, delay=delay, actor=actor, reason=reason))
 
 
-def _reprioritise(ids: Sequence[UUID], *, actor: str, priority: Priority, reason: str) -> Outcome:
+def _reprioritise(ids: Sequence[UUID], *, actor: str, priority: Priority, reason: str) -> VerbOutcome:
     return _outcome(operate.change_priority(ids, priority=priority, actor=actor, reason=reason))
 
 
-def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> Outcome:
+def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> VerbOutcome:
     letters = DeadLetter.objects.open().filter(job__in=ids).ids()
     moved = dead_letters.requeue_dead_letters(letters, actor=actor, **options).moved
-    return Outcome(len(moved), len(ids) - len(moved), goes_to=page_of_the_only(list(moved.values())))
+    return VerbOutcome(len(moved), len(ids) - len(moved), goes_to=page_of_the_only(list(moved.values())))
 
 
 def page_of_the_only(jobs: Sequence[UUID]) -> str | None:

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
-from jobs.api.filters import BatchFilter, BatchJobFilter
+from jobs.api.filters import BatchFilterSet, BatchJobFilterSet
 from jobs.api.serializers import (
     BatchDetailSerializer,
     BatchSerializer,
@@ -25,7 +25,7 @@ from jobs.models import Batch, Job
 from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.snapshots import batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
-from jobs.services.submit.intake import refuse_too_many
+from jobs.services.submit.accept_document import refuse_too_many
 from jobs.services.submit.submit import submit_batch
 from queueops.rest.filtering import refuse_unknown
 from queueops.rest.parsers import (
@@ -52,7 +52,7 @@ class BatchList(ApiListView[Batch]):
     parser_classes = (JSONDocument, JSONLines)
     queryset = Batch.objects.none()
     serializer_class = BatchSerializer
-    filterset_class = BatchFilter
+    filterset_class = BatchFilterSet
 
     @operation(
         "List batches, newest first",
@@ -161,7 +161,7 @@ class BatchJobs(ApiListView[Job]):
     for_users = for_anonymous = True
     queryset = Job.objects.none()
     serializer_class = JobSerializer
-    filterset_class = BatchJobFilter
+    filterset_class = BatchJobFilterSet
 
     @operation(
         "List the jobs of a batch, newest first",

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
 from jobs.api.errors import WrongState
-from jobs.api.filters import DeadLetterFilter
+from jobs.api.filters import DeadLetterFilterSet
 from jobs.api.serializers import DeadLetterSerializer
 from jobs.models import DeadLetter
 from jobs.services.operate.bulk import start_bulk_discard, start_bulk_requeue
@@ -30,7 +30,7 @@ class DeadLetterList(ApiListView[DeadLetter]):
     needs: ClassVar = {"GET": READ_DEAD_LETTERS}
     queryset = DeadLetter.objects.none()
     serializer_class = DeadLetterSerializer
-    filterset_class = DeadLetterFilter
+    filterset_class = DeadLetterFilterSet
 
     @operation(
         "List dead letters, newest first",

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples
-from jobs.api.filters import JobEventFilter, JobFilter
+from jobs.api.filters import JobEventFilterSet, JobFilterSet
 from jobs.api.serializers import EventSerializer, JobDetailSerializer, JobSerializer, job_answer, retry_after
 from jobs.models import Job, JobEvent
 from jobs.services.explain.event_log import log_cursor
@@ -27,7 +27,7 @@ class JobList(ApiListView[Job]):
     for_users = for_anonymous = True
     queryset = Job.objects.none()
     serializer_class = JobSerializer
-    filterset_class = JobFilter
+    filterset_class = JobFilterSet
 
     @operation(
         "List jobs, newest first",
@@ -96,7 +96,7 @@ class JobEvents(ApiListView[JobEvent]):
     for_users = for_anonymous = True
     queryset = JobEvent.objects.none()
     serializer_class = EventSerializer
-    filterset_class = JobEventFilter
+    filterset_class = JobEventFilterSet
 
     @operation(
         "List what happened to a job, newest first",

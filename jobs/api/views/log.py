@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import examples
-from jobs.api.filters import EventFilter
+from jobs.api.filters import EventFilterSet
 from jobs.api.serializers import EventSerializer
 from jobs.models import JobEvent
 from queueops.rest.schema import operation
@@ -20,7 +20,7 @@ class EventList(ApiListView[JobEvent]):
     needs: ClassVar = {"GET": READ}
     queryset = JobEvent.objects.none()
     serializer_class = EventSerializer
-    filterset_class = EventFilter
+    filterset_class = EventFilterSet
 
     @operation(
         "List what happened in the project, newest first",

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
-from jobs.api.filters import OperationFilter
+from jobs.api.filters import OperationFilterSet
 from jobs.api.serializers import OperationSerializer
 from jobs.models import BulkOperation
 from jobs.services.operate.bulk_run import cancel_bulk
@@ -22,7 +22,7 @@ from queueops.tenancy.callers.authentication import Caller
 
 from .base import OPERATE_BULK, READ_OPERATIONS, ApiListView, ApiView
 
-RECHECK_SECONDS = 2
+OPERATION_RECHECK_SECONDS = 2
 
 
 def operations_of(caller: Caller) -> QuerySet[BulkOperation]:
@@ -66,7 +66,7 @@ class OperationList(ApiListView[BulkOperation]):
     for_users = True
     queryset = BulkOperation.objects.none()
     serializer_class = OperationSerializer
-    filterset_class = OperationFilter
+    filterset_class = OperationFilterSet
 
     @operation(
         "List operations, newest first",
@@ -95,7 +95,7 @@ class OperationDetail(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         found = own_operation(self, pk)
         runs = found.status == BulkOperation.Status.RUNNING
-        headers = {"Retry-After": str(RECHECK_SECONDS)} if runs else None
+        headers = {"Retry-After": str(OPERATION_RECHECK_SECONDS)} if runs else None
         return Response(OperationSerializer(found).data, headers=headers)
 
 

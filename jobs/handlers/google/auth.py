@@ -27,8 +27,8 @@ TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 LIFETIME_SECONDS = 3600
 RENEW_SECONDS = 60  # a token is replaced so long before it ends, so that none ends on its way
-TIMEOUT_SECONDS = 30.0
-MAX_ANSWER_BYTES = 100_000
+TOKEN_TIMEOUT_SECONDS = 30.0
+MAX_TOKEN_ANSWER_BYTES = 100_000
 MAX_TOKENS = 1_000
 
 _ENTRIES = ("client_email", "private_key")
@@ -97,8 +97,8 @@ async def _exchange(credential: OpenCredential, scope: str) -> tuple[str, float]
             policy=outbound_policy(),
             headers={"Content-Type": "application/x-www-form-urlencoded"},
             body=body,
-            timeout_seconds=TIMEOUT_SECONDS,
-            max_response_bytes=MAX_ANSWER_BYTES,
+            timeout_seconds=TOKEN_TIMEOUT_SECONDS,
+            max_response_bytes=MAX_TOKEN_ANSWER_BYTES,
         )
     except OutboundRefused as refusal:
         raise unanswered(refusal) from refusal

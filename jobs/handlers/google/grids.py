@@ -12,18 +12,18 @@ from queueops.tenancy.credentials import OpenCredential
 from .ranges import Box, Grid
 
 FIELDS = "sheets.properties(title,gridProperties(rowCount,columnCount))"
-KEPT_SECONDS = 300.0
-MAX_SPREADSHEETS = 1_000
+GRIDS_KEPT_SECONDS = 300.0
+MAX_GRIDS_KEPT = 1_000
 
 Grids = Mapping[str, Grid]
 """By title, in the order of the sheets."""
 
 # Of one process, used on its executor's loop alone. By credential too: titles are for those who may read them.
-_kept: TTLCache[tuple[str, str, str], Grids] = TTLCache(MAX_SPREADSHEETS, KEPT_SECONDS)
+_kept: TTLCache[tuple[str, str, str], Grids] = TTLCache(MAX_GRIDS_KEPT, GRIDS_KEPT_SECONDS)
 
 
 def find_grids(credential: OpenCredential, spreadsheet_id: str) -> Grids | None:
-    """Return what is known of a spreadsheet, at most KEPT_SECONDS old."""
+    """Return what is known of a spreadsheet, at most GRIDS_KEPT_SECONDS old."""
     return _kept.get(_name(credential, spreadsheet_id))
 
 

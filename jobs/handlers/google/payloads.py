@@ -9,7 +9,7 @@ import pydantic_core
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 SERVICE = "google-sheets"
-MAX_BODY_BYTES = 2_000_000  # above it the service recommends to split, and calls come near its 180 s
+MAX_SHEETS_BODY_BYTES = 2_000_000  # above it the service recommends to split, and calls come near its 180 s
 MAX_CELL_CHARACTERS = 50_000
 MAX_RANGE_CHARACTERS = 500
 MAX_REQUESTS = 10_000
@@ -161,5 +161,5 @@ def _is_balanced(mask: str) -> bool:
 
 def _require_size(name: str, value: object) -> None:
     size = len(pydantic_core.to_json(value))
-    if size > MAX_BODY_BYTES:
-        raise ValueError(f"{name}: {size:,} bytes of JSON; a call takes at most {MAX_BODY_BYTES:,}, split it")
+    if size > MAX_SHEETS_BODY_BYTES:
+        raise ValueError(f"{name}: {size:,} bytes of JSON; a call takes at most {MAX_SHEETS_BODY_BYTES:,}, split it")

@@ -17,7 +17,7 @@ from .grids import FIELDS, Grids, find_grids, forget_grids, grid_of, keep_grids
 from .group import UNREADABLE, blamed, with_unreadable
 from .payloads import ValuesGet
 from .ranges import Box, Grid, read_range
-from .sheets_api import AddressTooLong, AnswerTooLong, Request, call
+from .sheets_api import AddressTooLong, AnswerTooLong, SheetsRequest, call
 
 CELLS_OF_A_CALL = 50_000
 
@@ -62,7 +62,7 @@ async def read(jobs: Sequence[Reading]) -> list[Done | Continue | Exception]:
     parts = [_part(job.payload, job.partial, grids) for job in jobs]
     ranges = list(dict.fromkeys(part.text for part in parts))
     first = jobs[0].payload
-    request = Request(
+    request = SheetsRequest(
         "GET",
         first.spreadsheet_id,
         "/values:batchGet",
@@ -87,7 +87,7 @@ async def read(jobs: Sequence[Reading]) -> list[Done | Continue | Exception]:
 
 async def _read_grids(jobs: Sequence[Reading]) -> list[Done | Continue | Exception]:
     first = jobs[0]
-    answer = await call(first.credential, Request("GET", first.payload.spreadsheet_id, "", {"fields": FIELDS}))
+    answer = await call(first.credential, SheetsRequest("GET", first.payload.spreadsheet_id, "", {"fields": FIELDS}))
     if first.credential is None:
         raise AssertionError("a call without a credential was made")
     grids = keep_grids(first.credential, first.payload.spreadsheet_id, answer)

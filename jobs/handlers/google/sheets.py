@@ -12,9 +12,9 @@ from jobs.handlers.registry import Coalesce, Continue, Done, RunningJob, handler
 from jobs.states import CallType
 
 from .group import cut_out, failures, with_missing_grid, with_unreadable
-from .payloads import MAX_BODY_BYTES, SERVICE, BatchUpdate, ValuesAppend, ValuesGet, ValuesUpdate
+from .payloads import MAX_SHEETS_BODY_BYTES, SERVICE, BatchUpdate, ValuesAppend, ValuesGet, ValuesUpdate
 from .reading import read
-from .sheets_api import AnswerTooLong, Request, call, for_unrepeatable
+from .sheets_api import AnswerTooLong, SheetsRequest, call, for_unrepeatable
 
 TIMEOUT = timedelta(seconds=180)
 MAX_JOBS = 500
@@ -36,7 +36,7 @@ _WRITTEN = "updatedRange,updatedRows,updatedColumns,updatedCells"
     coalesce=Coalesce(
         key=lambda payload: f"{payload.spreadsheet_id}|{payload.value_input_option}",
         max_items=MAX_JOBS,
-        max_bytes=MAX_BODY_BYTES,
+        max_bytes=MAX_SHEETS_BODY_BYTES,
     ),
 )
 async def values_update(jobs: Sequence[RunningJob[ValuesUpdate]]) -> Sequence[Done | Exception]:
@@ -46,7 +46,7 @@ async def values_update(jobs: Sequence[RunningJob[ValuesUpdate]]) -> Sequence[Do
         {"range": job.payload.range, "majorDimension": job.payload.major_dimension, "values": job.payload.values}
         for job in jobs
     ]
-    request = Request(
+    request = SheetsRequest(
         "POST",
         first.spreadsheet_id,
         "/values:batchUpdate",
@@ -82,7 +82,7 @@ async def values_append(job: RunningJob[ValuesAppend]) -> Done:
     query = {"valueInputOption": payload.value_input_option, "fields": f"tableRange,updates({_WRITTEN})"}
     if payload.insert_data_option is not None:
         query["insertDataOption"] = payload.insert_data_option
-    request = Request(
+    request = SheetsRequest(
         "POST",
         payload.spreadsheet_id,
         f"/values/{quote(payload.range, safe='')}:append",
@@ -133,7 +133,7 @@ async def values_get(jobs: Sequence[RunningJob[ValuesGet]]) -> Sequence[Done | C
         # Where one may be repeated and another not, a lost answer would mean different things for one call.
         key=lambda payload: f"{payload.spreadsheet_id}|{payload.idempotent}|{payload.fields or ''}",
         max_items=MAX_JOBS,
-        max_bytes=MAX_BODY_BYTES,
+        max_bytes=MAX_SHEETS_BODY_BYTES,
     ),
 )
 async def batch_update(jobs: Sequence[RunningJob[BatchUpdate]]) -> Sequence[Done | Exception]:
@@ -144,7 +144,7 @@ async def batch_update(jobs: Sequence[RunningJob[BatchUpdate]]) -> Sequence[Done
     """
     first = jobs[0].payload
     sizes = [len(job.payload.requests) for job in jobs]
-    request = Request(
+    request = SheetsRequest(
         "POST",
         first.spreadsheet_id,
         ":batchUpdate",

@@ -26,8 +26,8 @@ from .payloads import SERVICE
 
 BASE_URL = "https://sheets.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/spreadsheets"
-TIMEOUT_SECONDS = 175.0  # the service gives up after 180
-MAX_ANSWER_BYTES = 10_000_000
+SHEETS_TIMEOUT_SECONDS = 175.0  # the service gives up after 180
+MAX_SHEETS_ANSWER_BYTES = 10_000_000
 OUTCOME_UNKNOWN = "outcome_unknown"
 
 _STATUS_WORD = re.compile(r"[A-Z][A-Z_]{0,62}")
@@ -35,7 +35,7 @@ _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,62}")
 
 
 class AnswerTooLong(Exception):
-    """The answer was cut off at MAX_ANSWER_BYTES."""
+    """The answer was cut off at MAX_SHEETS_ANSWER_BYTES."""
 
 
 class AddressTooLong(Exception):
@@ -43,7 +43,7 @@ class AddressTooLong(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SheetsRequest:
     """
     One call.
 
@@ -62,7 +62,7 @@ class Request:
     repeatable: bool = True
 
 
-async def call(credential: OpenCredential | None, request: Request) -> dict[str, Any]:
+async def call(credential: OpenCredential | None, request: SheetsRequest) -> dict[str, Any]:
     """
     Make one call and return its answer's object.
 
@@ -126,7 +126,9 @@ def _checked(credential: OpenCredential | None) -> OpenCredential:
     return credential
 
 
-async def _send(credential: OpenCredential, request: Request, url: str) -> tuple[OutboundResponse, tuple[str, ...]]:
+async def _send(
+    credential: OpenCredential, request: SheetsRequest, url: str
+) -> tuple[OutboundResponse, tuple[str, ...]]:
     token = await google_auth.access_token(credential, scope=SCOPE)
     headers = {"Authorization": f"Bearer {token}"}
     body = None
@@ -140,8 +142,8 @@ async def _send(credential: OpenCredential, request: Request, url: str) -> tuple
             policy=outbound_policy(),
             headers=headers,
             body=body,
-            timeout_seconds=TIMEOUT_SECONDS,
-            max_response_bytes=MAX_ANSWER_BYTES,
+            timeout_seconds=SHEETS_TIMEOUT_SECONDS,
+            max_response_bytes=MAX_SHEETS_ANSWER_BYTES,
             reuse_connection=request.repeatable,
         )
     except (OutboundRefused, OutboundFailed) as error:

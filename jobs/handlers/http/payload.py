@@ -14,8 +14,8 @@ from .answers import MOST_SECRETS, secrets_in
 
 MAX_HEADERS = 50
 MAX_HEADER_CHARACTERS = 16_384
-MAX_RESPONSE_BYTES = 5_000_000
-MAX_TIMEOUT_SECONDS = 55.0
+MAX_HTTP_ANSWER_BYTES = 5_000_000
+MAX_HTTP_SECONDS = 55.0
 
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD"})
@@ -61,8 +61,8 @@ class HttpRequest(BaseModel):
     expected_statuses: list[Status | str] = Field(
         default=["200-299"], min_length=1, max_length=50, description='Statuses and ranges such as "200-299".'
     )
-    max_response_bytes: int = Field(default=1_000_000, ge=0, le=MAX_RESPONSE_BYTES)
-    timeout_seconds: float = Field(default=30.0, gt=0, le=MAX_TIMEOUT_SECONDS, allow_inf_nan=False)
+    max_response_bytes: int = Field(default=1_000_000, ge=0, le=MAX_HTTP_ANSWER_BYTES)
+    timeout_seconds: float = Field(default=30.0, gt=0, le=MAX_HTTP_SECONDS, allow_inf_nan=False)
     follow_redirects: bool = False
     idempotency_header: str | None = Field(
         default=None,

@@ -16,7 +16,7 @@ _FINISHED = frozenset({"stop", "STOP"})
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ModelRequest:
     """What is sent. The key is in the headers, never in the URL."""
 
     url: str
@@ -92,7 +92,7 @@ class Dialect:
         end_of_stream: The event after the last, if it has one.
     """
 
-    compose: Callable[[LlmGenerate, str | None, str, str], Request]
+    compose: Callable[[LlmGenerate, str | None, str, str], ModelRequest]
     absorb: Callable[[Generation, dict[str, Any]], None]
     cost: Callable[[Generation], int | None]
     push_back: Callable[[int, Mapping[str, str], bytes], PushBack | None]

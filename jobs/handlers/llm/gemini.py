@@ -6,7 +6,7 @@ from typing import Any
 
 from ratelimits.feedback import parse_google
 
-from .dialect import Dialect, Generation, Request
+from .dialect import Dialect, Generation, ModelRequest
 from .payload import LlmGenerate
 
 BASE_URL = "https://generativelanguage.googleapis.com"
@@ -21,7 +21,7 @@ _COUNTS = {
 }
 
 
-def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str) -> Request:
+def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str) -> ModelRequest:
     verb = "streamGenerateContent?alt=sse" if payload.stream else "generateContent"
     turns = payload.turns(part)
     said = [turn for turn in turns if turn.role != "system"]
@@ -36,7 +36,7 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     if given := {name: value for name, value in config.items() if value is not None}:
         body["generationConfig"] = given
     root = (base_url or BASE_URL).rstrip("/")
-    return Request(f"{root}/v1beta/models/{payload.model}:{verb}", {"x-goog-api-key": api_key}, body)
+    return ModelRequest(f"{root}/v1beta/models/{payload.model}:{verb}", {"x-goog-api-key": api_key}, body)
 
 
 def absorb(answer: Generation, event: dict[str, Any]) -> None:

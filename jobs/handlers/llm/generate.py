@@ -18,13 +18,13 @@ from queueops.core.outbound.client import OutboundFailed
 from queueops.core.outbound.policy import OutboundRefused
 
 from . import errors as llm_errors
-from .dialect import Dialect, Generation, Request
+from .dialect import Dialect, Generation, ModelRequest
 from .gemini import GEMINI
 from .openai import OPENAI
 from .payload import DEFAULT_OUTPUT_TOKENS, LlmGenerate
 from .reading import AnswerReader
 
-MAX_RESPONSE_BYTES = 20_000_000
+MAX_LLM_ANSWER_BYTES = 20_000_000
 JOINT = "\n\n"
 
 _DIALECTS = {"gemini": GEMINI, "openai": OPENAI}
@@ -79,7 +79,7 @@ async def _ask(
             headers={**request.headers, "Content-Type": "application/json"},
             body=json.dumps(request.body, separators=(",", ":")).encode(),
             timeout_seconds=job.payload.timeout_seconds,
-            max_response_bytes=MAX_RESPONSE_BYTES,
+            max_response_bytes=MAX_LLM_ANSWER_BYTES,
             on_piece=take if job.payload.stream else None,
         )
     except (OutboundRefused, OutboundFailed) as error:
@@ -89,7 +89,7 @@ async def _ask(
     if response.status != HTTPStatus.OK:
         raise llm_errors.refusal(response, dialect=dialect, service=service, secrets=secrets)
     if response.is_truncated:
-        raise llm_errors.malformed(service, f"the answer has more than {MAX_RESPONSE_BYTES:,} bytes")
+        raise llm_errors.malformed(service, f"the answer has more than {MAX_LLM_ANSWER_BYTES:,} bytes")
     if job.payload.stream:
         reader.end(response.body)
     else:
@@ -97,7 +97,7 @@ async def _ask(
     return reader.answer, secrets
 
 
-def _request(job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None) -> Request:
+def _request(job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None) -> ModelRequest:
     """
     Compose the call.
 

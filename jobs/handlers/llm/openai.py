@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ratelimits.feedback import parse_openai
 
-from .dialect import Dialect, Generation, Request
+from .dialect import Dialect, Generation, ModelRequest
 from .payload import LlmGenerate
 
 BASE_URL = "https://api.openai.com/v1"
@@ -15,7 +15,7 @@ BASE_URL = "https://api.openai.com/v1"
 _COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
 
 
-def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str) -> Request:
+def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str) -> ModelRequest:
     turns = [{"role": turn.role, "content": turn.content} for turn in payload.turns(part)]
     body: dict[str, Any] = {"model": payload.model, "messages": turns}
     if payload.max_output_tokens is not None:
@@ -25,7 +25,7 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
         body["temperature"] = payload.temperature
     if payload.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    return Request(f"{_root(base_url)}/chat/completions", {"Authorization": f"Bearer {api_key}"}, body)
+    return ModelRequest(f"{_root(base_url)}/chat/completions", {"Authorization": f"Bearer {api_key}"}, body)
 
 
 def absorb(answer: Generation, event: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from .tokens import BYTES_PER_TOKEN, count_content_tokens, count_tokens, split_t
 DEFAULT_OUTPUT_TOKENS = 1_000
 DEFAULT_SPLIT_TOKENS = 8_000
 MAX_OUTPUT_TOKENS = 1_000_000
-MAX_TIMEOUT_SECONDS = 590.0
+MAX_LLM_SECONDS = 590.0
 
 _ASCII_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}$"
 # It becomes part of a path there.
@@ -70,7 +70,7 @@ class LlmGenerate(BaseModel):
         allow_inf_nan=False,
         description="For the estimate: how many UTF-8 bytes the model's tokenizer takes for one token.",
     )
-    timeout_seconds: float = Field(default=300.0, gt=0, le=MAX_TIMEOUT_SECONDS, allow_inf_nan=False)
+    timeout_seconds: float = Field(default=300.0, gt=0, le=MAX_LLM_SECONDS, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

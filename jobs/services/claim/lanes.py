@@ -14,19 +14,19 @@ from jobs.models import PauseSwitch, ServiceBreaker
 from jobs.states import Priority
 from jobs.targets import tag_of
 from queueops.core.sql import plain_array, run_sql
-from ratelimits.services.limiter.rooms import Room, rooms
+from ratelimits.services.limiter.headroom import Headroom, read_headroom
 from ratelimits.services.limits.catalogue import windows_of
 from ratelimits.subjects import Subject
 
 from .turns import LaneTurns
 
-MOST_LANES = 2000  # looked at together; more take turns
-MOST_OPEN = 500  # given to one claim
+MOST_LANES_CLAIMED = 2000  # looked at together; more take turns
+MOST_LANES_OPEN = 500  # given to one claim
 CHOICE = 2  # times as many jobs as a limit admits are looked at
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
 LIST_SECONDS = 1.0  # the list is made anew at least this often
 READING_SHARE = 0.05  # of an executor's time that lists, and looks at every lane, may take each
-LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
+CLOSED_LOOK_SECONDS = 0.25  # closed lanes are looked at this often, whatever they forecast: caps and room change
 LEAST_LOOK_SECONDS = 0.02
 REST_SECONDS = 0.05
 PROBE_REST_SECONDS = 1.0  # longer than a claim takes, or a refused probe would be all that is claimed
@@ -43,13 +43,13 @@ class OpenLanes:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingLane:
+class LaneHeadroom:
     """A lane with work, and the room of its limits when it was looked at."""
 
     name: str
     lane: Lane
     priority: str
-    room: Room
+    room: Headroom
     rate_per_second: float | None  # its share, where lanes share a limit; None: no limit paces it
 
 
@@ -58,12 +58,12 @@ class LaneGate:
     One executor's view of the lanes: listed now and then, their room read when it may have changed.
 
     The truth is in the counters, and the limiter decides by them; this only spares a claim the lanes that would be
-    refused. So it may be late, by LOOK_SECONDS at most, and never wrong for good. A claim reads the lanes that were
-    open or should have opened, and every lane only each LOOK_SECONDS: a thousand full ones cost it nothing.
+    refused. So it may be late, by CLOSED_LOOK_SECONDS at most, and never wrong for good. A claim reads the lanes that
+    were open or should have opened, and every lane only each CLOSED_LOOK_SECONDS: a thousand full ones cost it nothing.
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[str, WaitingLane] = {}
+        self._lanes: dict[str, LaneHeadroom] = {}
         self._opens_at: dict[str, float] = {}  # by this process's clock, as all times here
         self._refused: dict[str, float] = {}  # lanes that are left alone, and until when
         self._resting: dict[str, float] = {}
@@ -76,7 +76,7 @@ class LaneGate:
         self._list_again_at = self._round_again_at = NOW  # not before, whatever hints come
 
     @property
-    def waiting(self) -> list[WaitingLane]:
+    def waiting(self) -> list[LaneHeadroom]:
         """The lanes with work, as they were last seen."""
         return list(self._lanes.values())
 
@@ -110,7 +110,7 @@ class LaneGate:
             self._look_at = now
         else:
             soonest = min((max(at, self._refused.get(name, at)) for name, at in self._opens_at.items()), default=now)
-            self._look_at = now + min(max(soonest - now, LEAST_LOOK_SECONDS), LOOK_SECONDS)
+            self._look_at = now + min(max(soonest - now, LEAST_LOOK_SECONDS), CLOSED_LOOK_SECONDS)
         return self._offered(opened, wanted)
 
     @property
@@ -143,7 +143,7 @@ class LaneGate:
         """
         now = time.monotonic()
         self.has_refused = True
-        self._refused.update((name, now + min(delay, LOOK_SECONDS)) for name, delay in delays.items())
+        self._refused.update((name, now + min(delay, CLOSED_LOOK_SECONDS)) for name, delay in delays.items())
         self._resting.update((name, now + PROBE_REST_SECONDS) for name in probes)
         self._look_at = NOW
 
@@ -158,10 +158,10 @@ class LaneGate:
         self._look_at = time.monotonic() + REST_SECONDS
 
     def _list(self, now: float) -> None:
-        rows = run_sql("jobs", "list_lanes", {"after": self._after, "most": MOST_LANES})
+        rows = run_sql("jobs", "list_lanes", {"after": self._after, "most": MOST_LANES_CLAIMED})
         self._listed = [(str(name), str(priority)) for name, priority in rows]
         # More than fit are taken in turn, from where this list ended.
-        self._after = self._listed[-1][0] if len(rows) == MOST_LANES else ""
+        self._after = self._listed[-1][0] if len(rows) == MOST_LANES_CLAIMED else ""
         self.crowded = _crowded([name for name, _ in self._listed])
         took = time.monotonic() - now
         self._list_at, self._list_again_at = now + LIST_SECONDS, now + took / READING_SHARE
@@ -173,31 +173,31 @@ class LaneGate:
         found = self._rooms([name for name, _, _ in lanes])
         sharing = Counter(chain.from_iterable(found[lane.subject].counters for _, lane, _ in lanes))
         self._lanes = {
-            name: WaitingLane(name, lane, priority, found[lane.subject], _share(found[lane.subject], sharing))
+            name: LaneHeadroom(name, lane, priority, found[lane.subject], _share(found[lane.subject], sharing))
             for name, lane, priority in lanes
         }
         self._opens_at = {name: _opens_at(one.room, now) for name, one in self._lanes.items()}
         self._take_turns()
         took = time.monotonic() - now
-        self._round_at, self._round_again_at = now + LOOK_SECONDS, now + took / READING_SHARE
+        self._round_at, self._round_again_at = now + CLOSED_LOOK_SECONDS, now + took / READING_SHARE
 
     def _take_turns(self) -> None:
         """Let the lanes with work take turns within their projects."""
         waiting: dict[str, set[str]] = {}
         for name, one in self._lanes.items():
             waiting.setdefault(one.lane.project, set()).add(name)
-        if len(self._listed) == MOST_LANES:  # of the others some are not in this list, and wait nevertheless
+        if len(self._listed) == MOST_LANES_CLAIMED:  # of the others some are not in this list, and wait nevertheless
             for project, turns in self._turns.items():
                 waiting.setdefault(project, set()).update(turns.passes)
         self._turns = {project: self._turns.get(project, LaneTurns()) for project in waiting}
         for project, lanes in waiting.items():
             self._turns[project].wait(lanes)
 
-    def _rooms(self, names: list[str]) -> dict[Subject, Room]:
+    def _rooms(self, names: list[str]) -> dict[Subject, Headroom]:
         if not names:
             return {}
         crowded = {read_lane(name).subject for name in self.crowded.intersection(names)}
-        return rooms((read_lane(name).subject for name in names), paced=True, crowded=crowded)
+        return read_headroom((read_lane(name).subject for name in names), paced=True, crowded=crowded)
 
     def _look_at_some(self, names: list[str], now: float) -> None:
         found = self._rooms(names)
@@ -207,7 +207,7 @@ class LaneGate:
             self._lanes[name] = replace(one, room=room)
             self._opens_at[name] = _opens_at(room, now)
 
-    def _offered(self, opened: list[WaitingLane], wanted: int) -> OpenLanes:
+    def _offered(self, opened: list[LaneHeadroom], wanted: int) -> OpenLanes:
         """
         Give projects alike, lane by lane, and several times what their limits admit, so that the claim can choose.
 
@@ -215,7 +215,7 @@ class LaneGate:
         finds the most urgent among them as well as those that are overdue.
         """
         passes = {one.name: self._pass(one) for one in opened}
-        of_project: dict[str, list[WaitingLane]] = {}
+        of_project: dict[str, list[LaneHeadroom]] = {}
         for one in sorted(opened, key=lambda one: passes[one.name]):
             of_project.setdefault(one.lane.project, []).append(one)
         by_turn = _alternating(list(of_project.values()))
@@ -228,26 +228,26 @@ class LaneGate:
             if one.name in offered:
                 continue
             heads = min(one.room.calls, math.ceil(share / len(of_project[one.lane.project])) + 1)
-            for counter, room in zip(one.room.counters, one.room.rooms, strict=True):
+            for counter, room in zip(one.room.counters, one.room.calls_each, strict=True):
                 enough = CHOICE * room + 1
                 heads = min(heads, left.setdefault(counter, enough), math.ceil(enough / sharing[counter]) + 1)
             if heads > 0:
                 offered[one.name] = heads
                 left.update((counter, left[counter] - heads) for counter in one.room.counters)
-            if len(offered) == MOST_OPEN:
+            if len(offered) == MOST_LANES_OPEN:
                 break
         return OpenLanes(list(offered), list(offered.values()), [passes[name] for name in offered])
 
-    def _pass(self, one: WaitingLane) -> float:
+    def _pass(self, one: LaneHeadroom) -> float:
         turns = self._turns.get(one.lane.project)
         return 0.0 if turns is None else turns.passes.get(one.name, turns.now)
 
 
-def _alternating(rows: list[list[WaitingLane]]) -> list[WaitingLane]:
+def _alternating(rows: list[list[LaneHeadroom]]) -> list[LaneHeadroom]:
     return [one for one in chain.from_iterable(zip_longest(*rows)) if one is not None]
 
 
-def _tier(one: WaitingLane) -> int:
+def _tier(one: LaneHeadroom) -> int:
     return TIERS.index(one.priority)
 
 
@@ -289,11 +289,11 @@ def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]
     ]
 
 
-def _opens_at(room: Room, now: float) -> float:
+def _opens_at(room: Headroom, now: float) -> float:
     return now if room.calls else now + max(room.opens_at - room.now, LEAST_LOOK_SECONDS)
 
 
-def _share(room: Room, sharing: Counter[str]) -> float | None:
+def _share(room: Headroom, sharing: Counter[str]) -> float | None:
     """The pace of a lane when all lanes of each of its counters take turns."""
     paces = [
         pace / sharing[counter] for counter, pace in zip(room.counters, room.paces, strict=True) if pace is not None

@@ -22,18 +22,18 @@ from jobs.states import Priority
 from queueops.core.sql import hot_cursor, nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.services.limiter.decide import Call, unfit
-from ratelimits.services.limiter.outlook import Asked, Outlook, look_ahead
-from ratelimits.services.limiter.rooms import Room
+from ratelimits.services.limiter.headroom import Headroom
+from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
 from ratelimits.services.limits.catalogue import limited_services
 
 from .admit import reject
 from .deferrals import Deferral, Met, defer_jobs
-from .lanes import WaitingLane
+from .lanes import LaneHeadroom
 
-AT_ONCE = 25
+PARKED_AT_ONCE = 25
 ADOPTED_AT_ONCE = 100
 FEW_ADOPTED_AT_ONCE = 50  # where a claim may have to wait for it
-SHARE = 0.05  # of an executor's time; see docs/adr/0023
+PARKING_SHARE = 0.05  # of an executor's time; see docs/adr/0023
 LONGEST_REST_SECONDS = 1.0  # parking has to stay ahead of what leaves
 LANES_AT_ONCE = 10
 MOST_TAILS = 10_000
@@ -49,7 +49,7 @@ def rest_seconds(took_seconds: float) -> float:
     Nobody waits for parking, and everybody waits for the database: the busier that is, the longer a part takes, and
     the longer the rest.
     """
-    return min(took_seconds * (1 / SHARE - 1), LONGEST_REST_SECONDS)
+    return min(took_seconds * (1 / PARKING_SHARE - 1), LONGEST_REST_SECONDS)
 
 
 class Unparked(NamedTuple):
@@ -72,7 +72,7 @@ class Parking:
         self._adopted: frozenset[str] = frozenset()
         self._round: list[str] = []  # lanes still to be looked at
 
-    def park(self, waiting: Sequence[WaitingLane], *, most: int = AT_ONCE) -> int:
+    def park(self, waiting: Sequence[LaneHeadroom], *, most: int = PARKED_AT_ONCE) -> int:
         """
         Park queued jobs of lanes that cannot release them soon, a bounded number, in one transaction.
 
@@ -132,7 +132,7 @@ class Parking:
             self._adopted |= {service}
         return 0
 
-    def _forecasts(self, jobs: Sequence[Unparked], lanes: Mapping[str, WaitingLane]) -> list[Deferral]:
+    def _forecasts(self, jobs: Sequence[Unparked], lanes: Mapping[str, LaneHeadroom]) -> list[Deferral]:
         if not jobs:
             return []
         now = max(lanes[job.lane].room.now for job in jobs)
@@ -172,7 +172,7 @@ class _Tail(NamedTuple):
         return time.monotonic() - self.made_at > TAIL_SECONDS
 
 
-def _foreseen(job: Unparked, room: Room) -> _Tail:
+def _foreseen(job: Unparked, room: Headroom) -> _Tail:
     """What the job's page would tell."""
     told = explain_waiting(Job.objects.get(pk=job.id))
     opens_at = max(room.opens_at, room.now)
@@ -187,21 +187,21 @@ def _foreseen(job: Unparked, room: Room) -> _Tail:
     return _Tail(max(opens_at, told.forecast.starts_at.timestamp()), lanes * calls, time.monotonic())
 
 
-def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, WaitingLane]) -> list[Unparked]:
+def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, LaneHeadroom]) -> list[Unparked]:
     """Fail those that a limit can never admit: at once, and not when their turn comes in hours."""
     reasons = {job: unfit(Call(lanes[job.lane].lane.subject, job.cost, job.known_cost)) for job in jobs}
     reject([(job.id, job.kind, *reason) for job, reason in reasons.items() if reason is not None])
     return [job for job, reason in reasons.items() if reason is None]
 
 
-def _soon(one: WaitingLane) -> int:
+def _soon(one: LaneHeadroom) -> int:
     """How many of the lane's jobs are expected to go soon."""
     if one.room.calls == 0 and one.room.opens_at - one.room.now > SOON_SECONDS:
         return 0
     return one.room.calls + int((one.rate_per_second or 0.0) * SOON_SECONDS)
 
 
-def _met(limits: Sequence[Outlook]) -> list[Met]:
+def _met(limits: Sequence[LimitForecast]) -> list[Met]:
     """The limits that count a job's call, first the one that frees up last, or else the slowest."""
     never = float("inf")
     ordered = sorted(
@@ -212,7 +212,7 @@ def _met(limits: Sequence[Outlook]) -> list[Met]:
     return [Met(one.rule.name, one.key, one.rule.unit, one.needed, one.available, one.capacity) for one in ordered]
 
 
-def _needed_seconds(one: Outlook) -> float:
+def _needed_seconds(one: LimitForecast) -> float:
     """How long its limit takes to let such a call through, one after the other; 0 where no rate is known."""
     return one.needed / one.rate_per_second if one.rate_per_second else 0.0
 

@@ -17,7 +17,7 @@ BUCKETS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BatchPace:
     """
     Attributes:
         bucket: How long each of `ended` lasts, from `since` on.
@@ -30,7 +30,7 @@ class Pace:
     ended: tuple[dict[str, int], ...]
 
 
-def batch_pace(batch_id: UUID) -> Pace | None:
+def batch_pace(batch_id: UUID) -> BatchPace | None:
     """Read the batch's ended jobs by the index on (batch, status); None while fewer than two have ended."""
     ended = Job.objects.filter(batch_id=batch_id, status__in=sorted(TERMINAL)).order_by()
     span = ended.aggregate(since=Min("finished_at"), until=Max("finished_at"))
@@ -44,7 +44,7 @@ def batch_pace(batch_id: UUID) -> Pace | None:
         # The last moment itself falls beyond the last bucket, as width_bucket's upper bound is outside.
         kept = counted[min(max(place, 1), BUCKETS)]
         kept[status] = kept.get(status, 0) + count
-    return Pace(
+    return BatchPace(
         since=span["since"],
         until=span["until"],
         bucket=(span["until"] - span["since"]) / BUCKETS,

@@ -31,7 +31,7 @@ GROUPS: Mapping[str, frozenset[JobState]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class CauseCount:
     """Dead letters with one cause."""
 
     fingerprint: str
@@ -64,7 +64,7 @@ class BatchReport:
     total: int
     rate: float | None
     left: timedelta | None
-    reasons: Sequence[Reason]
+    reasons: Sequence[CauseCount]
 
     @property
     def is_done(self) -> bool:
@@ -119,7 +119,7 @@ def duration_text(duration: timedelta) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def _reasons(batch: Batch) -> list[Reason]:
+def _reasons(batch: Batch) -> list[CauseCount]:
     rows = (
         DeadLetter.objects.open()
         .filter(job__batch=batch, job__status=JobState.FAILED)
@@ -127,4 +127,4 @@ def _reasons(batch: Batch) -> list[Reason]:
         .annotate(count=Count("id"), code=Max("error_code"), message=Max("error_message"), remedy=Max("remediation"))
         .order_by("-count", "fingerprint")[:MAX_REASONS]
     )
-    return [Reason(**row) for row in rows]
+    return [CauseCount(**row) for row in rows]

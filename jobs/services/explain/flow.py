@@ -28,7 +28,7 @@ COARSE_SECONDS = 300
 KEEP_FINE = timedelta(minutes=65)
 KEEP_COARSE = timedelta(hours=48)
 MOST_POINTS = 180
-MOST_SERVICES = 200  # by name; all others are one
+MOST_SERVICES_NAMED = 200  # by name; all others are one
 MOST_LETTERS = 100_000
 EVENTS_AT_ONCE = 100_000
 SETTLE_SECONDS = 0.5
@@ -200,7 +200,7 @@ def rates(seconds: int = 60) -> FlowRates:
 
 
 def totals() -> FlowTotals:
-    """Counts since the first one, which never fall; at most MOST_SERVICES services."""
+    """Counts since the first one, which never fall; at most MOST_SERVICES_NAMED services."""
     rows = FlowSample.objects.filter(span_seconds=SINCE_EVER).order_by("service")
     return FlowTotals(
         services={row.service: _point(row.at, SINCE_EVER, [getattr(row, name) for name in COLUMNS]) for row in rows},
@@ -220,7 +220,11 @@ def _count(log: str, statement: str, *, settle_seconds: float, most: int) -> boo
     if upto > after:
         part = {"after": after, "upto": upto}
         if log == EVENT_LOG:
-            part |= {"duration_ms": list(DURATION_MS), "size_bytes": list(SIZE_BYTES), "most_services": MOST_SERVICES}
+            part |= {
+                "duration_ms": list(DURATION_MS),
+                "size_bytes": list(SIZE_BYTES),
+                "most_services": MOST_SERVICES_NAMED,
+            }
         run_sql("jobs", statement, part)
     return bool(is_through)
 

@@ -30,17 +30,17 @@ from jobs.states import WAITING, JobState, Priority
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.scope import for_everyone
-from ratelimits.services.limiter.outlook import Asked, Outlook, look_ahead
+from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
 from ratelimits.services.limits.catalogue import limited_services
 
-from .line import STANDING, STANDING_COSTS, LineCall, Standing, calls_of
+from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
 from .position import Position, Rules, effective_priority_of, reached_by
 
-MOST_LANES = 500  # that are looked at for sharers; some milliseconds
+MOST_SHARERS_READ = 500  # that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
 ORDER = ("priority", "eligible_since", "pk")
 TIERS = [tier.value for tier in (Priority.URGENT, Priority.NORMAL, Priority.LOW)]
-MOST_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
+MOST_OF_A_BATCH_SAMPLED = 2000  # waiting jobs of a batch, a state; its other jobs are taken to be like them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class BatchLimits:
     is_full: bool
 
 
-def read_limits(job: Job, *, now: datetime) -> tuple[Outlook, ...]:
+def read_limits(job: Job, *, now: datetime) -> tuple[LimitForecast, ...]:
     """The limits that count a job's call, as they stand; none where its service has none."""
     if job.lane is not None:
         subject = read_lane(job.lane).subject
@@ -94,7 +94,7 @@ def read_limits(job: Job, *, now: datetime) -> tuple[Outlook, ...]:
 def forecast_start(
     job: Job,
     position: Position | None,
-    limits: tuple[Outlook, ...],
+    limits: tuple[LimitForecast, ...],
     rules: Rules,
     *,
     not_before: datetime | None,
@@ -142,20 +142,20 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
     """
     waiting = [row for state in sorted(WAITING) for row in _sampled(batch_id, state)]
     scale = max(1.0, sum(counts.get(state, 0) for state in WAITING) / max(1, len(waiting)))
-    lines: dict[str, list[Standing]] = defaultdict(list)
+    lines: dict[str, list[LineJob]] = defaultdict(list)
     is_whole = True
     for lane, *standing in sorted(waiting, key=_in_order):
         if lane is None:
             is_whole = False
         else:
-            lines[lane].append(Standing(*standing[len(ORDER) :]))
+            lines[lane].append(LineJob(*standing[len(ORDER) :]))
     calls = {lane: calls_of(line, times=scale)[0] for lane, line in lines.items()}
     asked = [Asked(read_lane(lane).subject, made[0].cost, made[0].known_cost) for lane, made in calls.items()]
     amounts: dict[tuple[int, str], list[list[tuple[float, float]]]] = defaultdict(list)
-    limits: dict[tuple[int, str], Outlook] = {}
-    for made, outlooks in zip(calls.values(), look_ahead(asked, now=now.timestamp()), strict=True):
-        is_whole &= bool(outlooks)
-        for limit in outlooks:
+    limits: dict[tuple[int, str], LimitForecast] = {}
+    for made, forecasts in zip(calls.values(), look_ahead(asked, now=now.timestamp()), strict=True):
+        is_whole &= bool(forecasts)
+        for limit in forecasts:
             counter = (limit.rule.id, limit.key)
             limits[counter] = limit
             amounts[counter].append(_taken(limit, made))
@@ -181,16 +181,16 @@ def _in_order(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (TIERS.index(priority), *age)
 
 
-def _amounts(position: Position, limit: Outlook) -> list[tuple[float, float]]:
+def _amounts(position: Position, limit: LimitForecast) -> list[tuple[float, float]]:
     """What each call up to the job's own takes of a limit, and how many there are like it."""
     return [(1.0, position.ahead + 1.0)] if position.calls is None else _taken(limit, position.calls)
 
 
-def _taken(limit: Outlook, calls: Sequence[LineCall]) -> list[tuple[float, float]]:
+def _taken(limit: LimitForecast, calls: Sequence[LineCall]) -> list[tuple[float, float]]:
     return [(limit.amount_of(call.cost, call.known_cost), call.times) for call in calls]
 
 
-def _basis(limit: Outlook, amount: float, lanes: int, *, is_exact: bool) -> str:
+def _basis(limit: LimitForecast, amount: float, lanes: int, *, is_exact: bool) -> str:
     unit = ("call" if limit.per_call else "token") + ("" if amount == 1 else "s")
     pace = f"{amount:,.0f} {unit} at {limit.rate_per_second:.3g} a second of {limit.rule.name}"
     if lanes == 1:
@@ -198,14 +198,16 @@ def _basis(limit: Outlook, amount: float, lanes: int, *, is_exact: bool) -> str:
     return f"{pace}, which {'' if is_exact else 'at least '}{lanes:,} lanes share"
 
 
-def _sharers(job: Job, limits: tuple[Outlook, ...], rules: Rules, *, now: datetime) -> dict[int, tuple[int, bool]]:
+def _sharers(
+    job: Job, limits: tuple[LimitForecast, ...], rules: Rules, *, now: datetime
+) -> dict[int, tuple[int, bool]]:
     """By limit: how many lanes with work of the job's class or a higher one share its counter, and if all were seen."""
     if not limits or job.lane is None:
         return {}
     own_class = class_of(effective_priority_of(job, now=now, rules=rules), rules)
     cuts = {tier: reached_by(tier, rules[own_class].base, rules, now=now) for tier in Priority}
     service, _, _ = job.lane.partition("/")
-    rows = run_sql("jobs", "find_waiting_lanes", {"from_lane": f"{service}/", "most": MOST_LANES})
+    rows = run_sql("jobs", "find_waiting_lanes", {"from_lane": f"{service}/", "most": MOST_SHARERS_READ})
     rivals = []
     for lane, *since in rows:
         oldest = zip(cuts.values(), since, strict=True)
@@ -214,7 +216,7 @@ def _sharers(job: Job, limits: tuple[Outlook, ...], rules: Rules, *, now: dateti
     return {
         limit.rule.id: (
             1 + sum(limit.rule.applies_to(rival) and limit.rule.key(rival) == limit.key for rival in rivals),
-            len(rows) < MOST_LANES,
+            len(rows) < MOST_SHARERS_READ,
         )
         for limit in limits
     }
@@ -224,4 +226,4 @@ def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
     """Lane, place in it and standing of a state's first jobs."""
     # A range and an order, so that the index is walked: of an equal batch the planner would read all it has.
     jobs = Job.objects.filter(batch_id__gte=batch_id, batch_id__lte=batch_id, status=state).order_by("batch_id")
-    return list(jobs.values_list("lane", *ORDER, *STANDING, *STANDING_COSTS)[:MOST_SAMPLED])
+    return list(jobs.values_list("lane", *ORDER, *LINE_COLUMNS, *LINE_COST_COLUMNS)[:MOST_OF_A_BATCH_SAMPLED])

@@ -10,11 +10,11 @@ from django.db.models import F, Func, IntegerField
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 
 # As it is stored: of large payloads, that is less than the text of which a call may hold so much.
-STANDING = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
-STANDING_COSTS = ("cost", "known_cost")
+LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
+LINE_COST_COLUMNS = ("cost", "known_cost")
 
 
-class Standing(NamedTuple):
+class LineJob(NamedTuple):
     """A waiting job, as far as it decides with whom it leaves. `size`: of its payload, in bytes, about."""
 
     kind: str
@@ -32,7 +32,7 @@ class LineCall(NamedTuple):
     times: float
 
 
-def calls_of(jobs: Iterable[Standing], *, times: float = 1.0) -> tuple[list[LineCall], int]:
+def calls_of(jobs: Iterable[LineJob], *, times: float = 1.0) -> tuple[list[LineCall], int]:
     """
     Return the calls that jobs leave in, and the place among them of the last job's call.
 

@@ -11,18 +11,18 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import Aggregate, Count, Q, QuerySet
 
-from jobs.aging import Rule, age_of_score, class_of, effective_priority
+from jobs.aging import TierGrowth, age_of_score, class_of, effective_priority
 from jobs.models import AgingRule, Job
 from jobs.models.job import IN_LANE
 from jobs.states import JobState, Priority
 
-from .line import STANDING, STANDING_COSTS, LineCall, Standing, calls_of
+from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
 
-MOST_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
+MOST_AHEAD_COUNTED = 10_000  # jobs ahead; about 5 ms by the lane's index
 MOST_WEIGHED = 4000  # of which calls and costs are looked at
 SUSPECT_CRASHES = 2  # from then on quarantine claims a job, not its lane
 
-Rules = Mapping[Priority, Rule]
+Rules = Mapping[Priority, TierGrowth]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Position:
     Who goes before a job in its own lane.
 
     Attributes:
-        ahead: Jobs; MOST_COUNTED where there are more.
+        ahead: Jobs; MOST_AHEAD_COUNTED where there are more.
         is_exact: False: there are more than `ahead`.
         by_class: The same by the class their scores have reached; its own class and those above.
         calls: In which they and the job leave, its own the last; fewer than jobs where some leave together. Of no
@@ -63,13 +63,13 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
     own_class = class_of(score, rules)
     higher = [tier for tier in rules if rules[tier].base > rules[own_class].base]
     counted = dict.fromkeys([*higher, own_class], 0)
-    line: list[Standing] = []
+    line: list[LineJob] = []
     with _without_sorts():
         ahead_by_tier = {tier: _ahead(job, tier, score=score, rules=rules, now=now) for tier in rules}
         sums_by_tier = [_sums(rows, higher=higher, rules=rules, now=now) for rows in ahead_by_tier.items()]
         for rows in ahead_by_tier.values() if weighed else ():
             if rows is not None and (most := MOST_WEIGHED - len(line)):
-                line += [Standing(*row) for row in rows[:most].values_list(*STANDING, *STANDING_COSTS)]
+                line += [LineJob(*row) for row in rows[:most].values_list(*LINE_COLUMNS, *LINE_COST_COLUMNS)]
     for sums in sums_by_tier:
         above = 0
         # A class is counted from its own base: those of the class above it are among them.
@@ -77,10 +77,10 @@ def find_position(job: Job, rules: Rules, *, now: datetime, weighed: bool = Fals
             counted[of_class] += sums.get(of_class.value, 0) - above
             above = sums.get(of_class.value, 0)
         counted[own_class] += sums.get("everyone", 0) - above
-    ahead = min(sum(counted.values()), MOST_COUNTED)
+    ahead = min(sum(counted.values()), MOST_AHEAD_COUNTED)
     return Position(
         ahead=ahead,
-        is_exact=sum(counted.values()) <= MOST_COUNTED,
+        is_exact=sum(counted.values()) <= MOST_AHEAD_COUNTED,
         by_class=counted,
         calls=_calls(job, line, times=max(1.0, (ahead + 1) / (len(line) + 1))) if weighed else None,
     )
@@ -98,9 +98,9 @@ def effective_priority_of(job: Job, *, now: datetime, rules: Rules | None = None
     return effective_priority(Priority(job.priority), age, rules or aging_rules())
 
 
-def aging_rules() -> dict[Priority, Rule]:
+def aging_rules() -> dict[Priority, TierGrowth]:
     return {
-        Priority(row.tier): Rule(
+        Priority(row.tier): TierGrowth(
             base=row.base,
             cap=row.cap,
             first_after=row.first_after_seconds,
@@ -157,12 +157,12 @@ def _sums(
     cuts = {of_class: reached_by(tier, rules[of_class].base, rules, now=now) for of_class in higher}
     sums: dict[str, Aggregate] = {"everyone": Count("pk")}
     sums |= {name.value: Count("pk", filter=Q(eligible_since__lte=cut)) for name, cut in cuts.items() if cut}
-    found: dict[str, int] = rows[: MOST_COUNTED + 1].aggregate(**sums)
+    found: dict[str, int] = rows[: MOST_AHEAD_COUNTED + 1].aggregate(**sums)
     return found
 
 
-def _calls(job: Job, line: Sequence[Standing], *, times: float) -> Sequence[LineCall]:
+def _calls(job: Job, line: Sequence[LineJob], *, times: float) -> Sequence[LineCall]:
     size = len(json.dumps(job.payload)) if job.coalesce_key else 0
-    own = Standing(job.kind, job.coalesce_key, size, job.cost, job.known_cost)
+    own = LineJob(job.kind, job.coalesce_key, size, job.cost, job.known_cost)
     calls, place = calls_of([*line, own], times=times)
     return calls[: place + 1]

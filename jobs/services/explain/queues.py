@@ -13,11 +13,11 @@ from ratelimits.models import Unit
 from ratelimits.services.limiter.gauges import CounterGauge
 from ratelimits.services.limits.catalogue import Rule
 
-MOST_LANES = 500
-MOST_COUNTED = 20_000  # jobs, shared out among the lanes
-MOST_SAMPLED = 2000  # of which costs are looked at
+MOST_LANES_COUNTED = 500
+MOST_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
+MOST_COSTS_SAMPLED = 2000  # of which costs are looked at
 FEWEST = 10  # of each lane
-MOST_NAMED = 10
+MOST_LANES_NAMED = 10
 
 
 class LaneCount(NamedTuple):
@@ -43,9 +43,9 @@ class LaneCount(NamedTuple):
         return self.waiting * (self.cost if rule.unit == Unit.TOKENS else self.calls)
 
 
-def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_SAMPLED) -> list[LaneCount]:
-    """Count what waits in lanes: of all together at most MOST_COUNTED jobs, FEWEST of each at the least."""
-    most = max(FEWEST, MOST_COUNTED // len(lanes))
+def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_COSTS_SAMPLED) -> list[LaneCount]:
+    """Count what waits in lanes: of all together at most MOST_QUEUED_COUNTED jobs, FEWEST of each at the least."""
+    most = max(FEWEST, MOST_QUEUED_COUNTED // len(lanes))
     parameters = {"lanes": list(lanes), "most": most, "sampled": max(FEWEST, sampled // len(lanes))}
     rows = run_sql("jobs", "count_lanes", parameters)
     return [
@@ -71,7 +71,7 @@ class Queue:
     Attributes:
         units: What they need of the limit, about.
         more: There are more jobs than were counted.
-        lanes: The longest first, at most MOST_NAMED.
+        lanes: The longest first, at most MOST_LANES_NAMED.
     """
 
     waiting: int = 0
@@ -88,11 +88,11 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
     """
     Return what waits behind each of these limits, by limit and by the key of its counter.
 
-    At most MOST_LANES lanes are looked at; where there are more, each queue says so.
+    At most MOST_LANES_COUNTED lanes are looked at; where there are more, each queue says so.
     """
     if not rules:
         return {}
-    rows = run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES})
+    rows = run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES_COUNTED})
     lanes = [str(lane) for lane, _ in rows if any(rule.applies_to(read_lane(str(lane)).subject) for rule in rules)]
     found: dict[int, dict[str, Queue]] = {rule.id: {} for rule in rules}
     if not lanes:
@@ -104,11 +104,11 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
                 queue = found[rule.id].setdefault(rule.key(lane.subject), Queue())
                 queue.waiting += count.waiting
                 queue.units += count.units_of(rule)
-                queue.more |= count.more or len(rows) == MOST_LANES
+                queue.more |= count.more or len(rows) == MOST_LANES_COUNTED
                 queue.lanes.append(WaitingLane(lane.project, lane.user, count.waiting, more=count.more))
     for by_key in found.values():
         for queue in by_key.values():
-            queue.lanes = sorted(queue.lanes, key=lambda one: (-one.waiting, one.project, one.user))[:MOST_NAMED]
+            queue.lanes = sorted(queue.lanes, key=lambda one: (-one.waiting, one.project, one.user))[:MOST_LANES_NAMED]
     return found
 
 

@@ -17,7 +17,7 @@ from jobs.services.finish.kinds import INVALID_PAYLOAD
 from jobs.states import WAITING, JobState
 from queueops.core.clock import database_now
 from queueops.tenancy.scope import for_everyone
-from ratelimits.services.limiter.outlook import Outlook
+from ratelimits.services.limiter.start_forecast import LimitForecast
 
 from .forecast import Forecast, forecast_start, read_limits
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
@@ -192,7 +192,7 @@ def _schedule(job: Job, now: datetime) -> list[Reason]:
     return [Reason("scheduled", done + why, job.scheduled_at, by=by)]
 
 
-def _limits(limits: tuple[Outlook, ...], after: datetime) -> list[Reason]:
+def _limits(limits: tuple[LimitForecast, ...], after: datetime) -> list[Reason]:
     """The limits without room for it at `after`: first those that nobody knows the end of, last what frees up first."""
     closed = [limit for limit in limits if limit.is_closed]
     late = [limit for limit in closed if limit.free_at is None or limit.free_at > after.timestamp()]
@@ -213,7 +213,7 @@ def _limits(limits: tuple[Outlook, ...], after: datetime) -> list[Reason]:
     ]
 
 
-def _words(limit: Outlook) -> str:
+def _words(limit: LimitForecast) -> str:
     if limit.cooled_until is not None:
         return f"{limit.rule.name} is cooled down: {limit.why or 'the provider refused calls'}"
     if limit.why:

@@ -26,16 +26,16 @@ THRESHOLD = 10
 SECONDING = 3  # failures that are enough where the target is out for another project
 LEAST_CALLS = 3  # or one bad job, tried again and again, would do
 OUTWEIGHED = 9  # failures that one answer makes up for: more than nine in ten must fail
-AT_ONCE = 2000  # jobs parked or released in one statement
+MOVED_AT_ONCE = 2000  # jobs parked or released in one statement
 FIRST_PROBE_SECONDS = 2.0
 LONGEST_PROBE_SECONDS = 60.0
 LAST_DOUBLING = 5  # 2 s doubled five times is past the longest; an outage of days would overflow
 MOST_PATHS = 500  # remembered of a breaker
 MOST_PROBED = 100  # jobs that are not sent again before others were
-MOST_COUNTED = 10_000  # jobs that wait for a breaker
+MOST_HELD_COUNTED = 10_000  # jobs that wait for a breaker
 # Each part would otherwise begin with a bitmap of all that is parked, where the planner expects few.
 PART_BY_PART = "SET LOCAL enable_bitmapscan = off"
-KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
+CLOSED_KEPT_SECONDS = 600  # how long a closed breaker is remembered, while there are jobs
 
 
 class Answered(NamedTuple):
@@ -129,15 +129,15 @@ def tend_breakers() -> None:
 @transaction.atomic
 def _forget() -> None:
     """Delete the breakers that nothing waits for, and those that have long been closed."""
-    run_sql("jobs", "forget_breakers", {"kept": KEPT_SECONDS})
+    run_sql("jobs", "forget_breakers", {"kept": CLOSED_KEPT_SECONDS})
 
 
 def _move_all(statement: str, edge: str, message: str) -> None:
-    moved = AT_ONCE
-    while moved == AT_ONCE:
+    moved = MOVED_AT_ONCE
+    while moved == MOVED_AT_ONCE:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(PART_BY_PART)
-            rows = run_sql("jobs", statement, {"most": AT_ONCE})
+            rows = run_sql("jobs", statement, {"most": MOVED_AT_ONCE})
             moves = [Move(job, message=message.format(name=name_of(service, target))) for job, service, target in rows]
             moved = len(move_jobs(edge, moves))
             if moved and edge == "release":
@@ -155,7 +155,7 @@ def _probe() -> None:
             "longest": LONGEST_PROBE_SECONDS,
             "last_doubling": LAST_DOUBLING,
             "most_probed": MOST_PROBED,
-            "most": MOST_COUNTED,
+            "most": MOST_HELD_COUNTED,
         },
     )
     if rows:
@@ -165,4 +165,4 @@ def _probe() -> None:
 
 def _count() -> None:
     """Note how many jobs wait for each breaker, for whoever looks."""
-    run_sql("jobs", "count_held_by_outages", {"most": MOST_COUNTED})
+    run_sql("jobs", "count_held_by_outages", {"most": MOST_HELD_COUNTED})

@@ -33,7 +33,7 @@ UNCOOLED_SECONDS = 60.0
 
 # What a job's calls were answered with: (status, bytes), a status of 0 where no answer came.
 Calls = Sequence[tuple[int, int]]
-MOST_CALLS = 100  # of one outcome, kept in the log
+MOST_CALLS_LOGGED = 100  # of one outcome, kept in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ def _facts_of_part(outcome: GivenBack) -> str | None:
     # That it has a part of its result tells tests/support/fold.py that progress goes on from there.
     facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
-        facts |= {"calls": outcome.calls[:MOST_CALLS]}
+        facts |= {"calls": outcome.calls[:MOST_CALLS_LOGGED]}
     return json.dumps(facts) if facts else None
 
 
@@ -309,12 +309,12 @@ def _was_picked_up(job: ClaimedJob) -> bool:
 def _calls_of(outcome: Failed) -> list[tuple[int, int]]:
     """What was noted; of a handler that calls by other means, what its error says: once for a call, not a job."""
     if outcome.calls or outcome.failure.status is None or outcome.job.coalesce_key is not None:
-        return list(outcome.calls[:MOST_CALLS])
+        return list(outcome.calls[:MOST_CALLS_LOGGED])
     return [(outcome.failure.status, 0)]
 
 
 def _as_json(calls: Calls) -> str:
-    return json.dumps(calls[:MOST_CALLS])
+    return json.dumps(calls[:MOST_CALLS_LOGGED])
 
 
 def _answers(

@@ -28,7 +28,7 @@ from queueops.core.notify import Channel, notify
 
 from .claimed import ClaimedJob
 
-LOOK_SECONDS = 5.0
+KINDS_LOOK_SECONDS = 5.0
 CHUNKS = 4  # held or put back at once; house-keeping does the rest, and claims and renewals go on
 INVALID_PAYLOAD = "invalid_payload"
 SYSTEM = "system"
@@ -100,7 +100,7 @@ class ServedKinds:
         now = time.monotonic()
         if now < self._look_at:
             return
-        self._look_at = now + LOOK_SECONDS
+        self._look_at = now + KINDS_LOOK_SECONDS
         met, self._met = self._met, set()
         if met or self._unknown or self._refused:
             others, began_at = _others(self.executor_id)

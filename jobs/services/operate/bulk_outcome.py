@@ -10,7 +10,7 @@ from jobs.models import BulkOperation, DeadLetter
 from jobs.states import TERMINAL, JobState
 
 LEAST_ENDED = 20  # before so many have ended, a share of them says little
-NEWEST = 2_000  # requeued jobs that the share is of: an hour ago's failures may be mended
+NEWEST_REQUEUED = 2_000  # requeued jobs that the share is of: an hour ago's failures may be mended
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class RequeueOutcome:
         return 100 * self.failed / self.ended if self.ended else 0.0
 
 
-def requeue_outcome(operation_id: UUID, *, newest: int = NEWEST) -> RequeueOutcome:
+def requeue_outcome(operation_id: UUID, *, newest: int = NEWEST_REQUEUED) -> RequeueOutcome:
     """Look at the newest jobs that the operation made; reads their index entries and rows, no more."""
     letters = DeadLetter.objects.filter(operation_id=operation_id, requeued_as__isnull=False).order_by("-pk")
     states = Counter(letters.values_list("requeued_as__status", flat=True)[:newest])

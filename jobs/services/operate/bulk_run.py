@@ -32,7 +32,7 @@ from .bulk_outcome import failed_too_often
 logger = logging.getLogger(__name__)
 
 BULK_CHUNK = 500
-MOST_FAILURES = 5  # in a row, and minutes apart: a worker of a newer version may know what this one does not
+MOST_FAILURES_IN_A_ROW = 5  # in a row, and minutes apart: a worker of a newer version may know what this one does not
 MOST_SAID = 500
 PACE_SECONDS = 5.0  # of work in one chunk of a paced operation: what a cancel may come too late for
 MOST_ROWS_PER_MINUTE = 30_000  # unless told otherwise: executors claim in the same tables meanwhile
@@ -90,7 +90,7 @@ def run_bulk_chunk(operation_id: UUID, *, turn: int | None = None) -> bool:
 
     An expected error, such as an edited payload that a kind's handler no longer takes, undoes the chunk and
     ends the operation as failed. Anything else, such as parameters that this version cannot read, leaves it as it was
-    before the chunk: `restart_stalled_operations` tries again, and the MOST_FAILURES-th in a row ends it too.
+    before the chunk: `restart_stalled_operations` tries again, and the MOST_FAILURES_IN_A_ROW-th in a row ends it too.
 
     Args:
         turn: Of the task that asks; when the operation was handed out again since, nothing is done.
@@ -187,7 +187,7 @@ def _count_failure(operation_id: UUID, turn: int | None, error: Exception) -> No
     if operation.status != Status.RUNNING or turn not in (None, operation.turn):
         return
     operation.failures += 1
-    if operation.failures < MOST_FAILURES:
+    if operation.failures < MOST_FAILURES_IN_A_ROW:
         _save(operation)
         return
     said = clean(f"{type(error).__name__}: {error}")[:MOST_SAID]

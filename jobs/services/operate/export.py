@@ -12,7 +12,7 @@ from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
 from queueops.core.values.csv_lines import csv_line
 
-PAGE = 100  # dead letters in memory at once, as a payload may have megabytes
+LETTERS_AT_ONCE = 100  # dead letters in memory at once, as a payload may have megabytes
 
 COLUMNS = (
     "id",
@@ -62,8 +62,8 @@ def dead_letters_as_csv(letters: DeadLetterQuerySet) -> Iterator[str]:
 def _rows(letters: DeadLetterQuerySet) -> Iterator[dict[str, Any]]:
     """Page by page: a plain iterator would fetch all rows at once, as server-side cursors are off."""
     ordered = letters.order_by("pk")
-    page: list[DeadLetter] = list(ordered[:PAGE])
+    page: list[DeadLetter] = list(ordered[:LETTERS_AT_ONCE])
     while page:
         for letter in page:
             yield {column: getattr(letter, column) for column in COLUMNS}
-        page = list(ordered.filter(pk__gt=page[-1].pk)[:PAGE])
+        page = list(ordered.filter(pk__gt=page[-1].pk)[:LETTERS_AT_ONCE])

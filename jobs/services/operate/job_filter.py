@@ -23,8 +23,8 @@ from queueops.core.values.moments import Moment
 from queueops.core.values.narrowing import Narrowing, SearchedText
 
 WINDOW = 50_000  # rows by id of which the fitting ones are chosen: bounds what a chunk or a count reads at once
-MOST_WINDOWS = 10  # of one chunk
-MOST_COUNTED = 100_000
+MOST_WINDOWS_OF_A_CHUNK = 10  # of one chunk
+MOST_JOBS_MATCHED = 100_000
 COUNT_SECONDS = 0.4  # after which a preview says "at least"
 
 # An id is made by a web process's clock, created_at by the database's.
@@ -105,7 +105,7 @@ def parse_job_filter(given: JobFilter | Mapping[str, Any]) -> JobFilter:
 
 def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID | None, most: int) -> Chunk:
     """
-    The next jobs by id, at most `most`; maybe none although more follow: then MOST_WINDOWS windows held none.
+    The next jobs by id, at most `most`; maybe none although more follow: MOST_WINDOWS_OF_A_CHUNK windows held none.
 
     A batch's jobs are found by its index; others in windows over the primary key.
     """
@@ -116,7 +116,7 @@ def choose_jobs(wanted: JobFilter, states: frozenset[JobState], *, after: UUID |
         # Ordered by the bare key, the planner may walk it past every other batch's rows.
         ids = list(jobs.order_by(Coalesce("pk", "pk")).values_list("pk", flat=True)[:most])
         return Chunk(ids, ids[-1] if ids else None, is_last=len(ids) < most)
-    for _ in range(MOST_WINDOWS):
+    for _ in range(MOST_WINDOWS_OF_A_CHUNK):
         end = _window_end(wanted, after)
         within = jobs.filter(**wanted.bounds())
         if after is not None:
@@ -137,7 +137,7 @@ def count_jobs(wanted: JobFilter, states: frozenset[JobState]) -> Counted:
     Count without reading the whole of a big table; `states` are of jobs that have not ended.
 
     The kept counts answer where only project, batch and state narrow. Else the newest windows are counted until
-    COUNT_SECONDS or MOST_COUNTED are reached, or as many were found as there are in those states.
+    COUNT_SECONDS or MOST_JOBS_MATCHED are reached, or as many were found as there are in those states.
     """
     kept = _kept_count(wanted, states)
     if not kept or wanted.model_fields_set <= {"project_id", "batch_id", "state"}:
@@ -154,7 +154,7 @@ def count_jobs(wanted: JobFilter, states: frozenset[JobState]) -> Counted:
         count += (within.filter(pk__gte=end[0]) if end else within).count()
         if not end:
             break
-        if count >= MOST_COUNTED or time.monotonic() > until:
+        if count >= MOST_JOBS_MATCHED or time.monotonic() > until:
             return Counted(count, is_least=count < kept)
         before = end[0]
     return Counted(count, is_least=False)

@@ -30,7 +30,7 @@ from .job_filter import Counted, JobFilter, count_jobs
 
 HOLD_CHUNK = 5000  # rows of one statement: its locks last some tens of milliseconds
 NO_ID = UUID(int=0)
-MAX_KEY_LENGTH = 100
+MAX_PAUSE_KEY_LENGTH = 100
 
 Scope = PauseSwitch.Scope
 OF_A_KIND = frozenset({Scope.KIND, Scope.UNKNOWN})
@@ -160,7 +160,7 @@ def _target(scope: str, key: str) -> tuple[Scope, str, str]:
         project_id = key
         exists = Project.objects.filter(pk=key).exists()
     else:
-        exists = not key if wanted is Scope.GLOBAL else 0 < len(key) <= MAX_KEY_LENGTH and "\0" not in key
+        exists = not key if wanted is Scope.GLOBAL else 0 < len(key) <= MAX_PAUSE_KEY_LENGTH and "\0" not in key
     if not exists:
         raise _unknown(scope, key)
     return wanted, key, project_id

@@ -18,13 +18,13 @@ import pydantic_core
 
 from queueops.core.errors import QueueOpsError
 
-from .intake import Line
+from .accept_document import Line
 from .prepare import InvalidJob, JobSpec
 
 DELIMITERS = ",;\t"
 JSON_MARK = ":json"
 FIRST_ROW = 2  # as spreadsheets number them: the header is 1
-MOST_NAMED = 10  # columns in one error
+MOST_COLUMNS_NAMED = 10  # columns in one error
 LONGEST_NAMED = 100
 MAX_CELL = 20_000_000  # characters; the module's own limit is below what a payload may have
 
@@ -116,8 +116,8 @@ def _check_header(header: Sequence[str], default_kind: str) -> None:
 
 
 def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(repr(name[:LONGEST_NAMED]) for name in names[:MOST_NAMED]) + more
+    more = f" and {len(names) - MOST_COLUMNS_NAMED:,} more" if len(names) > MOST_COLUMNS_NAMED else ""
+    return ", ".join(repr(name[:LONGEST_NAMED]) for name in names[:MOST_COLUMNS_NAMED]) + more
 
 
 def _is_payload(name: str) -> bool:

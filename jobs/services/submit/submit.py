@@ -17,8 +17,8 @@ from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
 
-from .intake import Intake, Line, LineError
-from .place import place_jobs
+from .accept_document import Line, LineChecker, LineError
+from .choose_lane import choose_lanes
 from .prepare import JobSpec, PreparedJob, Rules, prepare_job
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class SubmittedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class SubmittedBatch:
+class BatchReceipt:
     id: UUID
     accepted: int
     duplicates: int
@@ -94,7 +94,7 @@ def submit_batch(
     partial: bool = False,
     start_interval_seconds: float = 0.0,
     first_line: int = 1,
-) -> SubmittedBatch:
+) -> BatchReceipt:
     """
     Store many jobs in one transaction and wake the executors.
 
@@ -109,15 +109,15 @@ def submit_batch(
         BatchRejected: A line is bad (partial: every line is). Nothing was stored.
         TooManyJobs, QueueFull, EmptyBatch: Nothing was stored.
     """
-    intake = Intake(
+    checker = LineChecker(
         project_id, only_user=only_user, start_interval_seconds=start_interval_seconds, first_line=first_line
     )
     with transaction.atomic():
         room = refuse_when_full(project_id, 0)
         batch = Batch.objects.create(project_id=project_id, user_id=only_user, name=name, submitted_by=actor)
         accepted = duplicates = 0
-        for prepared in _one_ahead(intake.chunks(lines)):
-            if intake.error_count and not partial:
+        for prepared in _one_ahead(checker.chunks(lines)):
+            if checker.error_count and not partial:
                 continue  # only counts the errors from here on
             if accepted + len(prepared) > room:
                 refuse_when_full(project_id, accepted + len(prepared))
@@ -130,23 +130,23 @@ def submit_batch(
                 twins, reused = find_twins(missing, project_id)
                 duplicates += len(twins)
                 for job in reused:
-                    intake.refuse(numbers[job.id], reused_key(job))
-        if not intake.seen:
+                    checker.refuse(numbers[job.id], reused_key(job))
+        if not checker.seen:
             raise EmptyBatch
-        if intake.error_count and (not partial or not accepted + duplicates):
+        if checker.error_count and (not partial or not accepted + duplicates):
             raise BatchRejected(
-                f"{intake.error_count} of {intake.seen} jobs are not valid; none was accepted.",
-                error_count=intake.error_count,
-                errors=[error.as_dict() for error in intake.errors],
+                f"{checker.error_count} of {checker.seen} jobs are not valid; none was accepted.",
+                error_count=checker.error_count,
+                errors=[error.as_dict() for error in checker.errors],
             )
         Batch.objects.filter(pk=batch.pk).update(total=accepted)
         notify(Channel.READY)
-    return SubmittedBatch(batch.pk, accepted, duplicates, intake.error_count, intake.errors)
+    return BatchReceipt(batch.pk, accepted, duplicates, checker.error_count, checker.errors)
 
 
 def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, batch: Batch | None = None) -> set[UUID]:
     """Insert in the caller's transaction; returns the ids inserted. A missing one met its idempotency key."""
-    places = place_jobs(jobs, project_id)
+    chosen = choose_lanes(jobs, project_id)
     rows = run_sql(
         "jobs",
         "insert_jobs",
@@ -160,13 +160,13 @@ def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, bat
             "services": _one_for_all([job.service for job in jobs]),
             "models": nullable([job.details.model or job.spec.model for job in jobs]),
             "call_types": _one_for_all([job.handler.call_type.value for job in jobs]),
-            "costs": _one_for_all([place.cost for place in places]),
+            "costs": _one_for_all([one.cost for one in chosen]),
             "known_costs": plain_array([job.details.known_cost for job in jobs]),
             "credentials": nullable([job.details.credential for job in jobs]),
-            "lanes": nullable([place.lane for place in places]),
-            "targets": _one_for_all([place.target for place in places]),
-            "paths": _one_for_all([place.path for place in places]),
-            "coalesce_keys": nullable([place.coalesce_key for place in places]),
+            "lanes": nullable([one.lane for one in chosen]),
+            "targets": _one_for_all([one.target for one in chosen]),
+            "paths": _one_for_all([one.path for one in chosen]),
+            "coalesce_keys": nullable([one.coalesce_key for one in chosen]),
             "priorities": _one_for_all([job.spec.priority.value for job in jobs]),
             "payloads": f"[{','.join([job.payload for job in jobs])}]",
             "user_ids": plain_array([job.spec.user_id for job in jobs]),
@@ -192,7 +192,7 @@ def _delay(job: PreparedJob) -> float | None:
 
 def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
     """Make each chunk in another thread while the one before it is being inserted."""
-    with ThreadPoolExecutor(1, thread_name_prefix="intake") as maker:
+    with ThreadPoolExecutor(1, thread_name_prefix="prepare") as maker:
         here = copy_context()  # in which the other thread's statements are confined as this one's are
         coming = maker.submit(lambda: here.run(next, chunks, None))
         while (chunk := coming.result()) is not None:

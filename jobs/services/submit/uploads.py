@@ -23,14 +23,14 @@ from jobs.models import Job, Upload
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 
+from .accept_document import Line, LineChecker, LineError
 from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
-from .intake import Intake, Line, LineError
 from .prepare import PreparedJob
 from .submit import EmptyBatch, find_twins, refuse_when_full, reused_key, submit_batch
 
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
 KEPT = timedelta(days=1)
-MOST_SAMPLED = 5
+MOST_LINES_SAMPLED = 5
 
 Format = Upload.Format
 
@@ -49,7 +49,7 @@ class CheckedLines:
     Attributes:
         seen: Jobs, good and bad.
         duplicates: Of the good ones, those whose idempotency key stands for the same work already.
-        errors: The first intake.MAX_LISTED_ERRORS of `error_count`.
+        errors: The first accept_document.MAX_LISTED_ERRORS of `error_count`.
         sample: What the first good ones would be.
     """
 
@@ -169,29 +169,29 @@ def check_lines(lines: Iterable[Line], *, project_id: str, first_line: int = 1) 
     Raises:
         TooManyJobs, QueueFull, EmptyBatch, UnreadableFile
     """
-    intake = Intake(project_id, first_line=first_line)
+    checker = LineChecker(project_id, first_line=first_line)
     keys: dict[str, tuple[str, str]] = {}
     good = duplicates = 0
     sample: list[dict[str, Any]] = []
-    for chunk in intake.chunks(lines):
+    for chunk in checker.chunks(lines):
         numbers = {job.id: line for line, job in chunk}
         jobs = [job for _, job in chunk]
         known = _known_before(jobs, project_id)
         for job in jobs:
             key, work = job.spec.idempotency_key, (job.handler.kind, job.payload)
             if job.id in known.reused or (key and keys.get(key, work) != work):
-                intake.refuse(numbers[job.id], reused_key(job))
+                checker.refuse(numbers[job.id], reused_key(job))
                 continue
             duplicates += job.id in known.twins or bool(key and key in keys)
             good += 1
             if key:
                 keys[key] = work
-            if len(sample) < MOST_SAMPLED:
+            if len(sample) < MOST_LINES_SAMPLED:
                 sample.append(_shown(numbers[job.id], job))
-    if not intake.seen:
+    if not checker.seen:
         raise EmptyBatch("The file holds no jobs.")
     refuse_when_full(project_id, good - duplicates)
-    return CheckedLines(intake.seen, duplicates, intake.error_count, intake.errors, sample)
+    return CheckedLines(checker.seen, duplicates, checker.error_count, checker.errors, sample)
 
 
 def read_lines(content: bytes, *, form: Upload.Format, default_kind: str) -> Iterator[Line]:

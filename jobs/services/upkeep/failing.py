@@ -17,7 +17,7 @@ SECONDS = 60  # looked back
 LEAST_ATTEMPTS = 20  # in that time
 MOST_SHARE, SERIOUS_SHARE = 0.5, 0.9  # of the attempts
 KEPT_SHARE = 0.25  # an alert stays open down to it
-LOOKED_AT = 2000  # newest events, for the commonest error
+FAILURES_LOOKED_AT = 2000  # newest events, for the commonest error
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ def failing_services(*, share: float = MOST_SHARE) -> list[Failing]:
 
 def _codes() -> dict[str, str]:
     """The commonest error of each service among the newest events."""
-    newest = JobEvent.objects.order_by("-id").values_list("event_type", "service", "data__error_code")[:LOOKED_AT]
+    newest = JobEvent.objects.order_by("-id").values_list("event_type", "service", "data__error_code")[
+        :FAILURES_LOOKED_AT
+    ]
     counted: dict[str, Counter[str]] = {}
     for kind, service, code in newest:
         if kind == EventType.STATE_CHANGE and service and code:

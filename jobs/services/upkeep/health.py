@@ -24,9 +24,9 @@ Tone = Literal["good", "held", "warn", "bad"]
 Page = Literal["executors", "breakers", "pauses", "alert", "limit", "dead_letters", "failing", "jobs"]
 Health = Literal["alive", "draining", "silent"]
 
-MOST_NAMED = 3  # in one sentence
-MOST_COUNTED = 10_000  # dead letters; beyond it "more than"
-MOST_CAUSES_READ = 200
+MOST_NAMED_IN_A_SENTENCE = 3  # in one sentence
+MOST_LETTERS_COUNTED = 10_000  # dead letters; beyond it "more than"
+MOST_LETTERS_READ = 200
 TOLD_APART = {QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING}  # by findings of their own
 HELD_SECONDS = 10  # a queue behind a limit that clears sooner holds nothing back
 
@@ -62,7 +62,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class OpenLetters:
-    """Open dead letters: how many, at most MOST_COUNTED, and the commonest cause among the newest."""
+    """Open dead letters: how many, at most MOST_LETTERS_COUNTED, and the commonest cause among the newest."""
 
     count: int
     more: bool = False
@@ -138,14 +138,14 @@ def health_of(executor: Executor) -> Health:
 
 def open_letters() -> OpenLetters:
     """Read how many dead letters are open and why, in bounded reads."""
-    count = DeadLetter.objects.open().order_by().values("pk")[: MOST_COUNTED + 1].count()
+    count = DeadLetter.objects.open().order_by().values("pk")[: MOST_LETTERS_COUNTED + 1].count()
     if not count:
         return OpenLetters(0)
     newest = DeadLetter.objects.order_by("-created_at").values_list("resolution", "error_code", "kind", "project_id")
-    causes = Counter(row[1:] for row in newest[:MOST_CAUSES_READ] if row[0] is None)
+    causes = Counter(row[1:] for row in newest[:MOST_LETTERS_READ] if row[0] is None)
     [((code, kind, project), _)] = causes.most_common(1) or [(("", "", ""), 0)]
     cause = f"Most lately: {code} of {kind}, project {project}." if code else ""
-    return OpenLetters(min(count, MOST_COUNTED), more=count > MOST_COUNTED, cause=cause)
+    return OpenLetters(min(count, MOST_LETTERS_COUNTED), more=count > MOST_LETTERS_COUNTED, cause=cause)
 
 
 def _nobody_works(situation: Situation) -> list[Finding]:
@@ -186,7 +186,7 @@ def _failing(situation: Situation) -> list[Finding]:
         Finding("bad", f"{one.words}.", "This is no limit at work: look at its errors.", "failing", one.service)
         for one in situation.failing
         if one.service not in out
-    ][:MOST_NAMED]
+    ][:MOST_NAMED_IN_A_SENTENCE]
 
 
 def _critical(situation: Situation) -> list[Finding]:
@@ -197,7 +197,7 @@ def _critical(situation: Situation) -> list[Finding]:
         if alert.severity == QuotaAlert.Severity.CRITICAL
         and alert.kind in OF_THE_QUEUE
         and alert.kind not in TOLD_APART
-    ][:MOST_NAMED]
+    ][:MOST_NAMED_IN_A_SENTENCE]
 
 
 def _held_back(situation: Situation) -> list[Finding]:
@@ -215,7 +215,7 @@ def _held_back(situation: Situation) -> list[Finding]:
             str(one.limit_id),
             one.clears_at,
         )
-        for one in holding[:MOST_NAMED]
+        for one in holding[:MOST_NAMED_IN_A_SENTENCE]
     ]
 
 
@@ -240,7 +240,7 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
         for alert in situation.alerts
         if alert.kind in told and alert.severity != QuotaAlert.Severity.CRITICAL
-    ][:MOST_NAMED]
+    ][:MOST_NAMED_IN_A_SENTENCE]
 
 
 def _letters(situation: Situation) -> list[Finding]:
@@ -279,5 +279,5 @@ def _why(switch: PauseSwitch, situation: Situation) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MOST_NAMED_IN_A_SENTENCE
+    return ", ".join(names[:MOST_NAMED_IN_A_SENTENCE]) + (f" and {more} more" if more > 0 else "")

@@ -1,8 +1,8 @@
 """
 What is deleted when it is old: each table that grows has a rule here.
 
-A backlog is worked off in small transactions for SHARE of the time, so that claims and their disk are not held up, and
-deletion still keeps pace with what the queue finishes at its fastest (bench/deletion.py).
+A backlog is worked off in small transactions for DELETING_SHARE of the time, so that claims and their disk are not held
+up, and deletion still keeps pace with what the queue finishes at its fastest (bench/deletion.py).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ratelimits.models import QuotaAlert
 
 from .partitions import AUDIT, EVENTS, Partitioned, drop_part
 
-SHARE = 0.25
-CHUNK = 1000
+DELETING_SHARE = 0.25
+ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
 CLOCKS_DIFFER = timedelta(days=1)  # at most, those of who makes ids of jobs and of the database
 
@@ -38,7 +38,7 @@ Oldest = Callable[[datetime], datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetentionRule:
     """
     Attributes:
         name: What goes, for people.
@@ -83,7 +83,7 @@ class Deleted:
     is_through: bool
 
 
-def apply_retention(*, seconds: float, share: float = SHARE, chunk: int = CHUNK) -> Deleted:
+def apply_retention(*, seconds: float, share: float = DELETING_SHARE, chunk: int = ROWS_OF_A_DELETE) -> Deleted:
     """
     Delete what is older than its retention, a chunk of each table in turn; one that fails stops no other. Idempotent.
 
@@ -95,7 +95,7 @@ def apply_retention(*, seconds: float, share: float = SHARE, chunk: int = CHUNK)
     deleted = dict.fromkeys((rule.name for rule in RULES), 0)
     unfinished = list(RULES)
 
-    def take_turn(rule: Rule) -> None:
+    def take_turn(rule: RetentionRule) -> None:
         begun = time.monotonic()
         unfinished.remove(rule)
         count = rule.forget(rule.before(), chunk)
@@ -188,25 +188,27 @@ def _nothing(before: datetime) -> None:
     return None
 
 
-RULES: Sequence[Rule] = (
-    Rule("finished jobs", "retention_days", _by_statement("delete_finished_jobs"), _oldest_job),
-    Rule("timelines of dead letters", "retention_days", _keep_timelines, _nothing),
-    Rule("days of the log", "retention_days", *_parts(EVENTS, may_go=_timelines_are_kept)),
-    Rule("batches", "batch_retention_days", _by_statement("delete_ended_batches"), _oldest_batch),
-    Rule("months of the audit trail", "audit_retention_days", *_parts(AUDIT)),
-    Rule(
+RULES: Sequence[RetentionRule] = (
+    RetentionRule("finished jobs", "retention_days", _by_statement("delete_finished_jobs"), _oldest_job),
+    RetentionRule("timelines of dead letters", "retention_days", _keep_timelines, _nothing),
+    RetentionRule("days of the log", "retention_days", *_parts(EVENTS, may_go=_timelines_are_kept)),
+    RetentionRule("batches", "batch_retention_days", _by_statement("delete_ended_batches"), _oldest_batch),
+    RetentionRule("months of the audit trail", "audit_retention_days", *_parts(AUDIT)),
+    RetentionRule(
         "lines of the admin's own log", "audit_retention_days", *_rows(lambda _: LogEntry.objects.all(), "action_time")
     ),
-    Rule(
+    RetentionRule(
         "resolved alerts",
         "alert_retention_days",
         *_rows(lambda before: QuotaAlert.objects.filter(resolved_at__lt=before), "opened_at"),
     ),
-    Rule(
+    RetentionRule(
         "bulk operations",
         "operation_retention_days",
         *_rows(lambda _: BulkOperation.objects.all(), "finished_at"),
     ),
-    Rule("stored answers", "answer_retention_days", *_rows(lambda _: IdempotencyRecord.objects.all(), "created_at")),
-    Rule("sessions that are over", None, *_rows(lambda _: Session.objects.all(), "expire_date")),
+    RetentionRule(
+        "stored answers", "answer_retention_days", *_rows(lambda _: IdempotencyRecord.objects.all(), "created_at")
+    ),
+    RetentionRule("sessions that are over", None, *_rows(lambda _: Session.objects.all(), "expire_date")),
 )

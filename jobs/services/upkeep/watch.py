@@ -20,7 +20,7 @@ from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
-from ratelimits.services.tuning.quiet import resolve_quiet
+from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.subjects import LONGEST_ID
 
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, failing_services
@@ -35,10 +35,10 @@ GROWTH_MINUTES = 15
 MOST_CAUSES_READ = 500
 MOST_CAUSES_TOLD = 100  # open at once, each an alert of its own
 EVERYWHERE = "*"
-MOST_PROJECTS = 200  # asked for their oldest ready job, those with the most queued first
+MOST_PROJECTS_WATCHED = 200  # asked for their oldest ready job, those with the most queued first
 LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its process killed
 MOST_BREAKERS = 1000
-MOST_NAMED = 20  # projects of an outage
+MOST_PROJECTS_NAMED = 20  # projects of an outage
 CALM = timedelta(seconds=60)  # how long a target must have answered
 HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held it
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
@@ -54,7 +54,7 @@ def tend_alerts() -> None:
     the queue is.
     """
     watches: tuple[Callable[[], object], ...] = (
-        resolve_quiet,
+        resolve_quiet_alerts,
         watch_dead_letters,
         lambda: watch_ready(watch_lanes()),
         watch_executors,
@@ -157,7 +157,7 @@ def watch_executors() -> None:
     silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
     late = Q(loop_lag_ms__gt=LATE_LOOP_MS) | Q(loop_held_at__gt=Now() - HELD_TOLD_FOR)
     stuck = Executor.objects.filter(Q(heartbeat_at__lt=silent) | late).order_by("pk")
-    reconcile(Kind.STUCK_EXECUTOR, [_stuck(executor) for executor in stuck[:MOST_PROJECTS]])
+    reconcile(Kind.STUCK_EXECUTOR, [_stuck(executor) for executor in stuck[:MOST_PROJECTS_WATCHED]])
 
 
 def watch_outages() -> None:
@@ -173,7 +173,7 @@ def watch_outages() -> None:
                 Severity.CRITICAL if len(projects) > 1 else Severity.WARNING,
                 f"{name} does not answer {who}; {held:,} jobs wait unharmed",
                 {
-                    "projects": sorted(projects)[:MOST_NAMED],
+                    "projects": sorted(projects)[:MOST_PROJECTS_NAMED],
                     "held": held,
                     "since": min(one.opened_at for one in out if one.opened_at).isoformat(),
                     "probes": sum(one.probes for one in out),
@@ -210,7 +210,7 @@ def watch_failing() -> None:
 def watch_unserved() -> None:
     """Tell of kinds that no worker knows, and of payloads that none takes; over when one does, or none is left."""
     found = []
-    for switch in PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MOST_PROJECTS]:
+    for switch in PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MOST_PROJECTS_WATCHED]:
         count = _at_most(Job.objects.filter(waiting_for(switch)).order_by(), MOST_LEAKS)
         more = "or more " if count == MOST_LEAKS else ""
         late = f"a dead letter each after {settings.QUEUEOPS.unserved_hours:g} h"
@@ -250,7 +250,7 @@ def _busiest_projects() -> list[str]:
         .filter(total__gt=0)
         .order_by("-total")
     )
-    return [row["project_id"] for row in counted[:MOST_PROJECTS]]
+    return [row["project_id"] for row in counted[:MOST_PROJECTS_WATCHED]]
 
 
 def _stuck(executor: Executor) -> Opening:

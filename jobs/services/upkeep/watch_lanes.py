@@ -13,12 +13,12 @@ from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile, resolve, saturation
 from ratelimits.services.limiter.decide import Binding
-from ratelimits.services.limiter.rooms import Room, rooms
+from ratelimits.services.limiter.headroom import Headroom, read_headroom
 from ratelimits.services.limits.catalogue import Rule, rules
 from ratelimits.subjects import counter_id
 
-MOST_LANES = 1000
-MOST_SAMPLED = 5000  # jobs of which costs are looked at
+MOST_LANES_WATCHED = 1000
+MOST_COSTS_WATCHED = 5000  # jobs of which costs are looked at
 SATURATED_SECONDS = 10  # a queue that clears sooner is no news
 
 
@@ -53,17 +53,17 @@ def watch_lanes() -> list[StaleLane]:
     Returns:
         The lanes where work waits though it could go.
     """
-    lanes = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES})]
+    lanes = [lane for lane, _ in run_sql("jobs", "list_lanes", {"after": "", "most": MOST_LANES_WATCHED})]
     if not lanes:
         reconcile(QuotaAlert.Kind.SATURATED, [])
         return []
     read = {lane: read_lane(lane) for lane in lanes}
-    open_rooms = rooms(lane.subject for lane in read.values())
+    open_rooms = read_headroom(lane.subject for lane in read.values())
     by_id = {rule.id: rule for rule in rules()}
     behind: dict[str, _Behind] = {}
     held_up: set[str] = set()
     stale = []
-    for count in count_lanes(lanes, sampled=MOST_SAMPLED):
+    for count in count_lanes(lanes, sampled=MOST_COSTS_WATCHED):
         lane = read[count.name]
         room = open_rooms[lane.subject]
         if count.waiting * count.calls > room.calls:
@@ -80,7 +80,7 @@ def watch_lanes() -> list[StaleLane]:
             one.capacity = binding.capacity
     now = next(iter(open_rooms.values())).now
     found = [opening for one in behind.values() if (opening := _opening(one, now))]
-    complete = len(lanes) < MOST_LANES
+    complete = len(lanes) < MOST_LANES_WATCHED
     known = held_up if complete else {*held_up, *_open_subjects()}
     reconcile(QuotaAlert.Kind.SATURATED, found, keep=known)
     _end_usage({one.subject for one in found})
@@ -95,7 +95,7 @@ def _end_usage(subjects: set[str]) -> None:
     resolve(QuotaAlert.objects.filter(pk__in=list(told)))
 
 
-def _binding(room: Room, by_id: dict[int, Rule]) -> Binding | None:
+def _binding(room: Headroom, by_id: dict[int, Rule]) -> Binding | None:
     """The limit that takes longest to have room; None where there is some."""
     return next((binding for binding in room.blocking if binding.limit_id in by_id), None)
 

@@ -24,7 +24,7 @@ from queueops.tenancy import credentials
 from queueops.tenancy.models import digest_of
 
 ISSUER = "QueueOps"
-SECRET_BYTES = 20  # RFC 4226, 4: 160 bits
+TOTP_SECRET_BYTES = 20  # RFC 4226, 4: 160 bits
 STEP_SECONDS = 30
 DIGITS = 6
 LENIENT_STEPS = 1  # a phone's clock may be wrong by half a minute; RFC 6238, 5.2 recommends one step
@@ -82,7 +82,7 @@ def is_required_of(user: Any) -> bool:
 
 
 def new_secret() -> bytes:
-    return secrets.token_bytes(SECRET_BYTES)
+    return secrets.token_bytes(TOTP_SECRET_BYTES)
 
 
 def seal(secret: bytes) -> bytes:

@@ -10,11 +10,11 @@ from queueops.audit import trail
 from queueops.core.web.asking import asking_person
 
 ANYBODY = "anonymous"
-MOST_FAILURES = 100  # told by one web process in FAILURE_SECONDS: a flood fills no table
+MOST_FAILURES_TOLD = 100  # told by one web process in FAILURE_SECONDS: a flood fills no table
 FAILURE_SECONDS = 3600.0
 
 
-class Allowance:
+class FailureBudget:
     """So many of something in a window of time that begins with the first."""
 
     def __init__(self) -> None:
@@ -24,17 +24,17 @@ class Allowance:
     def take(self) -> bool:
         with self._lock:
             if (now := time.monotonic()) >= self._until:
-                self._left, self._until = MOST_FAILURES, now + FAILURE_SECONDS
+                self._left, self._until = MOST_FAILURES_TOLD, now + FAILURE_SECONDS
             self._left -= 1
             return self._left >= 0
 
 
-_failures = Allowance()
+_failures = FailureBudget()
 
 
 def tell_failure(what: str, name: str, *, attempt: int, locks: bool) -> None:
     """
-    Note that somebody failed, until MOST_FAILURES were told.
+    Note that somebody failed, until MOST_FAILURES_TOLD were told.
 
     Args:
         what: `password`, `code` or `key`.

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 MASK = "••••••"
-MOST_SHOWN = 20_000  # characters of one JSON document on a page
+MOST_CHARACTERS_SHOWN = 20_000  # characters of one JSON document on a page
 
 _WORDS = (
     r"authori[sz]ation|cookie|passw(?:or)?d|passphrase|token|secret|api[_-]?key|credential|private[_-]?key"
@@ -59,7 +59,7 @@ def masked_or_hidden(edited: str, original: Any) -> str:
     return MASK if edited == MASK or not isinstance(original, str) else masked_text(original)
 
 
-def pretty(value: Any, *, most: int = MOST_SHOWN) -> tuple[str, int]:
+def pretty(value: Any, *, most: int = MOST_CHARACTERS_SHOWN) -> tuple[str, int]:
     """The masked document as indented text, cut to `most` characters, and how many characters were cut."""
     text = json.dumps(masked(value), indent=2, ensure_ascii=False, default=str)
     return text[:most], max(0, len(text) - most)

@@ -12,7 +12,7 @@ from django.http import parse_cookie
 from .client_address import address_of
 
 ASKER = "queueops.asker"  # in a request's META: whoever authenticates it says who it was
-MOST_KNOWN = 10_000
+MOST_ASKERS_KNOWN = 10_000
 
 _CREDENTIALS = (b"authorization", b"x-api-key")
 
@@ -39,7 +39,7 @@ class Askers:
             return
         self._names.pop(digest, None)
         self._names[digest] = name
-        if len(self._names) > MOST_KNOWN:
+        if len(self._names) > MOST_ASKERS_KNOWN:
             del self._names[next(iter(self._names))]
 
 

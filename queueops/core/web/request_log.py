@@ -20,7 +20,7 @@ logger = getLogger(__name__)
 HEADER = "X-Request-Id"
 # A name that a proxy gave is kept; anything else could forge a line or fill the log.
 _ACCEPTABLE = re.compile(r"[A-Za-z0-9._-]{1,64}")
-SLOW_SECONDS = 2.0
+SLOW_REQUEST_SECONDS = 2.0
 
 
 class RequestLog:
@@ -41,7 +41,7 @@ class RequestLog:
         finally:
             being_answered.reset(token)
         seconds = time.monotonic() - begun
-        if seconds >= SLOW_SECONDS:
+        if seconds >= SLOW_REQUEST_SECONDS:
             logger.warning("%s %s took %.1f s", request.method, request.path, seconds)
         response[HEADER] = name
         response.headers.setdefault("Date", http_date())  # daphne tells none, and clients correct their clocks by it

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05
+STOP_LOOK_SECONDS = 0.05
 GOING_AWAY = 1001  # RFC 6455, 7.4.1: the server goes down; the dashboard comes back by itself
 
 reactor: Any = twisted_reactor
@@ -89,7 +89,7 @@ class StoppingServer(daphne.server.Server):
         self._close_idle_channels()
         under_way, sockets = self._requests_under_way(), self._open_sockets()
         if (under_way or sockets) and time.monotonic() < (self._until or 0.0):
-            reactor.callLater(LOOK_SECONDS, self._look)
+            reactor.callLater(STOP_LOOK_SECONDS, self._look)
             return
         self.cut_off = len(under_way)
         self.stop()

@@ -21,7 +21,7 @@ from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import ConfirmForm
-from queueops.screens.verbs import Outcome, Verb, actor_of, on_one
+from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one
 from queueops.tenancy.callers.issuer_keys import ALGORITHMS, fetch_keys
 from queueops.tenancy.callers.issuers import read_issuer
 from queueops.tenancy.callers.tokens import (
@@ -50,10 +50,10 @@ class TokenForm(ConfirmForm):
     )
 
 
-def _fetch(ids: Sequence[int], *, actor: str) -> Outcome:
+def _fetch(ids: Sequence[int], *, actor: str) -> VerbOutcome:
     [issuer] = Issuer.objects.filter(pk__in=ids).exclude(jwks_url="") or [None]
     if issuer is None:
-        return Outcome(0, len(ids))
+        return VerbOutcome(0, len(ids))
     count = fetch_keys(issuer.pk, issuer.jwks_url)
     trail.record(
         actor=actor,
@@ -62,20 +62,20 @@ def _fetch(ids: Sequence[int], *, actor: str) -> Outcome:
         after={"keys": count},
         project_id=issuer.project_id,
     )
-    return Outcome(1, report=f"{count} keys fetched, in use from the next request on.")
+    return VerbOutcome(1, report=f"{count} keys fetched, in use from the next request on.")
 
 
-def _try_token(ids: Sequence[int], *, actor: str, token: str) -> Outcome:
+def _try_token(ids: Sequence[int], *, actor: str, token: str) -> VerbOutcome:
     issuer = read_issuer(ids[0])
     if issuer is None:
-        return Outcome(0, 1)
+        return VerbOutcome(0, 1)
     try:
         verified = check_token(token, issuer)
     except InvalidToken as fault:
         raise InvalidToken(f"{fault.message}{_told(token)}", **fault.details) from None
     except ExpiredToken as fault:
         raise ExpiredToken(f"{fault.message}{_told(token)}") from None
-    return Outcome(1, report=_found(verified, ids[0]))
+    return VerbOutcome(1, report=_found(verified, ids[0]))
 
 
 def _told(token: str) -> str:

@@ -24,7 +24,7 @@ from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.secrets import shown_once
-from queueops.screens.verbs import Outcome, Verb, actor_of, on_one, on_selected
+from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 
 
@@ -51,7 +51,7 @@ class ProjectAdmin(AuditedMixin, QueueAdmin):
 
 
 @transaction.atomic
-def _revoke(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _revoke(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     usable = ProducerKey.objects.select_for_update().filter(pk__in=ids, revoked_at=None).order_by("pk")
     revoked = 0
     for key in usable:
@@ -59,7 +59,7 @@ def _revoke(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
         trail.record(
             actor=actor, action="revoke_key", target=f"key {key.prefix}", reason=reason, project_id=key.project_id
         )
-    return Outcome(revoked, len(ids) - revoked)
+    return VerbOutcome(revoked, len(ids) - revoked)
 
 
 REVOKE = Verb(
@@ -89,10 +89,10 @@ class RateForm(OptionalReasonForm):
 
 
 @transaction.atomic
-def _change_rate(ids: Sequence[int], *, actor: str, requests_per_minute: int | None, reason: str) -> Outcome:
+def _change_rate(ids: Sequence[int], *, actor: str, requests_per_minute: int | None, reason: str) -> VerbOutcome:
     key = ProducerKey.objects.select_for_update().filter(pk__in=ids, revoked_at=None).first()
     if key is None:
-        return Outcome(0, len(ids))
+        return VerbOutcome(0, len(ids))
     ProducerKey.objects.filter(pk=key.pk).update(requests_per_minute=requests_per_minute)
     trail.record(
         actor=actor,
@@ -103,7 +103,7 @@ def _change_rate(ids: Sequence[int], *, actor: str, requests_per_minute: int | N
         after={"requests_per_minute": requests_per_minute},
         project_id=key.project_id,
     )
-    return Outcome(1)
+    return VerbOutcome(1)
 
 
 CHANGE_RATE = Verb(

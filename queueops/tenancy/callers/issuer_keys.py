@@ -36,7 +36,7 @@ COOL_DOWN_SECONDS = 30  # between two fetches, whatever tokens name; so long a n
 USABLE_SECONDS = 86_400  # so long the last keys are used while the endpoint is down
 FETCH_TIMEOUT_SECONDS = 5.0
 MAX_JWKS_BYTES = 256_000
-MAX_KEYS = 50
+MAX_PUBLISHED_KEYS = 50
 LEAST_RSA_BITS, MOST_RSA_BITS = 2048, 8192  # below: broken; above: each check takes milliseconds
 
 # What is kept of a published key, by its type; anything else, a private part above all, is left out.
@@ -143,7 +143,7 @@ def read_key_set(body: bytes) -> list[dict[str, str]]:
     """
     try:
         published = json.loads(body)["keys"]
-        jwks = list(_usable(published[:MAX_KEYS]))
+        jwks = list(_usable(published[:MAX_PUBLISHED_KEYS]))
     except (ValueError, TypeError, KeyError, RecursionError):
         raise BadKeySet('The answer is not JSON like {"keys": [...]}.') from None
     if not jwks:

@@ -19,7 +19,7 @@ from ratelimits.models import UsageTracking
 from .parts import remaining_of, units_of
 
 PERMISSION = "ratelimits.export_usage"
-PAGE = 1_000  # rows in memory at once
+ROWS_AT_ONCE = 1_000  # rows in memory at once
 COLUMNS = ("project", "user_id", "month", "unit", "quota", "used", "reserved", "remaining", "overage")
 
 
@@ -50,7 +50,7 @@ def lines(rows: QuerySet[UsageTracking]) -> Iterator[str]:
     """A header, then one line a month, page by page in the order of ids. No cell can act as a formula."""
     yield csv_line(COLUMNS)
     ordered = rows.order_by("pk")
-    page = list(ordered[:PAGE])
+    page = list(ordered[:ROWS_AT_ONCE])
     while page:
         units = units_of(row.project_id for row in page)
         for row in page:
@@ -67,4 +67,4 @@ def lines(rows: QuerySet[UsageTracking]) -> Iterator[str]:
                     row.overage,
                 )
             )
-        page = list(ordered.filter(pk__gt=page[-1].pk)[:PAGE])
+        page = list(ordered.filter(pk__gt=page[-1].pk)[:ROWS_AT_ONCE])

@@ -15,14 +15,13 @@ from queueops.tenancy.people import name_of
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.months import month_end
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
-from ratelimits.services.usage.reports import MOST_EVENTS as MOST_SUMMED
-from ratelimits.services.usage.reports import Days, Month, days_of_month, months_of_user
+from ratelimits.services.usage.reports import MOST_USES_SUMMED, Days, Month, days_of_month, months_of_user
 
 from .charts import chart_of_days, chart_of_months
 from .parts import amount, event_marks, narrowed, remaining_of, units_of, usage_bar, usage_marks
 from .verbs import CANCEL
 
-MOST_EVENTS = 20
+MOST_USES_SHOWN = 20
 MOST_RESERVATIONS = 10
 MOST_CORRECTIONS = 10
 
@@ -104,7 +103,7 @@ def _note(days: Days, zone: ZoneInfo) -> str:
     if days.corrected:
         found.append(f"Corrections, {days.corrected:+,} in all, are of no day.")
     if days.partial:
-        found.append(f"Of the newest {MOST_SUMMED:,} events only: there were too many to sum up.")
+        found.append(f"Of the newest {MOST_USES_SUMMED:,} events only: there were too many to sum up.")
     return " ".join(found)
 
 
@@ -140,7 +139,7 @@ def _events(row: UsageTracking, unit: str) -> list[dict[str, object]]:
             "service": one.service or showing.NOTHING,
             "marks": event_marks(one),
         }
-        for one in newest.order_by("-pk")[:MOST_EVENTS]
+        for one in newest.order_by("-pk")[:MOST_USES_SHOWN]
     ]
 
 

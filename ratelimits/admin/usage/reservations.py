@@ -33,7 +33,7 @@ SIGNS = {
 }
 
 
-class StateFilter(Choice):
+class ReservationStateFilter(Choice):
     """Active ones unless another choice is made: they hold something."""
 
     title = "state"
@@ -85,7 +85,7 @@ class FirstToExpire(OnePage):
 class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     list_display = ("reservation", "state", "of_project", "of_month", "held", "made", "expires")
     list_display_links = ("reservation",)
-    list_filter = (StateFilter, ProjectFilter, UserFilter, MonthFilter)
+    list_filter = (ReservationStateFilter, ProjectFilter, UserFilter, MonthFilter)
     list_filter_submit = True
     search_fields = ("pk",)
     search_help_text = "A reservation's id, in full"

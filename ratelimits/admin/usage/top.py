@@ -11,19 +11,19 @@ from django.urls import reverse
 from django.utils import timezone
 
 from queueops.screens import showing
-from queueops.screens.filters import MOST_PROJECTS
+from queueops.screens.filters import MOST_PROJECTS_LISTED
 from ratelimits.models import Allowance
 from ratelimits.services.usage.reports import MOST_USERS_READ, months_until, top_users_of_month
 
 from .parts import UNITS, amount, is_month, usage_marks
 
-MONTHS_OFFERED = 12
+MONTHS_OF_TOP_USERS = 12
 
 
 def top_users(model_admin: Any, request: HttpRequest) -> HttpResponse:
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
-    known = dict(Allowance.objects.values_list("pk", "unit")[:MOST_PROJECTS])
+    known = dict(Allowance.objects.values_list("pk", "unit")[:MOST_PROJECTS_LISTED])
     chosen = request.GET.get("project", "")
     project = chosen if chosen in known else next(iter(known), "")
     asked = request.GET.get("month", "")
@@ -35,7 +35,7 @@ def top_users(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "title": "Top users",
         "projects": list(known),
         "project": project,
-        "months": sorted({month, *months_until(now, MONTHS_OFFERED)}, reverse=True),
+        "months": sorted({month, *months_until(now, MONTHS_OF_TOP_USERS)}, reverse=True),
         "month": month,
         "list_href": reverse("admin:ratelimits_usagetracking_changelist"),
         **(_found(project, month, known.get(project, UNITS)) if project else {}),

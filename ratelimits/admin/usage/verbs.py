@@ -10,7 +10,7 @@ from django import forms
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
 
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
-from queueops.screens.verbs import Outcome, Verb
+from queueops.screens.verbs import Verb, VerbOutcome
 from ratelimits.models import AllowanceOverride, UsageReservation, UsageTracking
 from ratelimits.models.allowance import MAX_QUOTA
 from ratelimits.services.usage import allowances, release
@@ -47,24 +47,24 @@ class QuotaForm(OptionalReasonForm):
             self.fields["quota"].label = f"Quota, in {unit} a month"
 
 
-def _set_quota(ids: Sequence[int], *, actor: str, reason: str, quota: int, note: str) -> Outcome:
+def _set_quota(ids: Sequence[int], *, actor: str, reason: str, quota: int, note: str) -> VerbOutcome:
     rows = list(UsageTracking.objects.filter(pk__in=ids).order_by("pk"))
     for row in rows:
         allowances.set_override(row.project_id, row.user_id, quota=quota, note=note, actor=actor, reason=reason)
-    return Outcome(len(rows), report=f"The user's quota is {quota:,} a month now.")
+    return VerbOutcome(len(rows), report=f"The user's quota is {quota:,} a month now.")
 
 
-def _remove_quota(ids: Sequence[int], *, actor: str, reason: str) -> Outcome:
+def _remove_quota(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     rows = list(UsageTracking.objects.filter(pk__in=ids))
     removed = sum(allowances.remove_override(row.project_id, row.user_id, actor=actor, reason=reason) for row in rows)
-    return Outcome(removed, len(rows) - removed)
+    return VerbOutcome(removed, len(rows) - removed)
 
 
-def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> Outcome:
+def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     rows = UsageReservation.objects.filter(pk__in=ids)
     ended = [release.cancel(one.pk, project_id=one.project_id, actor=actor, reason=reason) for one in rows]
     released = sum(one.released for one in ended)
-    return Outcome(released, len(ids) - released)
+    return VerbOutcome(released, len(ids) - released)
 
 
 def _has_own_quota(rows: Any) -> Any:

@@ -20,12 +20,12 @@ from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 from ratelimits.api import answers, examples, inputs
 from ratelimits.api.errors import SharedLimit
-from ratelimits.api.filters import LimitFilter
+from ratelimits.api.filters import LimitFilterSet
 from ratelimits.api.serializers import GaugeSerializer, LimitSerializer
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.overrides import delete_override, set_override
-from ratelimits.services.limits.saving import SavedLimit, find_limit
+from ratelimits.services.limits.save_limit import SavedLimit, find_limit
 from ratelimits.services.tuning.limits import create_limit, delete_limit, update_limit
 from ratelimits.services.tuning.simulate import simulate
 from ratelimits.subjects import counter_id
@@ -138,7 +138,7 @@ class LimitList(CallerListView[Limit]):
     needs: ClassVar = {"GET": READ, "POST": ADD}
     queryset = Limit.objects.none()
     serializer_class = LimitSerializer
-    filterset_class = LimitFilter
+    filterset_class = LimitFilterSet
 
     @operation(
         "List limits with their live state, newest first",

@@ -21,7 +21,7 @@ from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 from ratelimits.api import answers, examples, inputs
 from ratelimits.api.events import Malformed, Reading, read_events
-from ratelimits.api.filters import UsageEventFilter, UserMonthFilter
+from ratelimits.api.filters import UsageEventFilterSet, UserMonthFilterSet
 from ratelimits.api.serializers import UsageEventSerializer, UserMonthSerializer
 from ratelimits.models.allowance import UsageEvent, UsageTracking
 from ratelimits.services.usage.ingest import Reported, Result, ingest
@@ -64,7 +64,7 @@ def of_user(rows: QuerySet[Row], user_id: UUID | None) -> QuerySet[Row]:
     return rows if user_id is None else rows.filter(user_id=user_id)
 
 
-class ReserveUsage(CallerView):
+class ReserveUsageView(CallerView):
     for_users = True
     needs: ClassVar = {"POST": REPORT}
 
@@ -105,7 +105,7 @@ class ReserveUsage(CallerView):
         return key if key is None or own is None else str(uuid5(own, key))
 
 
-class IngestUsage(CallerView):
+class IngestUsageView(CallerView):
     for_users = True
     needs: ClassVar = {"POST": REPORT}
 
@@ -146,7 +146,7 @@ def _shown(reading: Reading, outcome: Malformed | Result) -> dict[str, Any]:
     return {**shown, "reason": outcome.reason, "message": outcome.message} if outcome.reason else shown
 
 
-class CancelReservation(CallerView):
+class CancelReservationView(CallerView):
     for_users = True
     needs: ClassVar = {"POST": CANCEL}
 
@@ -197,7 +197,7 @@ class UserMonths(CallerListView[UsageTracking]):
     needs: ClassVar = {"GET": SEE}
     queryset = UsageTracking.objects.none()
     serializer_class = UserMonthSerializer
-    filterset_class = UserMonthFilter
+    filterset_class = UserMonthFilterSet
 
     @operation(
         "List the users' months, newest first",
@@ -218,7 +218,7 @@ class UserEvents(CallerListView[UsageEvent]):
     needs: ClassVar = {"GET": SEE_EVENTS}
     queryset = UsageEvent.objects.none()
     serializer_class = UsageEventSerializer
-    filterset_class = UsageEventFilter
+    filterset_class = UsageEventFilterSet
 
     @operation(
         "List a user's events, newest first",

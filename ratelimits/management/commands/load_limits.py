@@ -4,7 +4,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from queueops.core.errors import QueueOpsError
-from ratelimits.services.limits.defaults import Loaded, Outcome, load_limits, names_of_defaults
+from ratelimits.services.limits.defaults import Loaded, LoadOutcome, load_limits, names_of_defaults
 
 
 class Command(BaseCommand):
@@ -29,11 +29,11 @@ class Command(BaseCommand):
 def _line(one: Loaded) -> str:
     fields = ", ".join(one.differing)
     match one.outcome:
-        case Outcome.CREATED:
+        case LoadOutcome.CREATED:
             return f"{one.name}: created"
-        case Outcome.REPLACED:
+        case LoadOutcome.REPLACED:
             return f"{one.name}: set to its defaults again ({fields})"
-        case Outcome.KEPT:
+        case LoadOutcome.KEPT:
             return f"{one.name}: kept as it is; it differs from its defaults ({fields})"
-        case Outcome.SAME:
+        case LoadOutcome.SAME:
             return f"{one.name}: as its defaults already"

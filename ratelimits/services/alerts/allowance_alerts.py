@@ -18,7 +18,7 @@ from .alerts import Kind, Opening, Severity, open_all, resolve
 SEVERITIES = dict(zip(LEVELS, (Severity.NOTICE, Severity.WARNING, Severity.CRITICAL), strict=True))
 OF_ALLOWANCES = (Kind.ALLOWANCE, Kind.OVERAGE)
 OF_THE_QUEUE = tuple(kind for kind in Kind if kind not in OF_ALLOWANCES)
-AT_ONCE = 200
+MONTHS_AT_ONCE = 200
 
 
 class _Month(NamedTuple):
@@ -46,7 +46,7 @@ class _Month(NamedTuple):
 @transaction.atomic
 def tend_allowance_alerts() -> int:
     """
-    Open, raise and resolve the alerts of months whose use has reached another level; at most AT_ONCE a call.
+    Open, raise and resolve the alerts of months whose use has reached another level; at most MONTHS_AT_ONCE a call.
 
     A user's month has one alert, whose severity rises with the level, and under the strict policy another once more
     was used than the quota. They are resolved when the level falls, because the quota was raised or usage corrected,
@@ -55,7 +55,7 @@ def tend_allowance_alerts() -> int:
     Returns:
         How many months were dealt with.
     """
-    months = [_Month(*row) for row in run_sql("ratelimits", "lock_untold_months", {"most": AT_ONCE})]
+    months = [_Month(*row) for row in run_sql("ratelimits", "lock_untold_months", {"most": MONTHS_AT_ONCE})]
     fallen = [one.subject for one in months if one.level < one.alerted_level]
     if fallen:
         resolve(QuotaAlert.objects.filter(kind__in=OF_ALLOWANCES, subject__in=fallen))
@@ -93,6 +93,6 @@ def _openings(month: _Month) -> Sequence[Opening]:
 
 def _resolve_past() -> None:
     kinds = [kind.value for kind in OF_ALLOWANCES]
-    over = run_sql("ratelimits", "find_alerts_of_past_months", {"kinds": kinds, "most": AT_ONCE})
+    over = run_sql("ratelimits", "find_alerts_of_past_months", {"kinds": kinds, "most": MONTHS_AT_ONCE})
     if over:
         resolve(QuotaAlert.objects.filter(pk__in=[pk for (pk,) in over]))

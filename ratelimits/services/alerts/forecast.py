@@ -14,10 +14,10 @@ from ratelimits.subjects import Subject
 SHARE_OF_WINDOW = 0.25  # of a window is looked at for the pace: 15 s of a minute
 SHORTEST_SPAN, LONGEST_SPAN = 5.0, 900.0
 SHORTEST_HISTORY = 1.0  # seconds of calls below which nobody can speak of a pace
-MOST_TALLIES = 2000  # of a span: a forecast is made while counters are locked
+MOST_TALLIES_FORECAST = 2000  # of a span: a forecast is made while counters are locked
 
 
-class Pace(NamedTuple):
+class CounterFlow(NamedTuple):
     """In the limit's unit a second: what comes in, and what leaves the window because it came in a window ago."""
 
     arriving: float
@@ -25,7 +25,7 @@ class Pace(NamedTuple):
 
 
 def reaches_cap_at(
-    pace: Pace, *, used: float, capacity: float, now: float, resets_at: float | None = None
+    pace: CounterFlow, *, used: float, capacity: float, now: float, resets_at: float | None = None
 ) -> float | None:
     """
     Return when the use reaches the capacity if the pace stays, seconds since 1970.
@@ -63,11 +63,11 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
     return reaches_cap_at(pace, used=used, capacity=capacity, now=now, resets_at=resets_at)
 
 
-def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> Pace | None:
+def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: float | None) -> CounterFlow | None:
     """
     Measure a counter's pace from its calls of the last quarter of a window; None: they began a moment ago.
 
-    Where the service has more tallies than MOST_TALLIES in that time, those of its end have to do.
+    Where the service has more tallies than MOST_TALLIES_FORECAST in that time, those of its end have to do.
 
     Args:
         window_seconds: None: nothing leaves before the reset.
@@ -81,7 +81,7 @@ def pace_of(rule: Rule, key: str, *, now: float, fresh: float, window_seconds: f
     if window_seconds:
         old = _seen(rule, key, after=now - window_seconds, until=now - window_seconds + span)
         leaving = old.amount / (now - window_seconds + span - old.after)
-    return Pace((came.amount + fresh) / seconds_seen, leaving)
+    return CounterFlow((came.amount + fresh) / seconds_seen, leaving)
 
 
 class _Seen(NamedTuple):
@@ -93,9 +93,9 @@ class _Seen(NamedTuple):
 
 
 def _seen(rule: Rule, key: str, *, after: float, until: float) -> _Seen:
-    interval = {"service": rule.service, "after": after, "until": until, "most": MOST_TALLIES}
+    interval = {"service": rule.service, "after": after, "until": until, "most": MOST_TALLIES_FORECAST}
     rows = run_sql("ratelimits", "sum_tallies", interval)
-    if sum(row[-1] for row in rows) == MOST_TALLIES:
+    if sum(row[-1] for row in rows) == MOST_TALLIES_FORECAST:
         after = min(row[-2] for row in rows)
     amount, first = 0.0, None
     for call_type, project, user, model, calls, tokens, oldest, _ in rows:

@@ -23,7 +23,7 @@ from .combine import UNREACHABLE, Combiner
 from .decide import Call, Decision, Settlement, decide
 from .outage import LimiterUnavailable, outage, require_fail_open
 
-MAX_CALLS = 1000  # of one request, and of a group of requests
+MAX_CALLS_ASKED = 1000  # of one request, and of a group of requests
 LOCK_TIMEOUT_SECONDS = 2
 SERVICES = 32  # combiners that share out the services: their names are the callers' to make up
 
@@ -55,7 +55,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Reply:
     """
     Attributes:
         answer: JSON-able; what the API answers with.
@@ -68,7 +68,7 @@ class Answered:
     settled: frozenset[str] = frozenset()
 
 
-def ask(asking: Asking) -> Answered:
+def ask(asking: Asking) -> Reply:
     """
     Decide calls, or settle some, together with what other threads of this process ask at the moment.
 
@@ -102,20 +102,20 @@ def forget_answers(most: int = 10_000) -> int:
     return len(run_sql("ratelimits", "forget_answers", {"most": most}))
 
 
-def _degraded(asking: Asking) -> Answered:
+def _degraded(asking: Asking) -> Reply:
     if asking.settlements:
         raise LimiterUnavailable(retry_after=1.0)
     require_fail_open(call.subject for call in asking.calls)
     now = datetime.now(UTC).timestamp()
     decisions = [_shown(call, Decision("proceed", now)) for call in asking.calls]
-    return Answered({"decisions": decisions, "degraded": True})
+    return Reply({"decisions": decisions, "degraded": True})
 
 
 def _is_locked(error: Exception) -> bool:
     return isinstance(error, OperationalError) and isinstance(error.__cause__, LockNotAvailable)
 
 
-Outcome = Answered | QueueOpsError
+Outcome = Reply | QueueOpsError
 
 
 def _carry_out(group: Sequence[Asking]) -> list[Outcome]:
@@ -139,10 +139,10 @@ def _carry_out(group: Sequence[Asking]) -> list[Outcome]:
     for index, one in enumerate(group):
         if index in answers:
             settled = holding.intersection(ending.holder for ending in one.settlements)
-            outcomes.append(Answered(answers[index], settled=settled))
+            outcomes.append(Reply(answers[index], settled=settled))
             continue
         digest, answer = stored.get(one.place) or (group[firsts[one.place]].digest, made[one.place])
-        outcomes.append(Answered(answer, replayed=True) if digest == one.digest else _reused(one))
+        outcomes.append(Reply(answer, replayed=True) if digest == one.digest else _reused(one))
     return outcomes
 
 
@@ -270,4 +270,4 @@ def _combiner_of(asking: Asking) -> Combiner[Asking, Outcome]:
     return _combiners[1 + crc32(asking.calls[0].subject.service.encode()) % (len(_combiners) - 1)]
 
 
-_combiners: list[Combiner[Asking, Outcome]] = [Combiner(_carry_out, most=MAX_CALLS) for _ in range(1 + SERVICES)]
+_combiners: list[Combiner[Asking, Outcome]] = [Combiner(_carry_out, most=MAX_CALLS_ASKED) for _ in range(1 + SERVICES)]

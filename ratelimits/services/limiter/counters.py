@@ -162,7 +162,7 @@ def write_counters(counters: Iterable[OpenCounter]) -> None:
 
 # Ids that exist, as far as this process knows: adding them anew each time would cost a statement.
 _known: set[str] = set()
-MOST_KNOWN = 200_000
+MOST_COUNTERS_KNOWN = 200_000
 
 
 def _add(ids: list[str], wanted: Mapping[str, Place]) -> None:
@@ -177,7 +177,7 @@ def _add(ids: list[str], wanted: Mapping[str, Place]) -> None:
 
 
 def _remember(ids: list[str]) -> None:
-    if len(_known) > MOST_KNOWN:
+    if len(_known) > MOST_COUNTERS_KNOWN:
         _known.clear()
     _known.update(ids)
 

@@ -12,7 +12,7 @@ from django.db.models.functions import Now, RowNumber
 
 from queueops.core.clock import database_now
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
-from ratelimits.models import CallTally, CallType, Counter, Limit
+from ratelimits.models import CallTally, Counter, Limit, LimitCallType
 from ratelimits.services.alerts.alerts import WHOLE_CAP
 from ratelimits.services.limits.catalogue import Rule, rules_of
 from ratelimits.subjects import NOBODY
@@ -20,9 +20,9 @@ from ratelimits.subjects import NOBODY
 from .counters import usage
 from .standing import standing_of
 
-MOST_COUNTERS = 200  # of one limit, those that changed last
-MOST_TALLIES = 100_000  # summed up for one list of users
-MOST_USERS = 10
+MOST_GAUGES = 200  # of one limit, those that changed last
+MOST_TALLIES_SUMMED = 100_000  # summed up for one list of users
+MOST_USERS_GAUGED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
-class TopUsers:
+class TopUsersOfLimit:
     """
     Attributes:
         users: `project / user` as the provider sees them, the most first.
         kinds: Of handlers.
-        partial: There were more than MOST_TALLIES decisions, and the oldest are left out.
+        partial: There were more than MOST_TALLIES_SUMMED decisions, and the oldest are left out.
     """
 
     users: tuple[Used, ...]
@@ -95,7 +95,7 @@ def gauges(
     limit: Limit | None = None,
     service: str | None = None,
     counter_ids: Collection[str] | None = None,
-    most: int = MOST_COUNTERS,
+    most: int = MOST_GAUGES,
 ) -> list[CounterGauge]:
     """
     Return the gauges of counters, the fullest of each limit first.
@@ -165,8 +165,8 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
 
 
 def top_users(
-    limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MOST_USERS
-) -> TopUsers:
+    limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MOST_USERS_GAUGED
+) -> TopUsersOfLimit:
     """
     Return who used a limit most, by calls granted since then.
 
@@ -177,24 +177,24 @@ def top_users(
     rows = tallies_of(limit, since=since)
     if key is not None:
         rows = rows.filter(**_conditions_of(key))
-    newest = rows.order_by("-at").values("pk")[:MOST_TALLIES]
+    newest = rows.order_by("-at").values("pk")[:MOST_TALLIES_SUMMED]
     looked_at = CallTally.objects.filter(pk__in=newest)
     by_user = _sums(looked_at, ("project", "user"), most)
     by_kind = _sums(looked_at, ("kind",), most)
-    return TopUsers(
+    return TopUsersOfLimit(
         users=tuple(
             Used(" / ".join(part for part in (row["project"], row["user"]) if part) or NOBODY, row["n"], row["sum"])
             for row in by_user
         ),
         kinds=tuple(Used(row["kind"] or NOBODY, row["n"], row["sum"]) for row in by_kind),
-        partial=rows.order_by()[MOST_TALLIES : MOST_TALLIES + 1].exists(),
+        partial=rows.order_by()[MOST_TALLIES_SUMMED : MOST_TALLIES_SUMMED + 1].exists(),
     )
 
 
 def tallies_of(limit: Limit, *, since: timedelta) -> QuerySet[CallTally]:
     """The tallies of the calls that a limit counts."""
     rows = CallTally.objects.filter(service=limit.service, at__gte=Now() - since)
-    if limit.call_type != CallType.ANY:
+    if limit.call_type != LimitCallType.ANY:
         rows = rows.filter(call_type=limit.call_type)
     return rows.filter(model=limit.model) if limit.model else rows
 

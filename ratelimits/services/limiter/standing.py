@@ -11,7 +11,7 @@ from ratelimits.services.limits.catalogue import Rule
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CounterStanding:
     """
     Attributes:
         pressure: The part of the cap in use, recovered since the provider pushed back.
@@ -30,15 +30,15 @@ class Standing:
         return self.cooled_until is not None or self.pressure < 1
 
 
-def standing_of(rule: Rule, key: str, counter: Counter | None, now: float) -> Standing:
+def standing_of(rule: Rule, key: str, counter: Counter | None, now: float) -> CounterStanding:
     """Return how a counter stands at `now`, seconds since 1970; None: nobody has used it."""
     pressure = pressure_at(pressure_of(counter), now) if counter else 1.0
     algorithm = rule.algorithm(key, pressure)
     meter = algorithm.open(counter.state if counter else {}, now)
     until = counter.blocked_until.timestamp() if counter and counter.blocked_until else None
     if counter is None or until is None or until <= now:
-        return Standing(algorithm, meter, pressure, None, "")
-    return Standing(algorithm, meter, pressure, until, counter.blocked_reason)
+        return CounterStanding(algorithm, meter, pressure, None, "")
+    return CounterStanding(algorithm, meter, pressure, until, counter.blocked_reason)
 
 
 def pressure_of(counter: Counter) -> Pressure:

@@ -17,10 +17,10 @@ from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 from ratelimits.algorithms.token_bucket import TokenBucket
-from ratelimits.models import CallType, Limit, LimitOverride, Unit
+from ratelimits.models import Limit, LimitCallType, LimitOverride, Unit
 from ratelimits.subjects import Subject, counter_id, counter_key
 
-KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
+LIMITS_KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
 WHOLE_DAY_SECONDS = 24 * 3600
 LEAST_SEND_SECONDS = 0.5  # no worker on a busy machine can promise to be quicker, whatever a short window's slack is
 
@@ -85,7 +85,7 @@ class Rule:
     def applies_to(self, subject: Subject) -> bool:
         return (
             self.service == subject.service
-            and self.call_type in (CallType.ANY, subject.call_type)
+            and self.call_type in (LimitCallType.ANY, subject.call_type)
             and self.model in ("", subject.model)
         )
 
@@ -190,8 +190,8 @@ MOST_SUBJECTS = 50_000  # remembered between two reads; users may be many
 
 
 def rules() -> tuple[Rule, ...]:
-    """Return every enabled limit, by id, as read at most KEPT_SECONDS ago."""
-    if time.monotonic() - _kept.read_at < KEPT_SECONDS:
+    """Return every enabled limit, by id, as read at most LIMITS_KEPT_SECONDS ago."""
+    if time.monotonic() - _kept.read_at < LIMITS_KEPT_SECONDS:
         return _kept.rules
     read_at = time.monotonic()
     found = _read()

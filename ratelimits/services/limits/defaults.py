@@ -37,7 +37,7 @@ class UnknownDefaults(QueueOpsError):
     detail_fields = ("given", "known")
 
 
-class Outcome(StrEnum):
+class LoadOutcome(StrEnum):
     CREATED = "created"
     REPLACED = "replaced"
     KEPT = "kept"  # it differs from its defaults, and stays as it is
@@ -54,7 +54,7 @@ class Loaded:
     """
 
     name: str
-    outcome: Outcome
+    outcome: LoadOutcome
     differing: tuple[str, ...] = ()
 
 
@@ -84,7 +84,7 @@ def load_limits(
             known=known,
         )
     loaded = tuple(_load(fields, replace=replace, actor=actor) for name in given for fields in default_fields(name))
-    if any(one.outcome in (Outcome.CREATED, Outcome.REPLACED) for one in loaded):
+    if any(one.outcome in (LoadOutcome.CREATED, LoadOutcome.REPLACED) for one in loaded):
         notify(Channel.LIMITS)
         transaction.on_commit(catalogue.forget)
     return loaded
@@ -110,13 +110,13 @@ def _load(fields: dict[str, Any], *, replace: bool, actor: str) -> Loaded:
     limit, created = Limit.objects.select_for_update().get_or_create(name=name, defaults=fields)
     if created:
         trail.record(actor=actor, action="add_limit", target=f"limit {name}", after=fields)
-        return Loaded(name, Outcome.CREATED)
+        return Loaded(name, LoadOutcome.CREATED)
     before = {field: getattr(limit, field) for field in fields}
     differing = tuple(field for field in fields if before[field] != fields[field])
     if not differing:
-        return Loaded(name, Outcome.SAME)
+        return Loaded(name, LoadOutcome.SAME)
     if not replace:
-        return Loaded(name, Outcome.KEPT, differing)
+        return Loaded(name, LoadOutcome.KEPT, differing)
     Limit.objects.filter(pk=limit.pk).update(**fields, updated_at=Now())
     trail.record(actor=actor, action="change_limit", target=f"limit {name}", before=before, after=fields)
-    return Loaded(name, Outcome.REPLACED, differing)
+    return Loaded(name, LoadOutcome.REPLACED, differing)

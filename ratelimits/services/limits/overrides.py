@@ -9,7 +9,7 @@ from queueops.core.values.reasons import clean_reason
 from ratelimits.models import Counter, LimitOverride
 from ratelimits.validation import check_override
 
-from .saving import SavedLimit, announce_change, find_limit, project_of, require_sound
+from .save_limit import SavedLimit, announce_change, find_limit, project_of, require_sound
 
 
 @transaction.atomic

@@ -24,14 +24,14 @@ from ratelimits.services.alerts import alerts
 from ratelimits.services.limiter.counters import OpenCounter, lock_counters, usage
 from ratelimits.services.limiter.standing import pressure_of
 from ratelimits.services.limits.catalogue import rules_for
-from ratelimits.services.limits.saving import project_of
+from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import Subject
 from ratelimits.violated import MINUTE, Violated, violated_rules
 
 from .proposed_limits import Accepted, heed_accepted, propose_limits
 from .stated_caps import note_stated_cap
 
-MOST_WINDOWS = 2  # no refusal of a minute's quota cools longer than so many windows, whatever delay it states
+MOST_WINDOWS_COOLED = 2  # no refusal of a minute's quota cools longer than so many windows, whatever delay it states
 MOST_DOUBLINGS = 5  # of the wait of a call that was refused again and again by itself: half an hour after a minute
 MUCH_ROOM = 0.1  # of a limit: where more of it was free, the provider counts otherwise or somebody else uses it too
 # A longer block by less than this, of a burst's later refusals, is no news for the audit trail.
@@ -256,14 +256,14 @@ def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, 
     if violation.per_day:
         if isinstance(counter.algorithm, FixedWindow) and rule.hard_reset:
             return counter.algorithm.reset_after(microseconds(now)) / MICRO + rule.guard_seconds
-        return now + MOST_WINDOWS * window  # nobody here counts the day
+        return now + MOST_WINDOWS_COOLED * window  # nobody here counts the day
     if found.retry_after is not None:
-        return now + min(found.retry_after, MOST_WINDOWS * window)
+        return now + min(found.retry_after, MOST_WINDOWS_COOLED * window)
     if rule.hard_reset:
         return now + window
     factor = pressure_at(pressure, now)
     room_at = rule.algorithm(counter.key, factor).open(counter.stored, now).line_up(MICRO) / MICRO
-    return min(max(room_at, now + (1 - factor) * window), now + MOST_WINDOWS * window)
+    return min(max(room_at, now + (1 - factor) * window), now + MOST_WINDOWS_COOLED * window)
 
 
 def _store(counter_id: str, cooled: _Cooled, *, actor: str, accepted: Accepted) -> None:

@@ -13,9 +13,9 @@ from queueops.audit import trail
 from queueops.core.values.reasons import clean_reason, required_reason
 from ratelimits.errors import LimitChanged
 from ratelimits.models import Counter
-from ratelimits.services.limits.saving import SavedLimit, announce_change, figures_of, find_limit, require_sound
+from ratelimits.services.limits.save_limit import SavedLimit, announce_change, figures_of, find_limit, require_sound
 
-from .look_over import propose_limit, put_changes
+from .review_limit import propose_limit, put_changes
 
 
 @transaction.atomic

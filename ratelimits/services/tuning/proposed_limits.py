@@ -15,7 +15,7 @@ from queueops.audit import trail
 from ratelimits.feedback import PushBack
 from ratelimits.models import Limit, Unit
 from ratelimits.services.limits.catalogue import Rule
-from ratelimits.services.limits.saving import announce_change
+from ratelimits.services.limits.save_limit import announce_change
 from ratelimits.subjects import Subject
 
 from .limits import delete_limit

@@ -13,18 +13,18 @@ from django.db.models.functions import Extract, Floor
 
 from queueops.core.clock import database_now
 from ratelimits.errors import InvalidLimit, NotSimulable
-from ratelimits.models import CallType, Limit, Unit
+from ratelimits.models import Limit, LimitCallType, Unit
 from ratelimits.replay import Ask, Replay, replay
 from ratelimits.services.limiter.gauges import tallies_of
 from ratelimits.services.limits.catalogue import Override, overrides_of, rule_of
 from ratelimits.subjects import Subject
 
-from .look_over import propose_limit
+from .review_limit import propose_limit
 
 MOST_HOURS = 24  # tallies are kept so long
 MOST_ROWS = 50_000  # sums of a second read; the newest
-MOST_CALLS = 20_000  # played one by one; more are played in groups of equal size
-MOST_GROUPS = 30_000  # played at all, where the cap is too small for large groups: some 2 s for both sets of figures
+MOST_CALLS_PLAYED = 20_000  # played one by one; more are played in groups of equal size
+MOST_GROUPS_PLAYED = 30_000  # at all, where the cap is too small for large groups: some 2 s for both sets of figures
 SMALLEST_SHARE = 0.02  # of a cap: a group is never larger, or it would not fit as its calls do
 
 
@@ -46,7 +46,7 @@ class Tallied(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedOutcome:
     """
     What a set of figures made of the calls.
 
@@ -71,7 +71,7 @@ class Outcome:
     unfinished: int
 
 
-HOLDS_NOTHING_BACK = Outcome(0, 0.0, 0.0, 0.0, 0, None, "", 0)
+HOLDS_NOTHING_BACK = SimulatedOutcome(0, 0.0, 0.0, 0.0, 0, None, "", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class Simulation:
     calls: int
     keys: int
     waited_seconds: float
-    today: Outcome
-    proposed: Outcome
+    today: SimulatedOutcome
+    proposed: SimulatedOutcome
     played_in_groups_of: int
     cut: bool
     warnings: tuple[str, ...]
@@ -125,7 +125,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     # Read once and for both: what only one of the two counts is no effect of the other's figures.
     rows = _read(today, proposed, since)
     group = _group_size(rows, (today, proposed))
-    kept = _newest(rows[:MOST_ROWS], calls=MOST_GROUPS * group)
+    kept = _newest(rows[:MOST_ROWS], calls=MOST_GROUPS_PLAYED * group)
     cut, rows = len(kept) < len(rows), kept
     overrides = overrides_of([today.pk]).get(today.pk, {})
     end = database_now()
@@ -201,19 +201,19 @@ def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
 
 
 def _tells_apart(limit: Limit, name: str) -> bool:
-    return limit.call_type != CallType.ANY if name == "call_type" else bool(limit.per_model or limit.model)
+    return limit.call_type != LimitCallType.ANY if name == "call_type" else bool(limit.per_model or limit.model)
 
 
 def _play(
     limit: Limit, overrides: Mapping[str, Override], rows: Sequence[Tallied], *, group: int, end: float
-) -> Outcome:
+) -> SimulatedOutcome:
     rule = rule_of(limit, overrides)
     if limit.shadow or not limit.enabled:
         return HOLDS_NOTHING_BACK
     played = {key: replay(rule.algorithm(key), asks) for key, asks in asks_of(rows, limit, group=group).items()}
     waits = sorted((wait, calls) for one in played.values() for wait, calls in one.waits)
     busiest = max(played, key=lambda key: played[key].cost, default="")
-    return Outcome(
+    return SimulatedOutcome(
         delayed=sum(calls for wait, calls in waits if wait > 0),
         total_wait_seconds=sum(wait * calls for wait, calls in waits),
         p95_wait_seconds=_percentile(waits, 0.95),
@@ -260,4 +260,4 @@ def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
     cost = sum(row.cost * row.calls for row in rows)
     each = cost / calls if calls and limits[0].unit == Unit.TOKENS else 1.0
     smallest = min(limit.capacity * (100 - limit.headroom_percent) / 100 for limit in limits)
-    return max(1, min(-(-calls // MOST_CALLS), int(smallest * SMALLEST_SHARE / max(each, 1e-6))))
+    return max(1, min(-(-calls // MOST_CALLS_PLAYED), int(smallest * SMALLEST_SHARE / max(each, 1e-6))))

@@ -15,12 +15,12 @@ from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter.counters import PACED
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.services.limits.overrides import set_override
-from ratelimits.services.limits.saving import SavedLimit, find_limit, project_of
+from ratelimits.services.limits.save_limit import SavedLimit, find_limit, project_of
 from ratelimits.validation import figure, safe_figures
 
 from .limits import update_limit
 
-MOST_SHOWN = 200
+MOST_PROPOSALS_SHOWN = 200
 
 
 def note_stated_cap(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
@@ -102,7 +102,7 @@ def proposals_of(limits: Sequence[Limit]) -> dict[int, list[Counter]]:
     """Return the counters, by limit, for whose keys a provider has stated a cap that waits for an operator."""
     found: dict[int, list[Counter]] = {}
     rows = Counter.objects.filter(limit__in=limits, proposed_capacity__isnull=False).order_by("-proposed_at")
-    for counter in rows[:MOST_SHOWN]:
+    for counter in rows[:MOST_PROPOSALS_SHOWN]:
         found.setdefault(counter.limit_id, []).append(counter)
     return found
 

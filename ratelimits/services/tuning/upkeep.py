@@ -17,8 +17,8 @@ from .proposed_limits import forget_proposed
 
 KEEP_TALLIES = timedelta(days=1)
 KEEP_IDLE_COUNTERS = timedelta(days=7)
-LONGEST_SECONDS = 10 * 365 * 86_400.0
-AT_ONCE = 50_000
+LONGEST_IDLE_SECONDS = 10 * 365 * 86_400.0
+DELETED_AT_ONCE = 50_000
 
 
 def forget_old() -> int:
@@ -32,7 +32,7 @@ def forget_old() -> int:
         How many rows were deleted.
     """
     tallies = CallTally.objects.filter(at__lt=Now() - KEEP_TALLIES)
-    chosen = list(tallies.values_list("pk", flat=True)[:AT_ONCE])
+    chosen = list(tallies.values_list("pk", flat=True)[:DELETED_AT_ONCE])
     deleted, _ = CallTally.objects.filter(pk__in=chosen).delete()
     return deleted + _forget_counters() + forget_answers() + forget_usage() + forget_proposed()
 
@@ -40,13 +40,13 @@ def forget_old() -> int:
 def forget_usage(*, months: int = 1000) -> int:
     """
     Delete users' months that began before QUEUEOPS_USAGE_RETENTION_DAYS, each whole with its events, and reservations
-    as old; at most so many months, and AT_ONCE reservations.
+    as old; at most so many months, and DELETED_AT_ONCE reservations.
 
     Returns:
         How many rows were deleted.
     """
     days = settings.QUEUEOPS.usage_retention_days
-    reservations = run_sql("ratelimits", "forget_reservations", {"days": days, "most": AT_ONCE})
+    reservations = run_sql("ratelimits", "forget_reservations", {"days": days, "most": DELETED_AT_ONCE})
     old = run_sql("ratelimits", "forget_months", {"days": days, "most": months})
     return len(reservations) + len(old) + sum(int(events) for _, events in old)
 
@@ -54,7 +54,7 @@ def forget_usage(*, months: int = 1000) -> int:
 @transaction.atomic
 def _forget_counters() -> int:
     # Locked first, waiting for none: a DELETE takes rows as they lie, and decisions in the order of their ids.
-    names = list(_worthless().select_for_update(skip_locked=True).values_list("pk", flat=True)[:AT_ONCE])
+    names = list(_worthless().select_for_update(skip_locked=True).values_list("pk", flat=True)[:DELETED_AT_ONCE])
     return Counter.objects.filter(pk__in=names).delete()[0]
 
 
@@ -72,4 +72,6 @@ def _worthless() -> QuerySet[Counter]:
 def _remembers(limit: Limit, capacity: float) -> timedelta:
     """How long a use counts at the most: until its window is over, its place is freed or its bucket is full again."""
     filled = capacity / limit.refill_per_second if limit.refill_per_second else 0.0
-    return timedelta(seconds=min(LONGEST_SECONDS, max(2 * (limit.window_seconds or 0), limit.lease_seconds, filled)))
+    return timedelta(
+        seconds=min(LONGEST_IDLE_SECONDS, max(2 * (limit.window_seconds or 0), limit.lease_seconds, filled))
+    )

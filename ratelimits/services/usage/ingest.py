@@ -18,7 +18,7 @@ from ratelimits.models import UsageReservation
 
 from .months import MonthChange, MonthKey, MonthState, change_months
 from .release import Ended, end_reservations
-from .standings import Standing, standings
+from .standings import MonthStanding, standings
 
 
 class Status(StrEnum):
@@ -73,7 +73,7 @@ class Ingested:
     """
 
     results: list[Result]
-    standings: list[Standing]
+    standings: list[MonthStanding]
 
 
 @dataclass(frozen=True, slots=True)

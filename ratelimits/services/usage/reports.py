@@ -18,10 +18,10 @@ from django.utils import timezone
 from ratelimits.models import Allowance, AllowanceOverride, UsageEvent, UsageTracking
 from ratelimits.models.allowance import NEAR, PASSED
 
-MOST_EVENTS = 100_000  # summed up for the days of a month
+MOST_USES_SUMMED = 100_000  # summed up for the days of a month
 MOST_USERS_READ = 200_000  # of a month, among whom the first are looked for
-MOST_USERS = 20
-MOST_COUNTED = 10_000  # users of a project; beyond it a page says "more than"
+MOST_USERS_LISTED = 20
+MOST_USERS_COUNTED = 10_000  # users of a project; beyond it a page says "more than"
 MOST_NEAR = 100_000  # users near their quota, of all projects
 
 
@@ -50,7 +50,7 @@ class Days:
     """
     Attributes:
         corrected: What operators added or took back, which no day has.
-        partial: There were more than MOST_EVENTS events, and the oldest are left out.
+        partial: There were more than MOST_USES_SUMMED events, and the oldest are left out.
     """
 
     days: tuple[Day, ...]
@@ -59,7 +59,7 @@ class Days:
 
 
 @dataclass(frozen=True, slots=True)
-class TopUsers:
+class TopUsersOfMonth:
     """
     Attributes:
         users: Who used the most, the first first.
@@ -75,7 +75,7 @@ class TopUsers:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """Users of one project in a month; `users` is at most one above MOST_COUNTED."""
+    """Users of one project in a month; `users` is at most one above MOST_USERS_COUNTED."""
 
     month: str
     users: int
@@ -101,7 +101,7 @@ def days_of_month(project_id: str, user_id: UUID, month: str, zone: ZoneInfo) ->
     first = date.fromisoformat(f"{month}-01")
     days = [first + timedelta(days=place) for place in range(monthrange(first.year, first.month)[1])]
     rows = UsageEvent.objects.filter(project_id=project_id, user_id=user_id, month_year=month)
-    newest, partial = _first(rows, MOST_EVENTS, newest=True)
+    newest, partial = _first(rows, MOST_USES_SUMMED, newest=True)
     by_day = newest.filter(correction=False).values(day=TruncDate("occurred_at", tzinfo=zone))
     found = {day: Day(day) for day in days}
     for row in by_day.annotate(
@@ -117,12 +117,12 @@ def days_of_month(project_id: str, user_id: UUID, month: str, zone: ZoneInfo) ->
     )
 
 
-def top_users_of_month(project_id: str, month: str, *, most: int = MOST_USERS) -> TopUsers:
+def top_users_of_month(project_id: str, month: str, *, most: int = MOST_USERS_LISTED) -> TopUsersOfMonth:
     """Return who used the most of a project's allowance in a month."""
     rows = UsageTracking.objects.filter(project_id=project_id, month_year=month)
     read, partial = _first(rows, MOST_USERS_READ)
     summed = read.aggregate(count=Count("pk"), used=Sum("used", default=0))
-    return TopUsers(
+    return TopUsersOfMonth(
         users=tuple(read.filter(used__gt=0).order_by("-used", "pk")[:most]),
         count=summed["count"],
         used=int(summed["used"]),
@@ -148,11 +148,11 @@ def was_used(project_id: str, month: str) -> bool:
 
 
 def users_beyond(project_id: str, month: str, quota: int) -> int:
-    """How many of those with everybody's quota have used or reserved more than this; MOST_COUNTED + 1 at most."""
+    """How many of those with everybody's quota have used or reserved more than this; MOST_USERS_COUNTED + 1 at most."""
     own = AllowanceOverride.objects.filter(project_id=project_id, user_id=OuterRef("user_id"))
     rows = UsageTracking.objects.filter(project_id=project_id, month_year=month)
     beyond = rows.annotate(taken=F("used") + F("reserved")).filter(~Exists(own), taken__gt=quota).order_by()
-    return beyond[: MOST_COUNTED + 1].count()
+    return beyond[: MOST_USERS_COUNTED + 1].count()
 
 
 def users_of_allowances(allowances: Sequence[Allowance]) -> dict[str, Users]:
@@ -180,7 +180,7 @@ def _first(rows: QuerySet[Any], most: int, *, newest: bool = False) -> tuple[Que
 def _some_users(month: str, projects: Sequence[str]) -> Iterable[tuple[str, int]]:
     rows = UsageTracking.objects.filter(project_id=OuterRef("pk"), month_year=month).order_by()
     count = Func(
-        ArraySubquery(rows.values("pk")[: MOST_COUNTED + 1]), function="cardinality", output_field=IntegerField()
+        ArraySubquery(rows.values("pk")[: MOST_USERS_COUNTED + 1]), function="cardinality", output_field=IntegerField()
     )
     return Allowance.objects.filter(pk__in=projects).annotate(users=count).values_list("pk", "users")
 

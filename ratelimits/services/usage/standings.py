@@ -13,7 +13,7 @@ from ratelimits.months import month_end
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MonthStanding:
     """
     One user's current month, in the allowance's unit.
 
@@ -35,7 +35,7 @@ class Standing:
     resets_at: datetime
 
 
-def standing(project_id: str, user_id: UUID) -> Standing:
+def standing(project_id: str, user_id: UUID) -> MonthStanding:
     """
     What a user has of the current month. Makes no row for one who has used nothing.
 
@@ -45,7 +45,7 @@ def standing(project_id: str, user_id: UUID) -> Standing:
     return standings(project_id, [user_id])[0]
 
 
-def standings(project_id: str, user_ids: Collection[UUID]) -> list[Standing]:
+def standings(project_id: str, user_ids: Collection[UUID]) -> list[MonthStanding]:
     """
     As `standing`, of several users, in their order; each is to be named once.
 
@@ -56,7 +56,7 @@ def standings(project_id: str, user_ids: Collection[UUID]) -> list[Standing]:
     if user_ids and not rows:
         raise NoAllowance
     found = {
-        user_id: Standing(
+        user_id: MonthStanding(
             user_id=user_id,
             unit=unit,
             policy=policy,

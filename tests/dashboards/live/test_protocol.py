@@ -9,8 +9,8 @@ import urllib.request
 import pytest
 
 from dashboards.live.hub import MAX_OF_ONE, MAX_SOCKETS
-from dashboards.live.messages import MAX_CLIENT_BYTES, MAX_DATA_BYTES, Refusal
-from dashboards.live.socket import WINDOW
+from dashboards.live.messages import MAX_CLIENT_BYTES, MAX_DATA_BYTES, CloseCode
+from dashboards.live.socket import MESSAGE_WINDOW
 from dashboards.live.subjects import MAX_MISSED, MAX_MISSED_IDS
 from jobs.models import JobEvent
 from jobs.states import JobState
@@ -171,6 +171,14 @@ def test_addresses_where_nothing_is_become_no_socket(client: LiveClient):
 def test_the_documentation_names_every_close_code():
     page = (ROOT / "docs/reference/live-protocol.md").read_text()
     documented = set(re.findall(r"^\| (4\d\d\d) \| `(\w+)` \|", page, re.MULTILINE))
-    assert documented == {(str(int(refusal)), refusal.code) for refusal in Refusal}
-    for bound in (WINDOW, MAX_MISSED, MAX_MISSED_IDS, MAX_CLIENT_BYTES, MAX_SOCKETS, MAX_OF_ONE, MAX_DATA_BYTES):
+    assert documented == {(str(int(refusal)), refusal.code) for refusal in CloseCode}
+    for bound in (
+        MESSAGE_WINDOW,
+        MAX_MISSED,
+        MAX_MISSED_IDS,
+        MAX_CLIENT_BYTES,
+        MAX_SOCKETS,
+        MAX_OF_ONE,
+        MAX_DATA_BYTES,
+    ):
         assert f"{bound:,}" in page

@@ -12,9 +12,9 @@ import pytest
 
 from dashboards.live import socket
 from dashboards.live.events import Event, EventFilter
-from dashboards.live.messages import Kind, Refusal
-from dashboards.live.socket import MAX_STATES, WINDOW, LiveSocket
-from dashboards.live.subjects import Subject
+from dashboards.live.messages import CloseCode, Kind
+from dashboards.live.socket import MAX_STATES, MESSAGE_WINDOW, LiveSocket
+from dashboards.live.subjects import LiveSubject
 from dashboards.live.viewer import Viewer
 from jobs.models import JobEvent
 
@@ -41,7 +41,7 @@ def event(number: int, **fields: Any) -> Event:
 
 
 def a_socket(*, events_per_second: int | None = None, is_masked: bool = False) -> LiveSocket:
-    subject = Subject(
+    subject = LiveSubject(
         key=("job", "j"),
         group=("job", "j"),
         load=lambda _: None,
@@ -100,14 +100,14 @@ def test_a_resume_sends_nothing_twice_and_its_cursor_last():
 
 def test_beyond_its_window_a_socket_gets_few_states_and_no_event():
     one = opened()
-    for number in range(WINDOW + 100):
+    for number in range(MESSAGE_WINDOW + 100):
         one.offer(event(number), 20)
     assert one.is_behind
     for _ in range(MAX_STATES + 5):
         one.show(30, "{}")
     messages = taken(one)
-    assert len(ids(messages)) == WINDOW - 1  # and the snapshot
-    assert [message["type"] for message in messages[WINDOW - 1 :]] == ["state"] * MAX_STATES
+    assert len(ids(messages)) == MESSAGE_WINDOW - 1  # and the snapshot
+    assert [message["type"] for message in messages[MESSAGE_WINDOW - 1 :]] == ["state"] * MAX_STATES
     assert not one.can_recover
     assert one.acknowledge(20)
     assert one.can_recover
@@ -115,7 +115,7 @@ def test_beyond_its_window_a_socket_gets_few_states_and_no_event():
 
 def test_large_messages_fill_the_window_too():
     one = opened()
-    for number in range(WINDOW):
+    for number in range(MESSAGE_WINDOW):
         one.offer(event(number, data=json.dumps("x" * 7_000)), 20)
     assert one.is_behind
     assert sum(map(len, one.take())) < 1.1 * socket.WINDOW_BYTES
@@ -155,8 +155,8 @@ def test_nobody_acknowledges_what_was_never_sent():
 def test_closing_drops_what_waits_and_says_why():
     one = opened()
     one.offer(event(11), 10)
-    one.close(Refusal.SILENT, "why")
-    one.close(Refusal.TOO_SLOW, "later")
+    one.close(CloseCode.SILENT, "why")
+    one.close(CloseCode.TOO_SLOW, "later")
     one.offer(event(12), 10)
     assert taken(one) == [{"type": "error", "code": "silent", "detail": "why"}]
 
@@ -193,4 +193,4 @@ def test_a_socket_that_answers_no_ping_is_closed_though_more_pings_follow(monkey
         one.beat()
         silent.beat()
         one.hear()
-    assert (one.closing, silent.closing) == (None, Refusal.SILENT)
+    assert (one.closing, silent.closing) == (None, CloseCode.SILENT)

@@ -119,7 +119,7 @@ def test_of_a_month_that_is_over_nobody_is_told(user):
 
 
 def test_a_sweep_deals_with_so_many_months_and_the_next_goes_on(monkeypatch):
-    monkeypatch.setattr(allowance_alerts, "AT_ONCE", 3)
+    monkeypatch.setattr(allowance_alerts, "MONTHS_AT_ONCE", 3)
     make_allowance(quota=10)
     for _ in range(7):
         make_usage_event(uuid4(), amount=9)

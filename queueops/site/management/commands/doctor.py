@@ -5,9 +5,9 @@ from django.core.management.base import BaseCommand
 from rich.console import Console
 from rich.table import Table
 
-from queueops.site.diagnosis import Verdict, examine
+from queueops.site.diagnosis import DoctorVerdict, examine
 
-COLOURS = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+COLOURS = {DoctorVerdict.OK: "green", DoctorVerdict.WARN: "yellow", DoctorVerdict.FAIL: "red"}
 
 
 class Command(BaseCommand):
@@ -21,5 +21,5 @@ class Command(BaseCommand):
             colour = COLOURS[finding.verdict]
             table.add_row(f"[{colour}]{finding.verdict}[/]", finding.subject, finding.observation, finding.advice)
         Console().print(table)
-        if any(finding.verdict is Verdict.FAIL for finding in findings):
+        if any(finding.verdict is DoctorVerdict.FAIL for finding in findings):
             sys.exit(1)

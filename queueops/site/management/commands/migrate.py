@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.commands import migrate
 from django.db import DEFAULT_DB_ALIAS, connections
 
-LOOK_SECONDS = 0.5
+LOCK_LOOK_SECONDS = 0.5
 LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('queueops migrate', 0))"
 
 
@@ -39,7 +39,7 @@ class Command(migrate.Command):
                 if not told:
                     self.stdout.write("Another migrate is at work; waiting for it.")
                     told = True
-                time.sleep(LOOK_SECONDS)
+                time.sleep(LOCK_LOOK_SECONDS)
             yield
         finally:
             holding.close()

@@ -10,4 +10,4 @@ class QuickSockets(AppConfig):
 
         socket.PING_SECONDS = 1.0
         socket.SILENT_SECONDS = 4.0
-        socket.SLOW_SECONDS = 6.0
+        socket.SLOW_SOCKET_SECONDS = 6.0

@@ -14,7 +14,7 @@ from queueops.core.errors import QueueOpsError
 
 from .prepare import PayloadTooLarge, PreparedJob, Rules, parse_spec, prepare_job
 
-CHUNK = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
+JOBS_OF_AN_INSERT = 2000  # jobs of one INSERT: enough to amortise the round trip, little enough to stay in memory
 CHUNK_BYTES = 8_000_000  # of payloads, likewise; PostgreSQL takes no parameter of 1 GB
 MAX_LISTED_ERRORS = 1000
 
@@ -56,7 +56,7 @@ class LineError:
         return {"line": self.line, "code": self.code, "message": self.message, "fields": dict(self.fields)}
 
 
-class Intake:
+class LineChecker:
     """Validates the lines of a batch and keeps their errors. `chunks` and `refuse` may run in different threads."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Intake:
             if job := self._prepare(number, line):
                 chunk.append((number, job))
                 size += len(job.payload)
-            if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+            if len(chunk) == JOBS_OF_AN_INSERT or size >= CHUNK_BYTES:
                 yield chunk
                 chunk, size = [], 0
         if chunk:

@@ -15,7 +15,7 @@ from ratelimits.models import Counter, Limit
 from ratelimits.services.alerts import alerts
 from ratelimits.services.limiter.gauges import gauge_of
 from ratelimits.services.limits.catalogue import rules_of
-from ratelimits.services.limits.saving import announce_change, project_of
+from ratelimits.services.limits.save_limit import announce_change, project_of
 
 LONGEST_COOL_DOWN_SECONDS = 31 * 86_400
 MOST_OF_A_REASON = 200

@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class LimitForecast:
     """
     One limit and what it means for a call. Times in seconds since 1970, amounts in the limit's unit.
 
@@ -111,7 +111,7 @@ class Outlook:
         return begins + missing / self.rate_per_second
 
 
-def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[Outlook, ...]]:
+def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[LimitForecast, ...]]:
     """
     Return what each call meets, shadow limits left out unless they cool down. One read of the counters for all.
 
@@ -122,13 +122,13 @@ def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[Outlook, ...
     ids = {rule.counter_id(call.subject) for call, those in zip(calls, applied, strict=True) for rule in those}
     counters = Counter.objects.in_bulk(ids) if ids else {}
     found = [
-        [outlook_of(rule, call, counters.get(rule.counter_id(call.subject)), now) for rule in those]
+        [forecast_of(rule, call, counters.get(rule.counter_id(call.subject)), now) for rule in those]
         for call, those in zip(calls, applied, strict=True)
     ]
     return [tuple(one for one in those if not one.rule.shadow or one.cooled_until is not None) for those in found]
 
 
-def outlook_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> Outlook:
+def forecast_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> LimitForecast:
     """Return how one limit stands for a call; its counter is None before the first use."""
     key = rule.key(call.subject)
     standing = standing_of(rule, key, counter, now)
@@ -143,7 +143,7 @@ def outlook_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> 
         free_at = None
     elif not has_room:
         free_at = max(free_at or now, seconds(meter.line_up(units)))
-    return Outlook(
+    return LimitForecast(
         rule=rule,
         key=key,
         needed=units / MICRO,

@@ -18,7 +18,7 @@ from .prepare import PreparedJob
 LONGEST_KEY = 400  # of the column's 500 characters: bisecting adds to it
 
 
-class Place(NamedTuple):
+class ChosenLane(NamedTuple):
     """
     Attributes:
         lane: None: nothing counts it and its users take no turns.
@@ -33,12 +33,12 @@ class Place(NamedTuple):
     cost: int
 
 
-def place_jobs(jobs: Sequence[PreparedJob], project_id: str) -> list[Place]:
-    """Return the place of each job; one query for the limits, one for the credentials named."""
+def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLane]:
+    """Return what is chosen for each job; one query for the limits, one for the credentials named."""
     limited = limited_services()
     accounts = find_accounts({job.details.credential for job in jobs if job.details.credential})
     lanes: dict[tuple[object, ...], str] = {}
-    places = []
+    chosen = []
     for job in jobs:
         handler, details = job.handler, job.details
         lane = None
@@ -58,8 +58,8 @@ def place_jobs(jobs: Sequence[PreparedJob], project_id: str) -> list[Place]:
                     principals=account.principals,
                 )
                 lane = lanes[made_of] = lane_name(subject, project=project_id, user=user, target=target)
-        places.append(Place(lane, target, path, _coalesce_key(job, lane), _cost(job)))
-    return places
+        chosen.append(ChosenLane(lane, target, path, _coalesce_key(job, lane), _cost(job)))
+    return chosen
 
 
 def _target(job: PreparedJob, account: Account) -> tuple[str, int]:

@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
 
-_every: list[Kept[object]] = []
+_every: list[CachedRead[object]] = []
 
 
-class Kept(Generic[Value]):
+class CachedRead(Generic[Value]):
     """
     The value of a read, kept for a while.
 

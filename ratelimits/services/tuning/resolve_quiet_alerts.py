@@ -17,7 +17,7 @@ from ratelimits.services.limits.catalogue import Rule, rules
 OF_COUNTERS = (Kind.USAGE, Kind.EXCEEDED, Kind.UNLIMITED)
 
 
-def resolve_quiet(most: int = 500) -> int:
+def resolve_quiet_alerts(most: int = 500) -> int:
     """
     Resolve usage and exceeded alerts whose counter has fallen 10 points below the threshold, or is gone, and those of
     calls that no limit in force counted, once one does.

@@ -9,10 +9,10 @@ from django.core.exceptions import ValidationError
 
 from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import gauges
-from ratelimits.services.limits.saving import EDITABLE, figures_of, find_limit
+from ratelimits.services.limits.save_limit import EDITABLE, figures_of, find_limit
 from ratelimits.validation import NOUNS, Algorithm, Findings, check_limit, figure, safe_figures
 
-LOOKED_AT = 200  # the counters of a limit whose use is compared with a new cap
+COUNTERS_LOOKED_AT = 200  # the counters of a limit whose use is compared with a new cap
 
 
 def propose_limit(limit_id: int | None, changes: Mapping[str, Any]) -> tuple[Limit, Findings]:
@@ -96,7 +96,7 @@ def _warnings_of_change(limit: Limit, before: Mapping[str, Any]) -> list[str]:
 
 def _fullest(limit: Limit) -> str | None:
     """What is already used beyond the new cap."""
-    over = [gauge for gauge in gauges(limit=limit, most=LOOKED_AT) if gauge.used > gauge.capacity > 0]
+    over = [gauge for gauge in gauges(limit=limit, most=COUNTERS_LOOKED_AT) if gauge.used > gauge.capacity > 0]
     if not over:
         return None
     most = max(over, key=lambda gauge: gauge.percent)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ratelimits.algorithms.admission import State, admit
 from ratelimits.models import Counter, Limit
 from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.outlook import Asked, look_ahead, outlook_of
+from ratelimits.services.limiter.start_forecast import Asked, forecast_of, look_ahead
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.catalogue import Rule, rule_of
 from ratelimits.subjects import Subject
@@ -50,7 +50,7 @@ def drained(one: Rule, state: State, calls: int) -> float:
 
 def foreseen(one: Rule, state: State, calls: int) -> float:
     counter = Counter(id="x", limit_id=1, key="*", state=state)
-    at = outlook_of(one, Asked(SHEETS), counter, BEGIN).passed_at([(1.0, calls)])
+    at = forecast_of(one, Asked(SHEETS), counter, BEGIN).passed_at([(1.0, calls)])
     assert at is not None
     return at
 

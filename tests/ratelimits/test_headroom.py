@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ratelimits.models import Counter
 from ratelimits.services.limiter.decide import Call, decide
-from ratelimits.services.limiter.rooms import WITHOUT_END, Room, rooms
+from ratelimits.services.limiter.headroom import WITHOUT_END, Headroom, read_headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
 from tests.ratelimits.counting import ADA, BOB, START, change, kinds, make_limit, override
@@ -20,8 +20,8 @@ from tests.ratelimits.test_decide import histories, limits, subjects, with_limit
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
 
 
-def room(subject: Subject = ADA, *, tokens: float = 1, paced: bool = False) -> Room:
-    return rooms([subject], tokens=tokens, paced=paced)[subject]
+def room(subject: Subject = ADA, *, tokens: float = 1, paced: bool = False) -> Headroom:
+    return read_headroom([subject], tokens=tokens, paced=paced)[subject]
 
 
 def test_calls_without_a_limit_have_room_without_end():
@@ -34,10 +34,10 @@ def test_room_is_that_of_the_narrowest_limit_and_the_pace_of_the_slowest():
     make_limit("user", scope="user", algorithm="token_bucket", capacity=8, refill_per_second=0.01)
     decide([Call(ADA)] * 2)
     found = room()
-    assert (found.calls, found.rooms) == (3, (3, 6))
+    assert (found.calls, found.calls_each) == (3, (3, 6))
     assert found.rate_per_second == 0.01
     assert list(found.paces) == pytest.approx([5 / 61, 0.01])
-    assert rooms([ADA, BOB])[BOB].rooms == (3, 8)
+    assert read_headroom([ADA, BOB])[BOB].calls_each == (3, 8)
 
 
 def test_limits_without_room_come_the_one_first_that_takes_longest(clock):

@@ -26,7 +26,7 @@ UNUSED = ("{}", None, "", 1.0, None)  # the columns of a counter that nobody has
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Headroom:
     """
     What one subject's limits admit at an instant, if nobody else comes.
 
@@ -37,7 +37,7 @@ class Room:
         blocking: The limits without room, the one that takes longest first.
         counters: The ids of all counters that apply.
         paces: The calls a second that each of them lets through; None: it has no pace.
-        rooms: The calls that each of them admits now.
+        calls_each: The calls that each of them admits now.
         slowest: The limit whose pace is the slowest.
     """
 
@@ -48,7 +48,7 @@ class Room:
     blocking: tuple[Binding, ...] = ()
     counters: tuple[str, ...] = ()
     paces: tuple[float | None, ...] = ()
-    rooms: tuple[int, ...] = ()
+    calls_each: tuple[int, ...] = ()
     slowest: Binding | None = None
 
 
@@ -65,9 +65,9 @@ class _Seen:
     opens_at: float
 
 
-def rooms(
+def read_headroom(
     subjects: Iterable[Subject], *, tokens: float = 1, paced: bool = False, crowded: Collection[Subject] = ()
-) -> dict[Subject, Room]:
+) -> dict[Subject, Headroom]:
     """
     Read the room of each subject's calls.
 
@@ -123,12 +123,12 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
     return seen
 
 
-def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -> Room:
+def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -> Headroom:
     names = tuple(rule.counter_id(subject) for rule in rules_for(subject))
     applied = [seen[name] for name in names]
     blocking = sorted((one for one in applied if not one.calls), key=lambda one: -one.opens_at)
     slowest = min((one for one in applied if one.rate is not None), key=lambda one: one.rate or 0.0, default=None)
-    return Room(
+    return Headroom(
         calls=min((one.calls for one in applied), default=WITHOUT_END),
         opens_at=max((one.opens_at for one in applied), default=now),
         now=now,
@@ -136,7 +136,7 @@ def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -
         blocking=tuple(_binding(one, tokens) for one in blocking),
         counters=names,
         paces=tuple(one.rate for one in applied),
-        rooms=tuple(one.calls for one in applied),
+        calls_each=tuple(one.calls for one in applied),
         slowest=_binding(slowest, tokens) if slowest else None,
     )
 
