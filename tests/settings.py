@@ -20,6 +20,7 @@ for _name in [name for name in os.environ if name.startswith("QUEUEOPS_")]:
     del os.environ[_name]
 os.environ["QUEUEOPS_DATA_DIR"] = _data_dir
 os.environ["QUEUEOPS_ALLOW_LOOPBACK_TARGETS"] = "on"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process that a test starts would compile the project again
 
 from queueops.settings import *  # noqa: E402, F403 (after the environment is set)
 
