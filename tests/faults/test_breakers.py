@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -96,6 +97,10 @@ OUTAGES: dict[str, Callable[[Sandbox], object]] = {
 }
 
 
+def has_opened(breakers: int) -> bool:
+    return ServiceBreaker.objects.exclude(opened_at=None).count() == breakers
+
+
 @pytest.mark.parametrize("outage", OUTAGES)
 def test_an_outage_is_one_address_s_spends_no_attempts_beyond_its_probes_and_is_told_once(
     ledger: Ledger, sandboxes: tuple[Sandbox, Sandbox], outage
@@ -103,10 +108,10 @@ def test_an_outage_is_one_address_s_spends_no_attempts_beyond_its_probes_and_is_
     healthy, silent = sandboxes
     OUTAGES[outage](silent)
     with cluster(ledger, faults_probe_seconds=PROBE_SECONDS):
-        for project in PROJECTS:
-            put(project, rows(silent, project, count=THRESHOLD + 2), timeout=0.5)
         open_breakers = ServiceBreaker.objects.exclude(opened_at=None)
-        wait_for(lambda: open_breakers.count() == len(PROJECTS), seconds=60, what="a breaker of each project")
+        for number, project in enumerate(PROJECTS, start=1):  # one by one, or each may see it for the first time
+            put(project, rows(silent, project, count=THRESHOLD + 2), timeout=0.5)
+            wait_for(partial(has_opened, number), seconds=60, what="the project's breaker")
         wait_for(lambda: min(open_breakers.values_list("probes", flat=True)) > 0, seconds=60, what="a probe of each")
         watch.watch_outages()
         for project in PROJECTS:
