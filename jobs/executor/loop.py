@@ -110,6 +110,7 @@ class HandlerLoop:
         self._outcomes: deque[Outcome] = deque()
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
+        self.sends_late = False  # it begins one call at a time: not sending that either would stop all work
         self._was_late = False
 
     def start(self) -> None:
@@ -242,14 +243,14 @@ class HandlerLoop:
         refusal_noted.set(run.refusal)
         tell_of("job", run.facts)
         try:
-            outcome = _unsent(run) if self._is_late([run]) else self._answered(run, await self._call(run))
+            outcome = _unsent(run) if self._is_too_late([run]) else self._answered(run, await self._call(run))
         except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
             outcome = self._broken(run, error)
         self._end(run, outcome)
 
     async def _carry_out_group(self, runs: Sequence[_Run]) -> None:
         """One call for several jobs. What spoils it for all is found out here, so that only its job fails."""
-        if self._is_late(runs):
+        if self._is_too_late(runs):
             for run in runs:
                 self._end(run, _unsent(run))
             return
@@ -297,12 +298,13 @@ class HandlerLoop:
             for place, run in enumerate(runs)
         ]
 
-    def _is_late(self, runs: Sequence[_Run]) -> bool:
-        """Whether the limits that let a call go would count it in another window than its provider does."""
+    def _is_too_late(self, runs: Sequence[_Run]) -> bool:
+        """Whether a call must not be sent: its provider would count it in another window than the limits do."""
         now = time.monotonic()
-        is_late = any(run.job.send_by is not None and now > run.job.send_by for run in runs)
-        self._was_late |= is_late
-        return is_late
+        if not any(run.job.send_by is not None and now > run.job.send_by for run in runs):
+            return False
+        self._was_late = True
+        return not self.sends_late
 
     def _ended(self, run: _Run, answer: Answer | BaseException) -> Outcome | None:
         """One job's part of what a group's call answered; a result that cannot be kept fails its job alone."""

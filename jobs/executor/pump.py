@@ -246,12 +246,18 @@ class ExecutorPump:
         self._kinds.tend()
         if held := self.loop.watch.collect():  # before what these jobs end as is written, or they would not run alone
             held_loop.note_held(held, executor_id=self.id)
-        self._width.note(late=self.loop.take_late(), now=now)
+        self._widen_or_narrow(now)
         self._flush_and_claim(now)
         if now >= self._next["park"]:
             self._next["park"] = now + PARK_SECONDS
             if self._duties.has_time and not self._stopping.is_set():
                 self._park(now)
+
+    def _widen_or_narrow(self, now: float) -> None:
+        if self._width.note(late=self.loop.take_late(), now=now):
+            slots = self._width.slots
+            logger.warning("executor %s: calls began too late to be sent; it begins at most %s now", self.id, slots)
+        self.loop.sends_late = self._width.slots == 1
 
     def _park(self, now: float) -> None:
         """A few jobs in lanes that have no room; more of them in later cycles."""

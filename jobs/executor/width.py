@@ -14,11 +14,18 @@ class Width:
         self._late = False
         self._changes_at = 0.0
 
-    def note(self, *, late: bool, now: float) -> None:
-        """Take note whether calls have started too late since the last note; `now`: monotonic seconds."""
+    def note(self, *, late: bool, now: float) -> bool:
+        """
+        Take note whether calls have started too late since the last note; `now`: monotonic seconds.
+
+        Returns:
+            Whether there are fewer slots now.
+        """
+        before = self.slots
         self._late |= late
-        if now < self._changes_at or not (self._late or self.slots < self._most):
-            return
+        if now < self._changes_at or not (self._late or before < self._most):
+            return False
         change = -max(1, self.slots // 4) if self._late else max(1, self._most // 10)
         self.slots = max(1, min(self._most, self.slots + change))
         self._late, self._changes_at = False, now + CHANGE_SECONDS
+        return self.slots < before

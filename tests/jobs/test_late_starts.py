@@ -117,6 +117,13 @@ def test_a_call_that_begins_too_late_is_given_back_unsent(loop, stage, coalesce_
     assert not loop.take_late()
 
 
+def test_who_begins_one_call_at_a_time_sends_it_however_late_and_tells(loop, stage):
+    loop.sends_late = True
+    [outcome] = carry_out(loop, claimed("test.call", left=-1))
+    assert isinstance(outcome, Succeeded)
+    assert loop.take_late()
+
+
 def test_slots_are_a_quarter_fewer_after_each_second_with_late_calls_and_come_back_by_tenths():
     slots = Width(40)
     seen = []
@@ -146,6 +153,20 @@ def limit(db: None) -> Iterator[Limit]:
     catalogue.forget()
     yield Limit.objects.create(name="limit", service="test", capacity=1000, window_seconds=20, scope="global")
     catalogue.forget()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_where_every_call_is_late_work_goes_on_one_at_a_time(stage, limit, monkeypatch):
+    """As where each commit takes longer than a call has time: nothing would ever be sent."""
+    monkeypatch.setattr(catalogue, "LEAST_SEND_SECONDS", 0.0)
+    Limit.objects.update(slack_seconds=0)
+    catalogue.forget()
+    monkeypatch.setattr(width, "CHANGE_SECONDS", 0.01)
+    jobs = make_jobs(6, kind="test.call", payload="{}", service="test")
+    with executing(slots=4):
+        wait_for(lambda: not Job.objects.unfinished().exists(), what="the calls")
+    assert len(stage.begun) == len(jobs)
+    assert JobEvent.objects.filter(message__startswith="not sent").exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -80,7 +80,8 @@ def admit(
             if answer.kind == "reject"
         ]
     )
-    to_send = {job.id: seconds_to_send(subject) for job, subject in zip(asking, subjects, strict=True)}
+    seconds_of = {subject: seconds_to_send(subject) for subject in set(subjects)}
+    to_send = {job.id: seconds_of[subject] for job, subject in zip(asking, subjects, strict=True)}
     admitted = [
         job._replace(
             holds=job.id in answers and answers[job.id].holds,

@@ -72,7 +72,11 @@ class Rule:
 
     @property
     def seconds_to_send(self) -> float | None:
-        """How long after its grant a call may be sent, for its provider to count it no later than this limit does."""
+        """
+        How long after its grant a call may be sent, for its provider to count it no later than this limit does.
+
+        Half the slack is for being sent late, the other half for the way to the provider.
+        """
         if self.unit == Unit.IN_FLIGHT or self.hard_reset:
             return None
         slack = 0.0
@@ -80,7 +84,7 @@ class Rule:
             slack = self.guard_seconds
         elif self.algorithm_name == Limit.Algorithm.SLIDING_WINDOW:
             slack = (self.window_seconds or 60) / BUCKETS / 2 if self.slack_seconds is None else self.slack_seconds
-        return max(LEAST_SEND_SECONDS, slack)
+        return max(LEAST_SEND_SECONDS, slack / 2)
 
     def applies_to(self, subject: Subject) -> bool:
         return (
