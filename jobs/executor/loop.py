@@ -110,7 +110,7 @@ class HandlerLoop:
         self._outcomes: deque[Outcome] = deque()
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
-        self.sends_late = False  # it begins one call at a time: not sending that either would stop all work
+        self.sends_late = False  # set at one call at a time, until one is in time: not sending it would stop all work
         self._was_late = False
 
     def start(self) -> None:
@@ -300,8 +300,11 @@ class HandlerLoop:
 
     def _is_too_late(self, runs: Sequence[_Run]) -> bool:
         """Whether a call must not be sent: its provider would count it in another window than the limits do."""
-        now = time.monotonic()
-        if not any(run.job.send_by is not None and now > run.job.send_by for run in runs):
+        send_by = min((run.job.send_by for run in runs if run.job.send_by is not None), default=None)
+        if send_by is None:
+            return False
+        if time.monotonic() <= send_by:
+            self.sends_late = False
             return False
         self._was_late = True
         return not self.sends_late

@@ -257,7 +257,8 @@ class ExecutorPump:
         if self._width.note(late=self.loop.take_late(), now=now):
             slots = self._width.slots
             logger.warning("executor %s: calls began too late to be sent; it begins at most %s now", self.id, slots)
-        self.loop.sends_late = self._width.slots == 1
+        if self._width.slots == 1:
+            self.loop.sends_late = True
 
     def _park(self, now: float) -> None:
         """A few jobs in lanes that have no room; more of them in later cycles."""

@@ -122,6 +122,8 @@ def test_who_begins_one_call_at_a_time_sends_it_however_late_and_tells(loop, sta
     [outcome] = carry_out(loop, claimed("test.call", left=-1))
     assert isinstance(outcome, Succeeded)
     assert loop.take_late()
+    carry_out(loop, claimed("test.call", left=60))
+    assert not loop.sends_late
 
 
 def test_slots_are_a_quarter_fewer_after_each_second_with_late_calls_and_come_back_by_tenths():
