@@ -27,6 +27,7 @@ from django.db import DatabaseError, close_old_connections, connection, transact
 from django.db.models.functions import Now
 from django_q.brokers.orm import ORM
 from django_q.conf import Conf
+from django_q.management.commands import qcluster
 from django_q.models import OrmQ, Schedule, Task
 from django_q.queues import Queue
 from django_q.signals import post_spawn, pre_execute
@@ -209,6 +210,7 @@ def _parent() -> int:
     return parent.pid or 0 if parent else 0
 
 
+qcluster.Command.requires_system_checks = ()  # of addresses and screens, which take a second to import: web looks
 django_q.scheduler.timezone = DatabaseClock
 django_q.scheduler.localtime = DatabaseClock.now
 django_q.cluster.Queue = KillSafeQueue

@@ -28,7 +28,7 @@ CSRF_TRUSTED_ORIGINS = list(QUEUEOPS.csrf_trusted_origins)
 INSTALLED_APPS = [
     "unfold",  # before django.contrib.admin: its templates replace the admin's
     "unfold.contrib.filters",
-    "django.contrib.admin",
+    "django.contrib.admin.apps.SimpleAdminConfig",  # screens are imported with the addresses: workers need none
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -7,6 +7,7 @@ run here, arguments cannot be given, and nothing stored is unpickled to be shown
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from django import forms
@@ -24,7 +25,9 @@ from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import ReadOnlyMixin
 
-# By name: only jobs.cluster may import the package.
+# By name: only jobs.cluster may import the package. Its own screens, which are replaced here, unpickle what is stored
+# and let any function be scheduled; they must be registered first, or they would be instead of these.
+import_module("django_q.admin")
 Schedule = apps.get_model("django_q", "Schedule")
 QueuedTask = apps.get_model("django_q", "OrmQ")
 Success = apps.get_model("django_q", "Success")
@@ -117,6 +120,5 @@ for model, screen in (
     (Success, FinishedTaskAdmin),
     (Failure, FinishedTaskAdmin),
 ):
-    if admin.site.is_registered(model):  # django-q2's own screens unpickle, and let any function be scheduled
-        admin.site.unregister(model)
+    admin.site.unregister(model)
     admin.site.register(model, screen)

@@ -3,6 +3,8 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
+admin.autodiscover()
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", include("queueops.access.urls")),  # before the admin, whose login it replaces
     path("admin/", admin.site.urls),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib import admin
 from django.contrib.auth.models import Group, Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
@@ -22,6 +21,7 @@ from queueops.site import roles
 from queueops.tenancy.admin.projects import REVOKE
 from queueops.tenancy.models import ProducerKey
 from tests.factories import make_batch, make_dead_letter, make_job, make_project
+from tests.support import screens
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -173,8 +173,8 @@ def test_a_role_that_an_administrator_changed_stays_changed():
 
 def test_every_list_opens_for_a_superuser_and_is_closed_to_staff_without_a_role():
     nobody, superuser = signed_in(None), signed_in("superuser")
-    for model in admin.site._registry:
-        address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+    for model, _ in screens.registered():
+        address = reverse(f"admin:{screens.address_name(model)}_changelist")
         assert superuser.get(address).status_code == 200, address
         assert nobody.get(address).status_code == 403, address
 

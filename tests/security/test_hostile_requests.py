@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from django.contrib import admin
 from django.db import transaction
 from django.test import Client, RequestFactory
 from django.urls import reverse
@@ -19,6 +18,7 @@ from queueops.core.web.unreadable import OF_EVERY_LIST
 from tests.factories import make_job
 from tests.security.addresses import PARAMETER, every_address
 from tests.security.world import World
+from tests.support import screens
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -60,13 +60,13 @@ def encoded(text: str) -> str:
 def lists() -> Iterator[tuple[str, list[str]]]:
     """The address of each list, and the parameters of its filters, of every list, and of its columns as lookups."""
     request = RequestFactory().get("/")
-    for model, screen in admin.site._registry.items():
+    for model, screen in screens.registered():
         names = list(PLACES)
         for one in screen.get_list_filter(request):
             name: Any = one[0] if isinstance(one, tuple) else getattr(one, "parameter_name", one)
             names += [name, *(f"{name}_{end}_{part}" for end in ("from", "to") for part in (0, 1))]
         names += [field.name + lookup for field in model._meta.concrete_fields for lookup in LOOKUPS]
-        yield reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"), names
+        yield reverse(f"admin:{screens.address_name(model)}_changelist"), names
 
 
 def filled(route: str, value: str) -> str:

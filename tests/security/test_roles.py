@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.contrib import admin
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.urls import NoReverseMatch, reverse
@@ -17,6 +16,7 @@ from queueops.site import roles
 from queueops.site.role_docs import roles_page
 from tests.security.world import World
 from tests.support.people import signed_in
+from tests.support.screens import address_name, registered
 
 pytestmark = pytest.mark.django_db
 
@@ -25,8 +25,8 @@ FOR_SUPERUSERS = {"django_q"}  # whatever permissions somebody was given
 
 
 def screens() -> Iterator[tuple[str, Any]]:
-    for model, model_admin in admin.site._registry.items():
-        yield f"{model._meta.app_label}_{model._meta.model_name}", model_admin
+    for model, model_admin in registered():
+        yield address_name(model), model_admin
 
 
 def actions() -> list[tuple[str, str, str, bool]]:
