@@ -10,6 +10,10 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from pydantic import BaseModel, Field
 
 ALWAYS = {
+    400: (
+        "malformed_json",
+        "The body is not valid JSON, or a query parameter is wrong; `project_required`: a session names no project.",
+    ),
     401: (
         "not_authenticated",
         "No key or token was sent; `invalid_key`, `invalid_token`, `expired_token`: it counts for nothing, or no more.",
@@ -18,6 +22,7 @@ ALWAYS = {
         "missing_scope",
         "The caller's scopes or permissions do not cover this; `not_for_users`, `foreign_user`: not an end user's.",
     ),
+    404: ("not_found", "The project has nothing with this id; `unknown_project`: there is no such project."),
     429: ("throttled", "Too many requests; Retry-After says when to try again."),
     500: ("internal_error", "A bug. It is in the server's log."),
     503: (
@@ -30,8 +35,6 @@ ALWAYS = {
     ),
 }
 OTHERS = {
-    400: ("malformed_json", "The body is not valid JSON, or a query parameter is wrong."),
-    404: ("not_found", "The project has nothing with this id."),
     409: ("wrong_state", "The state it is in now does not allow this."),
     413: ("payload_too_large", "The body, a payload or the number of jobs is too large."),
     415: ("unsupported_media_type", "The body has another media type."),
@@ -168,7 +171,7 @@ def operation(
         examples.append(
             OpenApiExample("Lines", value=lines_example, request_only=True, media_type="application/x-ndjson")
         )
-    with_body = {400, 413, 415, 422} if body is not None else set()
+    with_body = {413, 415, 422} if body is not None else set()
     refusals = sorted({*ALWAYS, *errors, *with_body})
     return extend_schema(
         operation_id=operation_id,

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 
 from queueops.tenancy.models import ProducerKey
+from tests.api import described
 from tests.factories import make_project
 
 ROOT = "/api/v1"
@@ -56,6 +57,19 @@ def error_of(response: Any, status: int) -> dict[str, Any]:
     assert set(body["error"]) <= {"code", "message", "fields", "details"}
     error: dict[str, Any] = body["error"]
     return error
+
+
+@pytest.fixture(autouse=True)
+def answers_are_as_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare every answer in these tests with the OpenAPI document."""
+    ask = Client.request
+
+    def asked(client: Client, **request: Any) -> Any:
+        response = ask(client, **request)
+        described.check(response)
+        return response
+
+    monkeypatch.setattr(Client, "request", asked)
 
 
 @pytest.fixture

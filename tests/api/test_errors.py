@@ -46,7 +46,7 @@ def test_a_forgotten_slash_is_pointed_out(db):
         (RuntimeError("secret detail"), (500, "internal_error")),
         (OperationalError("connection refused"), (503, "database_unavailable")),
         (Http404("x"), (404, "not_found")),
-        (type("Odd", (QueueOpsError,), {"code": "odd", "status": 418})("Odd."), (418, "odd")),
+        (type("Odd", (QueueOpsError,), {"code": "odd", "status": 422})("Odd."), (422, "odd")),
     ],
 )
 def test_whatever_a_view_raises_is_answered_in_the_same_shape(api: Api, monkeypatch, raised, expected):

@@ -89,7 +89,6 @@ class PauseBatch(ApiView):
         body_example={"reason": "the provider has an outage"},
         answer=answers.Paused,
         example={"paused": True, "changed_jobs": 525},
-        errors=[404],
         description="Running jobs go on. Safe to repeat.",
     )
     def post(self, request: Request, pk: UUID) -> Response:
@@ -110,7 +109,6 @@ class ResumeBatch(ApiView):
         body_example={},
         answer=answers.Paused,
         example={"paused": False, "changed_jobs": 525},
-        errors=[404],
         description="Safe to repeat. Jobs that another pause covers stay held.",
     )
     def post(self, request: Request, pk: UUID) -> Response:

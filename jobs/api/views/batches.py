@@ -60,7 +60,6 @@ class BatchList(ApiListView[Batch]):
         operation_id="batches_list",
         answer=BatchSerializer(many=True),
         example=examples.BATCH_ROW,
-        errors=[400],
     )
     def get(self, request: Request) -> Response:
         return self.listed(self.own_rows(Batch.objects.all()))
@@ -145,7 +144,6 @@ class BatchDetail(ApiView):
         operation_id="batches_get",
         answer=BatchDetailSerializer,
         example=examples.BATCH_DETAIL,
-        errors=[404],
         description="While it has not ended, Retry-After says when asking again is worth while.",
     )
     def get(self, request: Request, pk: UUID) -> Response:
@@ -169,7 +167,6 @@ class BatchJobs(ApiListView[Job]):
         operation_id="batches_jobs",
         answer=JobSerializer(many=True),
         example=examples.JOB,
-        errors=[400, 404],
     )
     def get(self, request: Request, pk: UUID) -> Response:
         batch = self.own(Batch.objects.only("id"), pk)

@@ -38,7 +38,6 @@ class DeadLetterList(ApiListView[DeadLetter]):
         operation_id="dead_letters_list",
         answer=DeadLetterSerializer(many=True),
         example=examples.DEAD_LETTER,
-        errors=[400],
         description="`open=true` leaves out those requeued or discarded. A page may hold large payloads.",
     )
     def get(self, request: Request) -> Response:
@@ -54,7 +53,6 @@ class DeadLetterDetail(ApiView):
         operation_id="dead_letters_get",
         answer=DeadLetterSerializer,
         example=examples.DEAD_LETTER,
-        errors=[404],
     )
     def get(self, request: Request, pk: UUID) -> Response:
         letter = self.own(DeadLetter.objects.all(), pk)
@@ -73,7 +71,7 @@ class RequeueDeadLetter(ApiView):
         answer=answers.RequeuedOne,
         status=201,
         example=examples.REQUEUED_ONE,
-        errors=[404, 409],
+        errors=[409],
         answers_once=True,
     )
     def post(self, request: Request, pk: UUID) -> Response:
@@ -94,7 +92,7 @@ class DiscardDeadLetter(ApiView):
         body_example={"reason": "the customer is gone"},
         answer=DeadLetterSerializer,
         example={**examples.DEAD_LETTER, "resolution": "discarded", "note": "the customer is gone"},
-        errors=[404, 409],
+        errors=[409],
     )
     def post(self, request: Request, pk: UUID) -> Response:
         given = parse_as(inputs.Discard, read_document(request))

@@ -90,7 +90,7 @@ def one(summary: str, name: str, body: Any, body_example: Any) -> Callable[[Any]
         body_example=body_example,
         answer=answers.JobMoved,
         example={"id": examples.JOB_ID, "state": "cancelled" if name == "cancel" else "queued"},
-        errors=[404, 409],
+        errors=[409],
         answers_once=True,
     )
 
@@ -159,7 +159,7 @@ class RetryJob(ApiView):
         answer=answers.RequeuedOne,
         status=201,
         example=examples.REQUEUED_ONE,
-        errors=[404, 409],
+        errors=[409],
         answers_once=True,
         description="Requeues its dead letter: a new job with the same effect key and a fresh budget.",
     )

@@ -35,7 +35,6 @@ class JobList(ApiListView[Job]):
         operation_id="jobs_list",
         answer=JobSerializer(many=True),
         example=examples.JOB,
-        errors=[400],
         description="Without payloads and results. Commas separate choices: `state=failed,cancelled`.",
     )
     def get(self, request: Request) -> Response:
@@ -82,7 +81,6 @@ class JobDetail(ApiView):
         operation_id="jobs_get",
         answer=JobDetailSerializer,
         example=examples.JOB_DETAIL,
-        errors=[404],
         description="While it has not ended, Retry-After says when asking again is worth while.",
     )
     def get(self, request: Request, pk: UUID) -> Response:
@@ -104,7 +102,6 @@ class JobEvents(ApiListView[JobEvent]):
         operation_id="jobs_events",
         answer=EventSerializer(many=True),
         example=examples.EVENT,
-        errors=[400, 404],
     )
     def get(self, request: Request, pk: UUID) -> Response:
         job = self.own(Job.objects.only("id"), pk)

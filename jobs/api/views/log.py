@@ -28,7 +28,6 @@ class EventList(ApiListView[JobEvent]):
         operation_id="events_list",
         answer=EventSerializer(many=True),
         example=examples.EVENT,
-        errors=[400],
     )
     def get(self, request: Request) -> Response:
         return self.listed(JobEvent.objects.filter(project_id=self.caller.project_id))

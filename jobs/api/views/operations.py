@@ -74,7 +74,6 @@ class OperationList(ApiListView[BulkOperation]):
         operation_id="operations_list",
         answer=OperationSerializer(many=True),
         example=examples.OPERATION,
-        errors=[400],
     )
     def get(self, request: Request) -> Response:
         return self.listed(operations_of(self.caller))
@@ -90,7 +89,6 @@ class OperationDetail(ApiView):
         operation_id="operations_get",
         answer=OperationSerializer,
         example=examples.OPERATION,
-        errors=[404],
     )
     def get(self, request: Request, pk: UUID) -> Response:
         found = own_operation(self, pk)
@@ -110,7 +108,6 @@ class CancelOperation(ApiView):
         body_example={"reason": "wrong filter"},
         answer=OperationSerializer,
         example={**examples.OPERATION, "status": "cancelled", "finished_at": examples.LATER},
-        errors=[404],
         description="It stops after the chunk in hand; what was done stays done. An ended one is left alone.",
     )
     def post(self, request: Request, pk: UUID) -> Response:
@@ -130,7 +127,6 @@ def starting(summary: str, *, tag: str, operation_id: str, body: Any, body_examp
         answer=answers.Started,
         status=202,
         example=examples.STARTED,
-        errors=[404],
         answers_once=True,
         description=f"{summary}, in the background: the answer names the operation to follow.",
     )

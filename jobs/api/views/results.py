@@ -40,7 +40,6 @@ class BatchResults(ApiListView[Job]):
         operation_id="batches_results",
         answer=ResultSerializer(many=True),
         example=examples.RESULT,
-        errors=[400, 404],
         description=(
             "With results, also of jobs that have not ended. A requeued job is left out: the one that took its place "
             "comes later and names it as its `origin`. A page may have fewer rows than `page_size`, even none, and "

@@ -120,7 +120,6 @@ class SettleCall(LimiterView):
         body_example=examples.SETTLE,
         answer=answers.Settled,
         example=examples.SETTLED,
-        errors=[404],
         description=(
             "Gives places in flight back, and corrects the tokens that were reserved. Safe to repeat: what was settled "
             "before is left alone. Needed for every decision with a `holder`, also when the call failed."

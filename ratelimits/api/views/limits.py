@@ -146,7 +146,6 @@ class LimitList(CallerListView[Limit]):
         operation_id="limits_list",
         answer=LimitSerializer(many=True),
         example=examples.LIMIT,
-        errors=[400],
         description=f"Each with up to {SHOWN_COUNTERS} of its counters, the fullest first.",
     )
     def get(self, request: Request) -> Response:
@@ -185,7 +184,6 @@ class LimitDetail(CallerView):
         operation_id="limits_get",
         answer=LimitSerializer,
         example=examples.LIMIT,
-        errors=[404],
     )
     def get(self, request: Request, pk: int) -> Response:
         limit = find_limit(pk)
@@ -199,7 +197,7 @@ class LimitDetail(CallerView):
         body_example={"capacity": 600, "reason": "raised by the provider"},
         answer=answers.Saved,
         example=examples.SAVED,
-        errors=[404, 409],
+        errors=[409],
         description=f"Takes effect within a second, in every process. {OPERATORS}",
     )
     def patch(self, request: Request, pk: int) -> Response:
@@ -215,7 +213,6 @@ class LimitDetail(CallerView):
         operation_id="limits_delete",
         answer=answers.Removed,
         example={"removed": True},
-        errors=[400, 404],
         parameters=[REASON],
         description=f"With its overrides, counters and alerts. What it held back may go at once. {OPERATORS}",
     )
@@ -238,7 +235,6 @@ class LimitCounters(CallerListView[Counter]):
         operation_id="limits_counters",
         answer=GaugeSerializer(many=True),
         example=examples.GAUGE,
-        errors=[400, 404],
     )
     def get(self, request: Request, pk: int) -> Response:
         limit = find_limit(pk)
@@ -262,7 +258,6 @@ class LimitOverrides(CallerView):
         body_example=examples.OVERRIDE,
         answer=answers.Saved,
         example=examples.SAVED,
-        errors=[404],
         description="Or change the one it has; a project's key, for a key of its own project. Safe to repeat.",
     )
     def post(self, request: Request, pk: int) -> Response:
@@ -285,7 +280,7 @@ class LimitOverrides(CallerView):
         operation_id="limits_delete_override",
         answer=answers.Removed,
         example={"removed": True},
-        errors=[400, 404, 422],
+        errors=[422],
         parameters=[KEY, OPTIONAL_REASON],
         description="Safe to repeat: `removed` says whether it had others.",
     )
@@ -308,7 +303,7 @@ class SimulateLimit(CallerView):
         body_example={"changes": {"capacity": 600}, "hours": 1},
         answer=answers.Simulated,
         example=examples.SIMULATED,
-        errors=[404, 409],
+        errors=[409],
         description="Changes nothing. Both sides are played as if this limit alone held calls back.",
     )
     def post(self, request: Request, pk: int) -> Response:

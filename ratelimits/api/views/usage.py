@@ -77,7 +77,7 @@ class ReserveUsageView(CallerView):
         answer=answers.ReservedUnits,
         status=201,
         example=examples.RESERVED,
-        errors=[404, 409],
+        errors=[409],
         description=(
             "Held until an event names the reservation, it is cancelled, or `expires_at`. 409 `quota_exceeded`: the "
             "quota has no room; `details` has `remaining`, `quota` and `resets_at`. 404 `no_allowance`: the project "
@@ -117,7 +117,6 @@ class IngestUsageView(CallerView):
         body_example=[examples.EVENT],
         answer=answers.IngestedUsage,
         example=examples.INGESTED,
-        errors=[404],
         description=(
             "1 to 1,000 events, or a single one by itself; one result each, in order. Whatever is wrong with one event "
             "rejects that event alone. "
@@ -158,7 +157,6 @@ class CancelReservationView(CallerView):
         body_example={"reservation_id": examples.RESERVATION_ID},
         answer=answers.CancelledReservation,
         example=examples.CANCELLED,
-        errors=[404],
         description=(
             "Its units are released once. One that was used or is over stays as it is: `status` says which. Safe to "
             "repeat. Also served as `POST /functions/cancel-reservation`, and both without the last slash."
@@ -183,7 +181,7 @@ class UserStanding(CallerView):
         operation_id="usage_me",
         answer=answers.StandingShown,
         example=examples.STANDING,
-        errors=[400, 404, 422],
+        errors=[422],
         parameters=[USER_ID],
         description="404 `no_allowance`: the project has none. Also served without the last slash.",
     )
@@ -205,7 +203,6 @@ class UserMonths(CallerListView[UsageTracking]):
         operation_id="usage_months",
         answer=UserMonthSerializer(many=True),
         example=examples.USER_MONTH,
-        errors=[400],
         description="For a back office. A user's token sees its own alone.",
     )
     def get(self, request: Request) -> Response:
@@ -226,7 +223,6 @@ class UserEvents(CallerListView[UsageEvent]):
         operation_id="usage_events",
         answer=UsageEventSerializer(many=True),
         example=examples.USAGE_EVENT,
-        errors=[400],
         description="A server key names the user by `user_id`; a user's token sees its own.",
     )
     def get(self, request: Request) -> Response:
