@@ -27,3 +27,5 @@ from queueops.settings import *  # noqa: E402, F403 (after the environment is se
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # As the executors do for their session: compiling a hot statement takes seconds, and tests call it from any session.
 DATABASES["default"]["OPTIONS"]["options"] = "-c jit=off"  # noqa: F405
+# Each test's client makes its own middleware, which would look through all static files for nothing.
+WHITENOISE_AUTOREFRESH = True
