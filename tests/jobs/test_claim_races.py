@@ -86,6 +86,23 @@ def test_an_executor_finds_work_behind_the_heads_that_another_has_locked():
     assert not {job.id for job in first} & {job.id for job in behind}
 
 
+def test_an_urgent_job_that_another_looks_at_is_passed_by_and_is_the_next():
+    make_jobs(5)
+    [urgent] = make_jobs(1, priority="urgent")
+    claims: list[UUID] = []
+
+    def execute() -> None:
+        claims.extend(job.id for job in claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns()))
+
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=urgent.pk)
+        at_once(execute)
+    assert urgent.pk not in claims
+    execute()
+    assert len(claims) == 2
+    assert claims[1] == urgent.pk
+
+
 def test_quarantine_seats_claim_every_suspect_once():
     ids = {job.pk for job in make_jobs(20, crash_count=2)}
     claims: list[UUID] = []
