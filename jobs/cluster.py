@@ -210,11 +210,11 @@ def _parent() -> int:
     return parent.pid or 0 if parent else 0
 
 
+qcluster.Cluster = CarefulCluster
 qcluster.Command.requires_system_checks = ()  # of addresses and screens, which take a second to import: web looks
 django_q.scheduler.timezone = DatabaseClock
 django_q.scheduler.localtime = DatabaseClock.now
 django_q.cluster.Queue = KillSafeQueue
-django_q.cluster.Cluster = CarefulCluster
 _Sentinel, django_q.cluster.Sentinel = django_q.cluster.Sentinel, sentinel
 _pusher, django_q.cluster.pusher = django_q.cluster.pusher, pusher
 _monitor, django_q.cluster.monitor = django_q.cluster.monitor, monitor
