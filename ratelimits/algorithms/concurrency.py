@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ratelimits.algorithms.admission import State, require_sizes
-from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount, seconds
+from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
 from ratelimits.algorithms.spans import SpanMeter
 
 BUCKETS = 60
@@ -17,13 +16,13 @@ class Concurrency:
     """
     The cost of running leases is at most the capacity.
 
-    A lease ends with `refund` when its call completes, or by itself `lease_seconds` after it was granted
-    or last renewed, rounded up by at most a second (a sixtieth of a lease below a minute). Leases are
-    kept as sums per sub-bucket, so the state doesn't grow with the capacity.
+    A lease ends with its call (`give_back`), or by itself `lease_seconds` after it was granted, rounded up by
+    at most a second (a sixtieth of a lease below a minute). Leases are kept as sums per sub-bucket, so the
+    state doesn't grow with the capacity.
 
     Args:
         capacity: Calls, or what a call's cost is measured in.
-        lease_seconds: Longer than the time between two renewals.
+        lease_seconds: Longer than any call takes, or it stops counting while it runs.
         ceiling: See `Algorithm`.
     """
 
@@ -46,15 +45,3 @@ class Concurrency:
             width=min(MICRO, -(-lease // BUCKETS)),
             hold=lease,
         )
-
-    def renew(self, state: State, now: float, cost: Any, *, granted_at: float) -> tuple[State, float]:
-        """
-        Begin a lease anew and return the state and the lease's new `granted_at`.
-
-        A lease that had lapsed counts again, if need be beyond the capacity: its call is running.
-        """
-        units = cost_units(cost)
-        meter = self.open(state, now)
-        meter.give_back(units, microseconds(granted_at))
-        meter.take(units)
-        return meter.state(), seconds(meter.now)

@@ -51,6 +51,9 @@ class Pressure:
     before: float = 1.0
 
 
+NO_PRESSURE = Pressure()
+
+
 def pressure_at(pressure: Pressure, now: float, rules: PressureRules = DEFAULT_RULES) -> float:
     """Return the factor that holds now, recovered for the time since it changed; a clock gone back recovers nothing."""
     if pressure.changed_at is None:

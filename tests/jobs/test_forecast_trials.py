@@ -15,12 +15,13 @@ from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import Parking
 from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.explain.waiting import explain_waiting
-from ratelimits.algorithms.admission import State, admit
+from ratelimits.algorithms.admission import State
 from ratelimits.models import Limit
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_jobs
+from tests.ratelimits.one_counter import admit
 from tests.support.documents import FEWEST_TOKENS, MOST_TOKENS, TOKENS_PER_MINUTE
 from tests.support.people import signed_in
 

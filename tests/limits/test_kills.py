@@ -8,12 +8,12 @@ import pytest
 
 from jobs.models import Job
 from jobs.states import JobState
-from ratelimits.algorithms.admission import gauge
 from ratelimits.models import Charge, Counter, Limit
 from ratelimits.services.limits import catalogue
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.faults.records import crashes, database_time, submit, wait_until_drained
+from tests.ratelimits.one_counter import gauge
 from tests.support.saturation import limits_changed
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]

@@ -15,7 +15,6 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
-from ratelimits.algorithms.admission import gauge
 from ratelimits.models import Counter, Limit
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
@@ -23,6 +22,7 @@ from ratelimits.subjects import Subject
 from tests.factories import KIND, PAYLOAD, make_project
 from tests.faults.records import database_time
 from tests.jobs.test_claim_races import at_once
+from tests.ratelimits.one_counter import gauge
 from tests.support.saturation import limits_changed
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]

@@ -9,12 +9,12 @@ import pytest
 from django.db import connection
 
 from queueops.core import sql
-from ratelimits.algorithms.admission import gauge
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter import counters, headroom
 from ratelimits.services.limiter.decide import Binding, Decision
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
+from tests.ratelimits.one_counter import gauge
 
 SERVICE = "svc"
 ADA = Subject(SERVICE, "write", "acme", "ada", "small")

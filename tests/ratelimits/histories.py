@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ratelimits.algorithms.admission import Algorithm, State, admit, charge, refund
+from ratelimits.algorithms.admission import Algorithm, State
+from tests.ratelimits.one_counter import admit, charge, refund
 
 START = 1_732_118_400_000_000
 MICRO = 1_000_000

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.services.claim.deferrals import LONGEST_DELAY_SECONDS, deferral_delay
-from ratelimits.algorithms.admission import State, admit
+from ratelimits.algorithms.admission import State
 from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.pressure import Pressure, PressureRules, pressure_at, pushed_back
 from ratelimits.algorithms.token_bucket import TokenBucket, safe_bucket
+from tests.ratelimits.one_counter import admit
 
 chances = st.floats(0, 1, exclude_max=True)
 deficits = st.floats(0, 100_000)

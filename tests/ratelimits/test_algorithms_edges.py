@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from ratelimits.algorithms.admission import UnreadableState, admit, charge, gauge, refund
+from ratelimits.algorithms.admission import UnreadableState
 from ratelimits.algorithms.concurrency import Concurrency
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.measures import MalformedCost, cost_units, microseconds, seconds
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.algorithms.token_bucket import TokenBucket
+from tests.ratelimits.one_counter import admit, charge, gauge, refund
 
 T = 1_732_118_400.0
 
@@ -36,8 +37,11 @@ def test_a_malformed_cost_is_rejected_and_holds_nobody_up(limit, cost):
     assert [v.granted for v in answer.verdicts] == [False, True]
     assert answer.verdicts[0].rejected
     assert "finite number" in answer.verdicts[0].reason
-    with pytest.raises(MalformedCost):
-        charge(limit, answer.state, T, cost)
+    if cost is None:  # nobody knows: the estimate stands, which was nothing
+        assert charge(limit, answer.state, T, cost) is answer.state
+    else:
+        with pytest.raises(MalformedCost):
+            charge(limit, answer.state, T, cost)
     with pytest.raises(MalformedCost):
         refund(limit, answer.state, T, cost, granted_at=T)
 
@@ -286,23 +290,6 @@ def test_a_state_survives_json_to_the_last_digit_and_stays_small(limit):
         state = admit(busy, state, T + second * 0.9, [1, 2.5]).state
     assert json.loads(json.dumps(state)) == state
     assert len(json.dumps(state)) < 1000
-
-
-def test_a_lease_renewed_runs_on_and_ends_with_its_call():
-    limit = Concurrency(1, lease_seconds=30)
-    answer = admit(limit, {}, T, [1])
-    state, granted_at = limit.renew(answer.state, T + 20, 1, granted_at=answer.booked_at)
-    assert admit(limit, state, T + 45, [1]).granted == 0
-    state = refund(limit, state, T + 46, 1, granted_at=granted_at)
-    assert admit(limit, state, T + 46, [1]).granted == 1
-
-
-def test_a_lapsed_lease_that_is_renewed_counts_again_beyond_the_capacity():
-    limit = Concurrency(1, lease_seconds=30)
-    first = admit(limit, {}, T, [1])
-    second = admit(limit, first.state, T + 40, [1])
-    state, _ = limit.renew(second.state, T + 41, 1, granted_at=first.booked_at)
-    assert gauge(limit, state, T + 41).used == 2
 
 
 def test_a_completion_after_the_lease_lapsed_frees_nobody_elses():

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimits.algorithms.admission import admit, gauge, refund
 from ratelimits.algorithms.fixed_window import KEPT_WINDOWS, FixedWindow
+from tests.ratelimits.one_counter import admit, gauge, refund
 
 PACIFIC = "America/Los_Angeles"
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimits.algorithms.admission import admit, gauge
 from ratelimits.algorithms.concurrency import Concurrency
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.algorithms.token_bucket import TokenBucket
 from tests.ratelimits.histories import MICRO, START, live, steps
+from tests.ratelimits.one_counter import admit, gauge
 
 HOUR = 3600 * MICRO
 DAY = 24 * HOUR

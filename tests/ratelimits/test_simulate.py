@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimits.algorithms.admission import Algorithm, State, admit
+from ratelimits.algorithms.admission import Algorithm, State
 from ratelimits.algorithms.concurrency import Concurrency
 from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.leaky_bucket import LeakyBucket
@@ -22,6 +22,7 @@ from ratelimits.replay import Ask, replay
 from ratelimits.services.tuning import simulate as simulating
 from ratelimits.services.tuning.simulate import Tallied, asks_of, simulate
 from ratelimits.subjects import Subject
+from tests.ratelimits.one_counter import admit
 
 START = 1_732_118_400.0
 

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimits.algorithms.admission import State, admit
+from ratelimits.algorithms.admission import State
 from ratelimits.models import Counter, Limit
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limiter.start_forecast import Asked, forecast_of, look_ahead
 from ratelimits.services.limits import catalogue
 from ratelimits.services.limits.catalogue import Rule, rule_of
 from ratelimits.subjects import Subject
+from tests.ratelimits.one_counter import admit
 
 SHEETS = Subject("google-sheets", "write", "acme", "u-1")
 BEGIN = 1_800_000_000.0

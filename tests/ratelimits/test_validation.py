@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratelimits.algorithms.admission import State, admit
+from ratelimits.algorithms.admission import State
 from ratelimits.models import Limit
 from ratelimits.services.limits.catalogue import rule_of
 from ratelimits.validation import READS, check_limit, check_override, figure, safe_figures
+from tests.ratelimits.one_counter import admit
 
 
 def limit(**figures: Any) -> Limit:

@@ -13,7 +13,7 @@ from django.db import transaction
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
 from ratelimits.algorithms.measures import MICRO
-from ratelimits.algorithms.pressure import Pressure, pressure_at
+from ratelimits.algorithms.pressure import NO_PRESSURE, Pressure, pressure_at
 from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.algorithms.stream import Stream, is_in_demand, stream_of
 from ratelimits.models import Limit
@@ -137,7 +137,44 @@ def lock_counters(places: Iterable[Place]) -> dict[str, OpenCounter]:
         _add(ids, wanted)
         rows = run_sql("ratelimits", "lock_counters", {"ids": ids})
     now = max(row[-1] for row in rows)
-    return {row[0]: _opened(*wanted[row[0]], row, now) for row in rows}
+    return {
+        name: open_counter(
+            *wanted[name],
+            json.loads(state),
+            now,
+            blocked=(until, reason),
+            pressure=Pressure(factor, changed_at),
+            level=level,
+        )
+        for name, state, until, reason, factor, changed_at, level, _ in rows
+    }
+
+
+def open_counter(
+    rule: Rule,
+    key: str,
+    state: State,
+    now: float,
+    *,
+    blocked: tuple[float | None, str] = (None, ""),
+    pressure: Pressure = NO_PRESSURE,
+    level: int = 0,
+) -> OpenCounter:
+    """
+    Read a counter at one instant, ready to be asked and charged.
+
+    Args:
+        blocked: The end of its cool-down, seconds since 1970, and why.
+        pressure: Of its provider's refusals.
+        level: Of its alert.
+    """
+    algorithm = rule.algorithm(key, pressure_at(pressure, now))
+    until, reason = blocked
+    if until is not None and until <= now:
+        until = None
+    meter = algorithm.open(state, now)
+    stream = stream_of(algorithm, state, meter.now)
+    return OpenCounter(rule, key, algorithm, meter, state, until, reason, level, now, stream)
 
 
 def write_counters(counters: Iterable[OpenCounter]) -> None:
@@ -180,17 +217,6 @@ def _remember(ids: list[str]) -> None:
     if len(_known) > MOST_COUNTERS_KNOWN:
         _known.clear()
     _known.update(ids)
-
-
-def _opened(rule: Rule, key: str, row: tuple[Any, ...], now: float) -> OpenCounter:
-    _, text, blocked_until, blocked_reason, factor, changed_at, level, _ = row
-    state = json.loads(text)
-    algorithm = rule.algorithm(key, pressure_at(Pressure(factor, changed_at), now))
-    if blocked_until is not None and blocked_until <= now:
-        blocked_until = None
-    meter = algorithm.open(state, now)
-    stream = stream_of(algorithm, state, meter.now)
-    return OpenCounter(rule, key, algorithm, meter, state, blocked_until, blocked_reason, level, now, stream)
 
 
 def _usage(counter: OpenCounter, state: State) -> alerts.Usage:

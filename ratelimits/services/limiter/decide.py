@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 from django.db import transaction
 
-from ratelimits.algorithms.admission import never_fits
-from ratelimits.algorithms.estimates import clamped
-from ratelimits.algorithms.measures import MICRO, MalformedCost, cost_units, seconds
-from ratelimits.models import Unit
 from ratelimits.services.limits.catalogue import Rule, rules_for
-from ratelimits.subjects import counter_id
 
 from .calls import Call
-from .charges import HELD_UNITS, Entry, Settlement, charged_places, settle_charges, take_charges, write_charges
-from .counters import OpenCounter, Place, lock_counters, write_counters
+from .charges import Settlement, charged_places, settle_charges, take_charges, write_charges
+from .counters import Place, lock_counters, write_counters
 from .tallies import write_tallies
+from .weigh import Binding, Decision, Kind, weigh, why_unfit
 
 __all__ = [
     "Binding",
@@ -34,76 +28,10 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """
-    Why a call cannot go now: one counter's figures, in its limit's unit.
-
-    Attributes:
-        retry_at: When it has room, seconds since 1970, if nothing else comes; None: never.
-        cooling: The provider pushed back, or an operator did.
-    """
-
-    limit: str
-    limit_id: int
-    key: str
-    unit: str
-    needed: float
-    available: float
-    capacity: float
-    retry_at: float | None
-    hard_reset: bool
-    cooling: bool = False
-    reason: str = ""
-
-
-Kind = Literal["proceed", "defer", "retry", "reject"]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """
-    What becomes of one call.
-
-    Attributes:
-        kind: `proceed`: every limit had room and was charged. `defer`: room will come. `retry`: the provider pushed
-            back lately. `reject`: no wait helps.
-        retry_at: Earliest time for `defer` and `retry`, seconds since 1970 by the database's clock.
-        binding: The limit that takes longest to have room; None for `proceed`.
-        blocking: All that have none, the binding one first.
-        met: All that count a denied call: `blocking`, then those that have room.
-        now: The database's clock after the locks.
-        holds: A Charge was written for the call's holder.
-    """
-
-    kind: Kind
-    now: float
-    retry_at: float | None = None
-    binding: Binding | None = None
-    blocking: tuple[Binding, ...] = ()
-    reason: str = ""
-    holds: bool = False
-    met: tuple[Binding, ...] = ()
-
-
-@dataclass(slots=True)
-class _Asked:
-    """One call with its counters and what it takes of each, in millionths."""
-
-    call: Call
-    needs: list[tuple[OpenCounter, int]] = field(default_factory=list)
-    denied_by: list[tuple[OpenCounter, int]] = field(default_factory=list)
-    rejection: Binding | None = None
-    malformed: str = ""
-
-
 @transaction.atomic(savepoint=False)
 def decide(calls: Sequence[Call], *, settlements: Sequence[Settlement] = ()) -> list[Decision]:
     """
     Decide which of these calls may go now and charge those, in the order given; settle others in the same step.
-
-    A call that one counter refuses closes that counter for the calls behind it, so that small ones do not overtake a
-    large one; calls that do not touch it may still go. Calls without any limit proceed.
 
     Locks the charges settled, then the counters of all calls and settlements in the order of their ids.
 
@@ -115,20 +43,17 @@ def decide(calls: Sequence[Call], *, settlements: Sequence[Settlement] = ()) -> 
     counters = lock_counters([*_places(calls, applied), *charged_places(ended)])
     now = next((counter.now for counter in counters.values()), 0.0)
     settle_charges(ended, counters, {ending.holder: ending.actual for ending in settlements})
-    asked = [_weigh(call, applicable, counters) for call, applicable in zip(calls, applied, strict=True)]
-    granted = [(one, _charge(one)) for one in asked if _may_go(one)]
-    decisions = [_decision(one, now) for one in asked]
+    decisions, charged = weigh(calls, applied, counters, now)
     write_counters(counters.values())
-    write_charges([(one.call.holder, entries, one.call.hold_seconds) for one, entries in granted if one.call.holder])
-    write_tallies([one.call for one, _ in granted if one.needs])
+    write_charges([(call.holder, entries, call.hold_seconds) for call, entries in charged if call.holder])
+    write_tallies([call for call, _ in charged])
     return decisions
 
 
 def unfit(call: Call) -> tuple[str, str] | None:
     """Return the limit that can never admit a call, and why, without asking a counter; None: each can, some time."""
     for rule in rules_for(call.subject):
-        key = rule.key(call.subject)
-        if not rule.shadow and (reason := never_fits(rule.algorithm(key), _units_of(call, rule, key))):
+        if reason := why_unfit(call, rule):
             return rule.name, reason
     return None
 
@@ -169,103 +94,3 @@ def _places(calls: Sequence[Call], applied: Sequence[tuple[Rule, ...]]) -> Itera
         if call.subject not in seen:
             seen.add(call.subject)
             yield from ((rule, rule.key(call.subject)) for rule in applicable)
-
-
-def _weigh(call: Call, applicable: tuple[Rule, ...], counters: dict[str, OpenCounter]) -> _Asked:
-    """Find out what a call needs of each counter, and whether it can ever have it."""
-    one = _Asked(call)
-    for rule in applicable:
-        counter = counters[rule.counter_id(call.subject)]
-        try:
-            units = _units_of(call, rule, counter.key)
-        except MalformedCost as error:
-            one.malformed = error.message
-            return one
-        if not rule.shadow and (reason := never_fits(counter.algorithm, units)):
-            one.rejection = _binding(counter, units, None, reason)
-            return one
-        one.needs.append((counter, units))
-    return one
-
-
-def _units_of(call: Call, rule: Rule, key: str) -> int:
-    """What a call takes of a limit, in millionths of its unit."""
-    if rule.unit != Unit.TOKENS:
-        return MICRO
-    cost_units(call.cost)  # a cost that is no number must not pass for what is known of it
-    return cost_units(clamped(call.cost, call.known_cost, rule.algorithm(key).capacity))
-
-
-def _may_go(one: _Asked) -> bool:
-    if one.rejection is not None or one.malformed:
-        return False
-    refusing: list[tuple[OpenCounter, int]] = []
-    against: list[OpenCounter] = []
-    for counter, units in one.needs:
-        free = counter.blocked_until is None and not counter.closed
-        if free and counter.room_for(units, paced=one.call.paced, crowded=one.call.crowded):
-            continue
-        if counter.rule.shadow and counter.blocked_until is None:  # a provider's word holds, whoever watches
-            against.append(counter)
-        else:
-            refusing.append((counter, units))
-    for counter, _ in refusing:
-        counter.closed = True
-    for counter in against if not refusing else ():  # a call that waits asks again, and would be counted each time
-        counter.denials += 1
-    one.denied_by = refusing
-    return not refusing
-
-
-def _charge(one: _Asked) -> list[Entry]:
-    """Take what a call needs, and return what it will have to settle."""
-    taken = [(counter, units, counter.take(units)) for counter, units in one.needs]
-    return [
-        Entry(counter_id(counter.rule.id, counter.key), counter.rule.unit, units, booked_at)
-        for counter, units, booked_at in taken
-        if counter.rule.unit in HELD_UNITS
-    ]
-
-
-def _decision(one: _Asked, now: float) -> Decision:
-    if one.malformed:
-        return Decision("reject", now, reason=one.malformed)
-    if one.rejection is not None:
-        return Decision("reject", now, None, one.rejection, (one.rejection,), one.rejection.reason)
-    if not one.denied_by:
-        holds = bool(one.call.holder) and any(counter.rule.unit in HELD_UNITS for counter, _ in one.needs)
-        return Decision("proceed", now, holds=holds)
-    blocking = [_refusal(counter, units) for counter, units in one.denied_by]
-    blocking.sort(key=lambda binding: -(binding.retry_at or 0))
-    kind: Kind = "retry" if any(binding.cooling for binding in blocking) else "defer"
-    refusing = {id(counter) for counter, _ in one.denied_by}
-    free = [_binding(counter, units, now, "") for counter, units in one.needs if id(counter) not in refusing]
-    met = (*blocking, *free)
-    return Decision(kind, now, blocking[0].retry_at, blocking[0], tuple(blocking), blocking[0].reason, met=met)
-
-
-def _refusal(counter: OpenCounter, units: int) -> Binding:
-    at = seconds(counter.meter.line_up(units))
-    if counter.stream is not None and counter.meter.room_for(units):
-        at = max(at, seconds(counter.stream.opens_at))  # there is room, and its stream has run ahead
-    if counter.blocked_until is not None:
-        return _binding(counter, units, max(at, counter.blocked_until), counter.blocked_reason, cooling=True)
-    return _binding(counter, units, max(at, counter.now), f"{counter.rule.name} has no room")
-
-
-def _binding(
-    counter: OpenCounter, units: int, retry_at: float | None, reason: str, *, cooling: bool = False
-) -> Binding:
-    return Binding(
-        limit=counter.rule.name,
-        limit_id=counter.rule.id,
-        key=counter.key,
-        unit=counter.rule.unit,
-        needed=units / MICRO,
-        available=max(0.0, counter.meter.available() / MICRO),
-        capacity=counter.algorithm.capacity,
-        retry_at=retry_at,
-        hard_reset=counter.rule.hard_reset,
-        cooling=cooling,
-        reason=reason,
-    )
