@@ -14,13 +14,11 @@ from queueops.screens import showing
 from ratelimits.models import Limit, Unit
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.catalogue import rules_of
-from ratelimits.validation import NOUNS, Algorithm, figure
+from ratelimits.validation import KINDS, NOUNS, figure
 
 NO_QUEUE = Queue()
 WHOLE = 100.0
 COUNTERS_OF_A_LIST = 50  # of each limit, those that changed last, of which the fullest is shown
-
-_PERIODS = {60.0: "a minute", 3600.0: "an hour", 86_400.0: "a day"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +125,7 @@ def state_badge(limit: Limit) -> SafeString:
 
 def cap_in_words(limit: Limit) -> str:
     """`300 calls a minute`, `9 at once and 4.85 calls a second`, `50 calls in flight`."""
-    noun = NOUNS[limit.unit]
-    match limit.algorithm:
-        case Algorithm.TOKEN_BUCKET:
-            refill = float(f"{limit.refill_per_second or 0:.3g}")
-            return f"{figure(limit.capacity)} at once and {figure(refill)} {noun} a second"
-        case Algorithm.LEAKY_BUCKET:
-            return f"{figure(limit.refill_per_second or 0)} {noun} a second, evenly"
-        case Algorithm.FIXED_WINDOW if limit.reset_zone:
-            return f"{figure(limit.capacity)} {noun} a day, reset at midnight in {limit.reset_zone}"
-        case Algorithm.CONCURRENCY:
-            return f"{figure(limit.capacity)} {noun}"
-        case _:
-            seconds = limit.window_seconds or 60.0
-            period = _PERIODS.get(seconds, f"in {figure(seconds)} s")
-            return f"{figure(limit.capacity)} {noun} {period}"
+    return KINDS[limit.algorithm].in_words(limit)
 
 
 def counted_in_words(limit: Limit) -> str:

@@ -20,7 +20,7 @@ from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limits import overrides
 from ratelimits.services.tuning import limits
 from ratelimits.services.tuning.stated_caps import proposals_of
-from ratelimits.validation import READS, figure, key_example
+from ratelimits.validation import KINDS, figure, key_example
 
 from .gauge_parts import (
     LimitStanding,
@@ -36,7 +36,7 @@ from .limit_form import LimitForm, OverrideForm
 from .limit_page import simulation_rows, users_of
 from .limit_verbs import DELETE
 
-FIGURES: frozenset[str] = frozenset().union(*READS.values())
+FIGURES: frozenset[str] = frozenset().union(*(algorithm.reads for algorithm in KINDS.values()))
 COUNTERS_SHOWN = 20
 MOST_OVERRIDES = 100
 
@@ -80,7 +80,7 @@ class OverrideInline(TabularInline):  # type: ignore[misc]
 
 def _read_by(name: str) -> str:
     """The condition, in the browser, under which an algorithm reads a figure. Who may only read has no such choice."""
-    chosen = (f"algorithm == '{algorithm}'" for algorithm, reads in READS.items() if name in reads)
+    chosen = (f"algorithm == '{algorithm}'" for algorithm, made in KINDS.items() if name in made.reads)
     return " || ".join(("typeof algorithm == 'undefined'", *chosen))
 
 
@@ -166,7 +166,7 @@ class LimitAdmin(ServiceFormAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Limit | None = None) -> Sequence[Any]:
         if self.has_change_permission(request, obj) if obj else self.has_add_permission(request):
             return self.fieldsets
-        unread = FIGURES - READS[obj.algorithm] if obj else frozenset()
+        unread = FIGURES - KINDS[obj.algorithm].reads if obj else frozenset()
         return [
             (title, {**options, "fields": _without(options["fields"], {"reason", *unread})})
             for title, options in self.fieldsets

@@ -12,9 +12,12 @@ another algorithm wrote counts as unused: a limit whose algorithm is changed sta
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Set as AbstractSet
+from typing import Any, ClassVar, Protocol, Self
 
 from queueops.core.errors import QueueOpsError
+from ratelimits.algorithms.figures import Figures, Findings, cap_a_window, check_cap
 from ratelimits.algorithms.measures import (
     MICRO,
     cost_units,
@@ -64,23 +67,98 @@ class Meter(Protocol):
         """Return the counter's new state."""
 
 
-class Algorithm(Protocol):
+class Algorithm(ABC):
     """
-    The figures of one limit.
+    The figures of one limit, and all that the program says and asks of such a limit.
 
     `capacity` is what the limit admits (after headroom and pressure). A cost above `ceiling` (default:
     the capacity) can never fit; one between the two passes when nothing else is counted, so that a
     limit slowed for a while doesn't end a call that its full size would admit.
+
+    Attributes:
+        kind: Its name, as a limit and a counter's state have it.
+        reads: The figures that it reads, or that its others are held against.
+        optional: Those of them that may be left out.
+        is_bucket: It has no window: what it lets through is known by its pace alone.
+        counts_in_flight: Calls that run, and not calls by time.
     """
 
-    @property
-    def capacity(self) -> float: ...
+    __slots__ = ()
 
-    @property
-    def ceiling(self) -> float | None: ...
+    kind: ClassVar[str]
+    reads: ClassVar[frozenset[str]]
+    optional: ClassVar[frozenset[str]] = frozenset({"slack_seconds", "provider_quota", "reset_zone"})
+    is_bucket: ClassVar[bool] = False
+    counts_in_flight: ClassVar[bool] = False
 
+    capacity: float
+    ceiling: float | None
+
+    @classmethod
+    @abstractmethod
+    def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
+        """
+        Make one of a limit's figures.
+
+        Args:
+            capacity: What one key may have, after headroom.
+            rate: Its refill a second, after headroom; 0: none is stated.
+            pressure: The part in use since the provider pushed back, above 0 to 1.
+        """
+
+    @abstractmethod
     def open(self, state: State, now: float) -> Meter:
         """Read a counter's state at `now`, seconds since 1970."""
+
+    @property
+    def rate_per_second(self) -> float | None:
+        """The pace, in the limit's unit, at which a queue behind it drains; None: calls set it."""
+        return None
+
+    @property
+    def late_seconds(self) -> float:
+        """How much longer than others a call may take to its provider without passing the quota there."""
+        return 0.0
+
+    @property
+    def recovers_by_day(self) -> bool:
+        """Whether room comes back only at a daily reset."""
+        return False
+
+    def reset_after(self, time: int) -> int | None:
+        """Return when all room comes back at once, both in microseconds since 1970; None: it comes back bit by bit."""
+        return None
+
+    @classmethod
+    def in_words(cls, figures: Figures) -> str:
+        """Return the cap as people say it: `300 calls a minute`."""
+        return cap_a_window(figures)
+
+    @classmethod
+    def check(cls, figures: Figures, found: Findings) -> None:
+        """Refuse figures that do not go together, and warn of what they mean. Each by itself is sound."""
+        if "provider_quota" in cls.reads:
+            check_cap(figures, found)
+
+    @classmethod
+    def bound_in_words(cls, figures: Figures, capacity: float, rate: float) -> str | None:
+        """Return what may pass in one window of the provider, where that is not the capacity."""
+        return None
+
+    @classmethod
+    def safe(cls, figures: Figures, quota: float) -> dict[str, float | None]:
+        """
+        Return the figures that use a provider's quota and keep it in every window.
+
+        Raises:
+            ValueError: There are none for so small a quota.
+        """
+        return {"capacity": quota, "provider_quota": None if figures.provider_quota is None else quota}
+
+    @classmethod
+    def missing(cls, figures: Figures, stated: AbstractSet[str]) -> dict[str, float | None]:
+        """Return figures that were left out and follow from those that are `stated`."""
+        return {}
 
 
 def never_fits(algorithm: Algorithm, units: int) -> str | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
-from ratelimits.algorithms.admission import State, require_sizes
+from ratelimits.algorithms.admission import Algorithm, State, require_sizes
+from ratelimits.algorithms.figures import NOUNS, Figures, figure
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
 from ratelimits.algorithms.spans import SpanMeter
 
@@ -12,7 +14,7 @@ BUCKETS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Concurrency:
+class Concurrency(Algorithm):
     """
     The cost of running leases is at most the capacity.
 
@@ -25,6 +27,10 @@ class Concurrency:
         lease_seconds: Longer than any call takes, or it stops counting while it runs.
         ceiling: See `Algorithm`.
     """
+
+    kind: ClassVar = "concurrency"
+    reads: ClassVar = frozenset({"capacity", "lease_seconds"})
+    counts_in_flight: ClassVar = True
 
     capacity: float
     lease_seconds: float = 30
@@ -45,3 +51,15 @@ class Concurrency:
             width=min(MICRO, -(-lease // BUCKETS)),
             hold=lease,
         )
+
+    @classmethod
+    def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
+        return cls(max(capacity * pressure, min(1.0, capacity)), figures.lease_seconds, ceiling=capacity)
+
+    @classmethod
+    def in_words(cls, figures: Figures) -> str:
+        return f"{figure(figures.capacity)} {NOUNS[figures.unit]}"
+
+    @classmethod
+    def safe(cls, figures: Figures, quota: float) -> dict[str, float | None]:
+        return {"capacity": quota}

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from zoneinfo import ZoneInfo
+from typing import ClassVar, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from ratelimits.algorithms.admission import STATE_VERSION, State, require_sizes, stored
+from ratelimits.algorithms.admission import STATE_VERSION, Algorithm, State, require_sizes, stored
+from ratelimits.algorithms.figures import NOUNS, WHOLE_DAY_SECONDS, Figures, Findings, cap_a_window, check_cap, figure
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
 
+SHORTEST_DAY_SECONDS = 23 * 3600.0  # a zone's day when its clocks go forward
 # So many windows are remembered for a clock that goes back; before them nothing is granted.
 KEPT_WINDOWS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class FixedWindow:
+class FixedWindow(Algorithm):
     """
     Between two resets the admitted cost is at most the capacity, by what the clock said at each grant.
 
@@ -31,6 +34,10 @@ class FixedWindow:
     Raises:
         ZoneInfoNotFoundError: No such zone.
     """
+
+    kind: ClassVar = "fixed_window"
+    reads: ClassVar = frozenset({"capacity", "window_seconds", "reset_zone", "guard_seconds", "provider_quota"})
+    optional: ClassVar = Algorithm.optional | {"window_seconds"}
 
     capacity: float
     window_seconds: float | None = None
@@ -53,6 +60,53 @@ class FixedWindow:
     def open(self, state: State, now: float) -> FixedMeter:
         """Read a counter's state at `now`, seconds since 1970."""
         return FixedMeter(self, state, microseconds(now))
+
+    @classmethod
+    def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
+        window, zone = (None, figures.reset_zone) if figures.reset_zone else (figures.window_seconds, None)
+        made = cls(capacity, window, zone, guard_seconds=figures.guard_seconds, ceiling=capacity)
+        # What is counted by the day recovers by the day: slowing it by a factor would take calls away, not pace.
+        return made if made.recovers_by_day else replace(made, capacity=capacity * pressure)
+
+    @property
+    def rate_per_second(self) -> float:
+        return self.capacity / (self.window_seconds or WHOLE_DAY_SECONDS)
+
+    @property
+    def late_seconds(self) -> float:
+        return self.guard_seconds
+
+    @property
+    def recovers_by_day(self) -> bool:
+        return self.zone is not None or (self.window_seconds or 0) >= WHOLE_DAY_SECONDS
+
+    @classmethod
+    def in_words(cls, figures: Figures) -> str:
+        if not figures.reset_zone:
+            return cap_a_window(figures)
+        return f"{figure(figures.capacity)} {NOUNS[figures.unit]} a day, reset at midnight in {figures.reset_zone}"
+
+    @classmethod
+    def check(cls, figures: Figures, found: Findings) -> None:
+        if figures.reset_zone:
+            length: float = SHORTEST_DAY_SECONDS
+            try:
+                ZoneInfo(figures.reset_zone)
+            except (ZoneInfoNotFoundError, ValueError, OSError):  # what is no name at all, or names a directory
+                found.refuse("reset_zone", "No such time zone; write it as America/Los_Angeles.")
+        elif figures.window_seconds is None:
+            found.refuse("reset_zone", "A fixed window needs a reset zone, for days, or the seconds of a window.")
+            return
+        else:
+            length = figures.window_seconds
+            if length < WHOLE_DAY_SECONDS:
+                found.warnings.append(
+                    "Around a reset up to twice the cap may pass. Take a sliding window unless the provider resets so,"
+                    " too."
+                )
+        if figures.guard_seconds * 2 >= length:
+            found.refuse("guard_seconds", f"Below half a window: {figure(length / 2)} s.")
+        check_cap(figures, found)
 
     def reset_after(self, time: int) -> int:
         """Return the first reset after `time`, both in microseconds since 1970."""

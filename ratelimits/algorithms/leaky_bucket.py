@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
-from ratelimits.algorithms.admission import STATE_VERSION, State, require_sizes, stored
+from ratelimits.algorithms.admission import STATE_VERSION, Algorithm, State, require_sizes, stored
+from ratelimits.algorithms.figures import NOUNS, TOKENS, Figures, Findings, figure, floored, window_of
 from ratelimits.algorithms.measures import cost_units, microseconds, require_amount, steady
 
 
 @dataclass(frozen=True, slots=True)
-class LeakyBucket:
+class LeakyBucket(Algorithm):
     """
     Calls leave at least 1/rate apart: after a call of cost c the next leaves c/rate later or more.
 
@@ -23,6 +27,10 @@ class LeakyBucket:
         ceiling: See `Algorithm`.
     """
 
+    kind: ClassVar = "leaky_bucket"
+    reads: ClassVar = frozenset({"refill_per_second", "window_seconds", "provider_quota"})
+    is_bucket: ClassVar = True
+
     capacity: float
     rate: float
     ceiling: float | None = None
@@ -34,6 +42,42 @@ class LeakyBucket:
     def open(self, state: State, now: float) -> LeakyMeter:
         """Read a counter's state at `now`, seconds since 1970."""
         return LeakyMeter(self, state, microseconds(now))
+
+    @classmethod
+    def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
+        # No queue of its own: what cannot leave now waits in its lane, where its turn is kept.
+        return cls(min(1.0, math.ceil(capacity)), rate * pressure)
+
+    @property
+    def rate_per_second(self) -> float:
+        return self.rate
+
+    @classmethod
+    def in_words(cls, figures: Figures) -> str:
+        return f"{figure(figures.refill_per_second or 0)} {NOUNS[figures.unit]} a second, evenly"
+
+    @classmethod
+    def check(cls, figures: Figures, found: Findings) -> None:
+        window, rate, quota = window_of(figures), figures.refill_per_second or 0, figures.provider_quota
+        if figures.unit == TOKENS:
+            found.refuse("unit", "A leaky bucket spaces calls out; tokens take a window or a token bucket.")
+        if figures.headroom_percent:
+            found.refuse("headroom_percent", "A leaky bucket lets one call go at a time; lower its rate instead.")
+        if quota is not None and rate * window > quota * (1 + 1e-9):
+            found.refuse(
+                "refill_per_second",
+                f"{figure(rate)} a second makes {figure(rate * window)} in {figure(window)} s, but the provider allows"
+                f" {figure(quota)}. Safe: {figure(floored(quota / window))} a second.",
+            )
+
+    @classmethod
+    def safe(cls, figures: Figures, quota: float) -> dict[str, float | None]:
+        return {"refill_per_second": quota / window_of(figures), "provider_quota": quota}
+
+    @classmethod
+    def missing(cls, figures: Figures, stated: AbstractSet[str]) -> dict[str, float | None]:
+        """The one call that may leave; its pace is the rate's."""
+        return {} if "capacity" in stated else {"capacity": 1}
 
 
 class LeakyMeter:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
-from ratelimits.algorithms.admission import State, require_sizes
+from ratelimits.algorithms.admission import Algorithm, State, require_sizes
+from ratelimits.algorithms.figures import Figures, Findings, check_cap, figure, window_of
 from ratelimits.algorithms.measures import cost_units, microseconds, require_amount
 from ratelimits.algorithms.spans import SpanMeter
 
@@ -12,7 +14,7 @@ BUCKETS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindow:
+class SlidingWindow(Algorithm):
     """
     In any interval of `window_seconds` the admitted cost is at most the capacity.
 
@@ -27,6 +29,9 @@ class SlidingWindow:
         slack_seconds: Default half a bucket, 0.5 s for a minute.
         ceiling: See `Algorithm`.
     """
+
+    kind: ClassVar = "sliding_window"
+    reads: ClassVar = frozenset({"capacity", "window_seconds", "slack_seconds", "provider_quota"})
 
     capacity: float
     window_seconds: float = 60
@@ -52,3 +57,22 @@ class SlidingWindow:
             width=width,
             hold=window + slack,
         )
+
+    @classmethod
+    def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
+        return cls(capacity * pressure, window_of(figures), figures.slack_seconds, ceiling=capacity)
+
+    @property
+    def rate_per_second(self) -> float:
+        return self.capacity / self.window_seconds * BUCKETS / (BUCKETS + 1)
+
+    @property
+    def late_seconds(self) -> float:
+        return self.window_seconds / BUCKETS / 2 if self.slack_seconds is None else self.slack_seconds
+
+    @classmethod
+    def check(cls, figures: Figures, found: Findings) -> None:
+        window = window_of(figures)
+        if figures.slack_seconds is not None and figures.slack_seconds >= window:
+            found.refuse("slack_seconds", f"Below the window of {figure(window)} s.")
+        check_cap(figures, found)

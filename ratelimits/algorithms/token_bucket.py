@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar, Self
 
-from ratelimits.algorithms.admission import STATE_VERSION, State, require_sizes, stored
+from ratelimits.algorithms.admission import STATE_VERSION, Algorithm, State, require_sizes, stored
+from ratelimits.algorithms.figures import NOUNS, TOKENS, Figures, Findings, figure, floored, window_of
 from ratelimits.algorithms.measures import cost_units, microseconds, require_amount, steady
 
 # A burst of 3 % and the slack leave 96.6 % of the quota to the rate: 9 + 4.83/s for 300 a minute.
@@ -18,7 +21,7 @@ KEPT_BRIMS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBucket:
+class TokenBucket(Algorithm):
     """
     In any interval of t seconds the admitted cost is at most capacity + rate * t.
 
@@ -34,6 +37,10 @@ class TokenBucket:
         ceiling: See `Algorithm`.
     """
 
+    kind: ClassVar = "token_bucket"
+    reads: ClassVar = frozenset({"capacity", "refill_per_second", "window_seconds", "provider_quota"})
+    is_bucket: ClassVar = True
+
     capacity: float
     rate: float
     ceiling: float | None = None
@@ -45,6 +52,53 @@ class TokenBucket:
     def open(self, state: State, now: float) -> TokenMeter:
         """Read a counter's state at `now`, seconds since 1970."""
         return TokenMeter(self, state, microseconds(now))
+
+    @classmethod
+    def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
+        return cls(capacity * pressure, rate * pressure, ceiling=capacity)
+
+    @property
+    def rate_per_second(self) -> float:
+        return self.rate
+
+    @classmethod
+    def in_words(cls, figures: Figures) -> str:
+        refill = float(f"{figures.refill_per_second or 0:.3g}")
+        return f"{figure(figures.capacity)} at once and {figure(refill)} {NOUNS[figures.unit]} a second"
+
+    @classmethod
+    def check(cls, figures: Figures, found: Findings) -> None:
+        """A bucket lets its burst and a window's refill through in one provider window: the bucket trap."""
+        rate, quota = figures.refill_per_second or 0, figures.provider_quota
+        passes = cls.bound_in_words(figures, figures.capacity, rate)
+        if quota is None:
+            found.warnings.append(f"{passes} State the provider's quota to have the figures held against it.")
+        # To a billionth: 4.85 is no binary fraction. Headroom shrinks both sides alike.
+        elif figures.capacity + window_of(figures) * rate > quota * (1 + 1e-9):
+            found.refuse("capacity", f"{passes} The provider allows {figure(quota)}. {_safer(figures, quota)}")
+
+    @classmethod
+    def bound_in_words(cls, figures: Figures, capacity: float, rate: float) -> str:
+        window, noun = window_of(figures), NOUNS[figures.unit]
+        return (
+            f"Up to {figure(capacity + window * rate)} {noun} may pass in one provider window of {figure(window)} s:"
+            f" {figure(capacity)} at once and {figure(window * rate)} refilled meanwhile."
+        )
+
+    @classmethod
+    def safe(cls, figures: Figures, quota: float) -> dict[str, float | None]:
+        bucket = _safe_bucket(figures, quota)
+        return {"capacity": bucket.capacity, "refill_per_second": bucket.rate, "provider_quota": quota}
+
+    @classmethod
+    def missing(cls, figures: Figures, stated: AbstractSet[str]) -> dict[str, float | None]:
+        """Both figures, where the provider's quota alone is stated."""
+        if stated & {"capacity", "refill_per_second"} or not figures.provider_quota:
+            return {}
+        try:
+            return cls.safe(figures, float(figures.provider_quota))
+        except (ValueError, TypeError):  # too small for a bucket: the missing capacity is what the caller is told of
+            return {}
 
 
 class TokenMeter:
@@ -158,3 +212,22 @@ def safe_bucket(
     while Fraction(rate) > exact:
         rate = math.nextafter(rate, 0)
     return TokenBucket(capacity=capacity, rate=rate, ceiling=ceiling)
+
+
+def _safer(figures: Figures, quota: float) -> str:
+    window = f"a sliding window of {figure(quota)}"
+    try:
+        bucket = _safe_bucket(figures, quota)
+    except ValueError:
+        return f"Take {window}."
+    rate = figure(floored(bucket.rate))
+    return f"Safe: a burst of {figure(bucket.capacity)} and a refill of {rate} a second, or {window}."
+
+
+def _safe_bucket(figures: Figures, quota: float) -> TokenBucket:
+    return safe_bucket(
+        quota,
+        window_seconds=window_of(figures),
+        # Estimates of one call are clamped to half the limit; a smaller burst would end the calls above it.
+        largest_cost=quota / 2 if figures.unit == TOKENS else 1,
+    )

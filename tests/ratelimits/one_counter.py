@@ -10,12 +10,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ratelimits.algorithms.admission import Algorithm, State
-from ratelimits.algorithms.concurrency import Concurrency
-from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
-from ratelimits.algorithms.sliding_window import SlidingWindow
-from ratelimits.algorithms.token_bucket import TokenBucket
 from ratelimits.models import Limit, Unit
 from ratelimits.services.limiter.calls import Call
 from ratelimits.services.limiter.charges import Entry, settle_charges
@@ -25,13 +21,6 @@ from ratelimits.services.limits.catalogue import Rule, rule_of
 from ratelimits.subjects import Subject, counter_id
 
 SUBJECT = Subject("svc", "write", "acme", "ada", "small")
-NAMES = {
-    SlidingWindow: Limit.Algorithm.SLIDING_WINDOW,
-    TokenBucket: Limit.Algorithm.TOKEN_BUCKET,
-    LeakyBucket: Limit.Algorithm.LEAKY_BUCKET,
-    FixedWindow: Limit.Algorithm.FIXED_WINDOW,
-    Concurrency: Limit.Algorithm.CONCURRENCY,
-}
 
 
 class Verdict(NamedTuple):
@@ -142,9 +131,7 @@ def opened(algorithm: Algorithm, state: State, now: float) -> OpenCounter:
 
 def rule_for(algorithm: Algorithm) -> Rule:
     """A limit on tokens, whose cost each call states, with this very algorithm."""
-    limit = Limit(
-        name="limit", service=SUBJECT.service, algorithm=NAMES[type(algorithm)], scope="global", unit=Unit.TOKENS
-    )
+    limit = Limit(name="limit", service=SUBJECT.service, algorithm=algorithm.kind, scope="global", unit=Unit.TOKENS)
     return replace(rule_of(limit), _made={"": algorithm})
 
 

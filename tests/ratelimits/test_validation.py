@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ratelimits.algorithms.admission import State
 from ratelimits.models import Limit
 from ratelimits.services.limits.catalogue import rule_of
-from ratelimits.validation import READS, check_limit, check_override, figure, safe_figures
+from ratelimits.validation import KINDS, check_limit, check_override, figure, safe_figures
 from tests.ratelimits.one_counter import admit
 
 
@@ -170,8 +170,8 @@ def test_an_overrides_refill_is_for_buckets_and_its_burst_is_warned_of():
 
 def test_every_algorithm_reads_figures_that_limits_have():
     names = {field.name for field in Limit._meta.get_fields()}
-    assert set(READS) == set(Limit.Algorithm)
-    assert all(reads <= names for reads in READS.values())
+    assert set(KINDS) == set(Limit.Algorithm)
+    assert all(algorithm.reads <= names for algorithm in KINDS.values())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from queueops.core.sql import run_sql
-from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import microseconds, seconds
 from ratelimits.models import Unit
 from ratelimits.services.limits.catalogue import Rule
@@ -53,9 +52,8 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
     if rule.unit == Unit.IN_FLIGHT:
         return None  # it depends on how long calls take
     algorithm = rule.algorithm(key)
-    resets_at = None
-    if isinstance(algorithm, FixedWindow):
-        resets_at = seconds(algorithm.reset_after(microseconds(now)))
+    reset = algorithm.reset_after(microseconds(now))
+    resets_at = None if reset is None else seconds(reset)
     window = rule.window_seconds or 60.0
     pace = pace_of(rule, key, now=now, fresh=fresh, window_seconds=None if resets_at else window)
     if pace is None or (resets_at is None and pace.arriving * window <= capacity):

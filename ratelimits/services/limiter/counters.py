@@ -16,12 +16,9 @@ from ratelimits.algorithms.measures import MICRO
 from ratelimits.algorithms.pressure import NO_PRESSURE, Pressure, pressure_at
 from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.algorithms.stream import Stream, is_in_demand, stream_of
-from ratelimits.models import Limit
 from ratelimits.services.alerts import alerts
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.subjects import counter_id
-
-PACED = frozenset({Limit.Algorithm.TOKEN_BUCKET, Limit.Algorithm.LEAKY_BUCKET})
 
 Place = tuple[Rule, str]
 """A rule and the key it is counted under: what a counter is for."""
@@ -79,7 +76,7 @@ class OpenCounter:
 
     def state(self) -> State:
         state = self.meter.state()
-        if self.rule.algorithm_name in PACED:
+        if self.algorithm.is_bucket:
             state["pace"] = [paced(self.stored, self.now, self.rule) + self.taken / MICRO, self.now]
         elif isinstance(self.meter, SpanMeter):
             is_full = self.closed or self.meter.available() < MICRO
@@ -112,7 +109,7 @@ def usage(rule: Rule, key: str, state: State, now: float, *, pressure: float = 1
     A bucket's cap is the provider's quota where it is stated, and otherwise what it lets through in a window.
     """
     full = rule.algorithm(key)
-    if rule.algorithm_name in PACED:
+    if full.is_bucket:
         rate = rule.rate_per_second(key) or 0.0
         return paced(state, now, rule), rule.provider_quota or full.capacity + rate * (rule.window_seconds or 60)
     algorithm = rule.algorithm(key, pressure)
@@ -221,7 +218,7 @@ def _remember(ids: list[str]) -> None:
 
 def _usage(counter: OpenCounter, state: State) -> alerts.Usage:
     rule, key, now = counter.rule, counter.key, counter.now
-    if rule.algorithm_name in PACED:
+    if counter.algorithm.is_bucket:
         before, _ = usage(rule, key, counter.stored, now)
         used, cap = usage(rule, key, state, now)
     else:

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from ratelimits.algorithms.admission import Algorithm, State, never_fits
 from ratelimits.algorithms.estimates import clamped
-from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
 from ratelimits.models import Counter, Unit
-from ratelimits.services.limits.catalogue import WHOLE_DAY_SECONDS, Rule, rules_for
+from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import Subject
 
 from .standing import standing_of
@@ -104,10 +103,10 @@ class LimitForecast:
         missing = amount - self.available
         if missing <= 0:
             return begins
-        if isinstance(self.algorithm, FixedWindow):
-            reset = seconds(self.algorithm.reset_after(microseconds(begins)))
-            window = self.rule.window_seconds if not self.rule.reset_zone else None
-            return reset + (math.ceil(missing / self.capacity) - 1) * (window or WHOLE_DAY_SECONDS)
+        reset = self.algorithm.reset_after(microseconds(begins))
+        if reset is not None:
+            window = self.capacity / self.rate_per_second
+            return seconds(reset) + (math.ceil(missing / self.capacity) - 1) * window
         return begins + missing / self.rate_per_second
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -11,17 +10,13 @@ from dataclasses import dataclass, field
 from django.forms.models import model_to_dict
 
 from ratelimits.algorithms.admission import Algorithm
-from ratelimits.algorithms.concurrency import Concurrency
-from ratelimits.algorithms.fixed_window import FixedWindow
-from ratelimits.algorithms.leaky_bucket import LeakyBucket
+from ratelimits.algorithms.kinds import KINDS
 from ratelimits.algorithms.measures import with_headroom
-from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
-from ratelimits.algorithms.token_bucket import TokenBucket
+from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.models import Limit, LimitCallType, LimitOverride, Unit
 from ratelimits.subjects import Subject, counter_id, counter_key
 
 LIMITS_KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
-WHOLE_DAY_SECONDS = 24 * 3600
 LEAST_SEND_SECONDS = 0.5  # no worker on a busy machine can promise to be quicker, whatever a short window's slack is
 
 
@@ -66,9 +61,7 @@ class Rule:
     @property
     def hard_reset(self) -> bool:
         """Whether room comes back only at a daily reset."""
-        return self.algorithm_name == Limit.Algorithm.FIXED_WINDOW and (
-            bool(self.reset_zone) or (self.window_seconds or 0) >= WHOLE_DAY_SECONDS
-        )
+        return self.algorithm("").recovers_by_day
 
     @property
     def seconds_to_send(self) -> float | None:
@@ -77,14 +70,10 @@ class Rule:
 
         Half the slack is for being sent late, the other half for the way to the provider.
         """
-        if self.unit == Unit.IN_FLIGHT or self.hard_reset:
+        algorithm = self.algorithm("")
+        if algorithm.counts_in_flight or algorithm.recovers_by_day:
             return None
-        slack = 0.0
-        if self.algorithm_name == Limit.Algorithm.FIXED_WINDOW:
-            slack = self.guard_seconds
-        elif self.algorithm_name == Limit.Algorithm.SLIDING_WINDOW:
-            slack = (self.window_seconds or 60) / BUCKETS / 2 if self.slack_seconds is None else self.slack_seconds
-        return max(LEAST_SEND_SECONDS, slack / 2)
+        return max(LEAST_SEND_SECONDS, algorithm.late_seconds / 2)
 
     def applies_to(self, subject: Subject) -> bool:
         return (
@@ -118,38 +107,11 @@ class Rule:
         capacity = with_headroom(self.capacity if own is None else own.capacity, self.headroom_percent)
         refill = self.refill_per_second if own is None else own.refill_per_second or self.refill_per_second
         rate = None if refill is None else with_headroom(refill, self.headroom_percent)
-        return _algorithm(self, capacity, rate, pressure)
+        return KINDS[self.algorithm_name].of(self, capacity, rate or 0.0, pressure)
 
     def rate_per_second(self, key: str, pressure: float = 1.0) -> float | None:
         """Return the pace, in the limit's unit, at which a queue behind this limit drains; None: calls set it."""
-        algorithm = self.algorithm(key, pressure)
-        match algorithm:
-            case TokenBucket(rate=rate) | LeakyBucket(rate=rate):
-                return rate
-            case SlidingWindow(capacity=capacity, window_seconds=window):
-                return capacity / window * BUCKETS / (BUCKETS + 1)
-            case FixedWindow(capacity=capacity, window_seconds=window):
-                return capacity / (window or WHOLE_DAY_SECONDS)
-        return None
-
-
-def _algorithm(rule: Rule, capacity: float, rate: float | None, pressure: float) -> Algorithm:
-    # What is counted by the day recovers by the day: slowing it by a factor would take calls away, not pace.
-    factor = 1.0 if rule.hard_reset else pressure
-    slowed, pace = capacity * factor, (rate or 0.0) * factor
-    match rule.algorithm_name:
-        case Limit.Algorithm.SLIDING_WINDOW:
-            return SlidingWindow(slowed, rule.window_seconds or 60, rule.slack_seconds, ceiling=capacity)
-        case Limit.Algorithm.TOKEN_BUCKET:
-            return TokenBucket(slowed, pace, ceiling=capacity)
-        case Limit.Algorithm.LEAKY_BUCKET:
-            # No queue of its own: what cannot leave now waits in its lane, where its turn is kept.
-            return LeakyBucket(min(1.0, math.ceil(capacity)), pace)
-        case Limit.Algorithm.FIXED_WINDOW:
-            window, zone = (None, rule.reset_zone) if rule.reset_zone else (rule.window_seconds, None)
-            return FixedWindow(slowed, window, zone, guard_seconds=rule.guard_seconds, ceiling=capacity)
-        case _:
-            return Concurrency(max(slowed, min(1.0, capacity)), rule.lease_seconds, ceiling=capacity)
+        return self.algorithm(key, pressure).rate_per_second
 
 
 def rule_of(limit: Limit, overrides: Mapping[str, Override] | None = None) -> Rule:

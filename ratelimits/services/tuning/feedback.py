@@ -15,7 +15,6 @@ from queueops.audit import trail
 from queueops.core.clock import database_now
 from queueops.core.values.retry_after import spread
 from ratelimits.algorithms.estimates import clamped
-from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.measures import MICRO, microseconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
 from ratelimits.feedback import PushBack, Violation
@@ -254,8 +253,9 @@ def _blocked_until(counter: OpenCounter, found: PushBack, violation: Violation, 
     if rule.shadow:
         return now + (found.retry_after or MINUTE)
     if violation.per_day:
-        if isinstance(counter.algorithm, FixedWindow) and rule.hard_reset:
-            return counter.algorithm.reset_after(microseconds(now)) / MICRO + rule.guard_seconds
+        reset = counter.algorithm.reset_after(microseconds(now)) if rule.hard_reset else None
+        if reset is not None:
+            return reset / MICRO + rule.guard_seconds
         return now + MOST_WINDOWS_COOLED * window  # nobody here counts the day
     if found.retry_after is not None:
         return now + min(found.retry_after, MOST_WINDOWS_COOLED * window)

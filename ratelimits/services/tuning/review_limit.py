@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import gauges
 from ratelimits.services.limits.save_limit import EDITABLE, figures_of, find_limit
-from ratelimits.validation import NOUNS, Algorithm, Findings, check_limit, figure, safe_figures
+from ratelimits.validation import KINDS, NOUNS, Findings, check_limit, figure
 
 COUNTERS_LOOKED_AT = 200  # the counters of a limit whose use is compared with a new cap
 
@@ -49,16 +49,10 @@ def put_changes(limit: Limit, before: Mapping[str, Any] | None, changes: Mapping
 
 
 def _fill_in(limit: Limit) -> None:
-    if limit.algorithm == Algorithm.LEAKY_BUCKET and limit.capacity is None:
-        limit.capacity = 1  # the one call that may leave; its pace is the rate's
-    only_quota = limit.capacity is None and limit.refill_per_second is None and limit.provider_quota
-    if limit.algorithm == Algorithm.TOKEN_BUCKET and only_quota:
-        try:
-            figures = safe_figures(limit, float(limit.provider_quota or 0))
-        except (ValueError, TypeError):
-            return  # too small for a bucket: the missing capacity is what the caller is told of
-        for name, value in figures.items():
-            setattr(limit, name, value)
+    stated = {name for name in EDITABLE if getattr(limit, name) is not None}
+    algorithm = KINDS.get(limit.algorithm)  # an unknown one is told of as its field's fault
+    for name, value in algorithm.missing(limit, stated).items() if algorithm else ():
+        setattr(limit, name, value)
 
 
 def _field_faults(limit: Limit) -> Findings:

@@ -12,7 +12,6 @@ from queueops.audit import trail
 from queueops.core.values.reasons import clean_reason, required_reason
 from ratelimits.errors import InvalidLimit, NothingProposed
 from ratelimits.models import Counter, Limit, LimitOverride
-from ratelimits.services.limiter.counters import PACED
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.services.limits.overrides import set_override
 from ratelimits.services.limits.save_limit import SavedLimit, find_limit, project_of
@@ -125,11 +124,12 @@ def _forget(limit_id: int, key: str) -> None:
 
 def _known_cap(rule: Rule, key: str) -> float:
     own = rule.overrides.get(key)
-    if own is not None and rule.algorithm_name not in PACED:
+    is_bucket = rule.algorithm(key).is_bucket
+    if own is not None and not is_bucket:
         return own.capacity
     if rule.provider_quota is not None and own is None:
         return rule.provider_quota
-    if rule.algorithm_name not in PACED:
+    if not is_bucket:
         return rule.capacity
     capacity = rule.capacity if own is None else own.capacity
     refill = (own.refill_per_second if own else None) or rule.refill_per_second or 0.0
