@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from sandbox import clock
-from sandbox.knobs import InvalidKnobs
+from sandbox.knobs.settings import InvalidKnobs
 from sandbox.ledger import ReceivedCall
 from sandbox.paging import boolean, integer, limit, refuse_unknown
 from sandbox.state import STATE, State

@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from sandbox import clock
-from sandbox.knobs import Knobs
-from sandbox.quotas import ExhaustedQuota, QuotaBook, QuotaCost
-from sandbox.windows import SlidingCount
+from sandbox.knobs.settings import Knobs
+from sandbox.quotas.book import ExhaustedQuota, QuotaBook, QuotaCost
+from sandbox.quotas.windows import SlidingCount
 
 TOO_MANY_REQUESTS = 429
 UNAVAILABLE = 503

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from random import Random
 
-from sandbox.provider_knobs import LlmKnobs
+from sandbox.knobs.providers import LlmKnobs
 
 BYTES_PER_TOKEN = 4
 

@@ -9,11 +9,11 @@ from aiohttp import web
 from sandbox import clock, streams
 from sandbox.envelopes import ApiError
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
-from sandbox.knobs import Knobs
+from sandbox.knobs.providers import OpenAiKnobs
+from sandbox.knobs.settings import Knobs
 from sandbox.llm import CannedAnswer, Omissions, is_bad_key, texts
 from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
-from sandbox.provider_knobs import OpenAiKnobs
-from sandbox.quotas import ExhaustedQuota, Quota, QuotaCost
+from sandbox.quotas.book import ExhaustedQuota, Quota, QuotaCost
 from sandbox.state import ARRIVAL, CALL, FATE, STATE
 
 NAME = "openai"

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from sandbox.envelopes import ApiError
 from sandbox.gate import Fate
-from sandbox.knobs import Knobs
-from sandbox.quotas import QuotaCost
+from sandbox.knobs.settings import Knobs
+from sandbox.quotas.book import QuotaCost
 
 _IDENTITY = re.compile(r"project:([^/]+)(?:/user:(.+))?")
 

@@ -14,7 +14,7 @@ from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.gemini.provider import Gemini
 from sandbox.google_sheets.provider import GoogleSheets
 from sandbox.openai import OpenAi
-from sandbox.plain import Plain
+from sandbox.plain.provider import Plain
 from sandbox.provider import Provider
 from sandbox.state import ARRIVAL, CALL, FATE, STATE, State
 

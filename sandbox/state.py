@@ -7,7 +7,7 @@ from aiohttp import web
 from sandbox.gate import Fate, Gate
 from sandbox.google_sheets.workbook import Workbook
 from sandbox.ledger import Ledger, ReceivedCall
-from sandbox.plain_rows import Sheets
+from sandbox.plain.rows import Sheets
 from sandbox.provider import Arrival
 
 

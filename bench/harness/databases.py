@@ -18,7 +18,7 @@ from .report import ROOT
 SOURCES = (
     "*/migrations/*.py",
     "*/*/migrations/*.py",
-    "jobs/guard.py",
+    "jobs/models/guard.py",
     "jobs/states.py",
     "jobs/lanes.py",
     "bench/harness/seeding.py",

@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from jobs.guard import DROP_GUARD, guard_sql
+from jobs.models.guard import DROP_GUARD, guard_sql
 
 EVENT_LOG = """
 CREATE SEQUENCE jobs_fencing_token;

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('service', models.CharField(max_length=64)),
-                ('target', models.CharField(blank=True, help_text='See jobs/targets.py. Empty: the service itself.', max_length=400)),
+                ('target', models.CharField(blank=True, help_text='See jobs/lanes.py. Empty: the service itself.', max_length=400)),
                 ('project_id', models.CharField(max_length=63, verbose_name='project')),
                 ('failures', models.PositiveIntegerField(db_default=0, default=0, help_text='In a row: connect errors, broken connections, timeouts and 5xx answers.')),
                 ('calls', django.contrib.postgres.fields.ArrayField(base_field=models.UUIDField(), default=list, help_text='The calls that failed, the first few.', size=None)),
@@ -47,7 +47,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='job',
             name='target',
-            field=models.CharField(db_default='', default='', help_text='Where its call goes, see jobs/targets.py. Empty: its service.', max_length=400),
+            field=models.CharField(db_default='', default='', help_text='Where its call goes, see jobs/lanes.py. Empty: its service.', max_length=400),
         ),
         migrations.AddConstraint(
             model_name='servicebreaker',

@@ -97,7 +97,7 @@ class Job(models.Model):
         max_length=400,
         default="",
         db_default="",
-        help_text="Where its call goes, see jobs/targets.py. Empty: its service.",
+        help_text="Where its call goes, see jobs/lanes.py. Empty: its service.",
     )
     path = models.IntegerField(
         default=0, db_default=0, help_text="What it calls there, as a hash. 0: there is nothing to tell apart."

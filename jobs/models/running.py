@@ -9,7 +9,7 @@ from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models.functions import Now
 
-from jobs.targets import name_of
+from jobs.lanes import name_of
 
 from .job import new_id
 
@@ -70,7 +70,7 @@ class ServiceBreaker(models.Model):
     """
 
     service = models.CharField(max_length=64)
-    target = models.CharField(max_length=400, blank=True, help_text="See jobs/targets.py. Empty: the service itself.")
+    target = models.CharField(max_length=400, blank=True, help_text="See jobs/lanes.py. Empty: the service itself.")
     project_id = models.CharField("project", max_length=63)
     failures = models.PositiveIntegerField(
         default=0, db_default=0, help_text="In a row: connect errors, broken connections, timeouts and 5xx answers."

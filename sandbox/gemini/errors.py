@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from sandbox.envelopes import ApiError, envelope, error_info, google_error, help_link
-from sandbox.provider_knobs import GeminiKnobs
-from sandbox.quotas import ExhaustedQuota
+from sandbox.knobs.providers import GeminiKnobs
+from sandbox.quotas.book import ExhaustedQuota
 
 SERVICE = "generativelanguage.googleapis.com"
 

@@ -11,13 +11,13 @@ from sandbox import streams
 from sandbox.envelopes import ApiError, compress, google_error
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.gemini import errors
-from sandbox.knobs import Knobs
+from sandbox.knobs.providers import GeminiKnobs
+from sandbox.knobs.settings import Knobs
 from sandbox.llm import CannedAnswer, Omissions, count_tokens, is_bad_key, texts
 from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
-from sandbox.provider_knobs import GeminiKnobs
-from sandbox.quotas import Quota, QuotaCost
+from sandbox.quotas.book import Quota, QuotaCost
+from sandbox.quotas.windows import WindowRule
 from sandbox.state import ARRIVAL, CALL, FATE, STATE
-from sandbox.windows import WindowRule
 
 NAME = "gemini"
 

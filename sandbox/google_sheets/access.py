@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 
 from sandbox.envelopes import google_error
 from sandbox.google_sheets.errors import MESSAGES, service_disabled
-from sandbox.provider_knobs import GoogleSheetsKnobs
+from sandbox.knobs.providers import GoogleSheetsKnobs
 
 
 def check_access(spreadsheet_id: str, project: str, knobs: GoogleSheetsKnobs) -> None:

@@ -4,9 +4,9 @@ from random import Random
 from typing import Any
 
 from sandbox.envelopes import ApiError, envelope, error_info, google_error, help_link
-from sandbox.knobs import Knobs
+from sandbox.knobs.settings import Knobs
 from sandbox.provider import CallIdentity
-from sandbox.quotas import Quota
+from sandbox.quotas.book import Quota
 
 SERVICE = "sheets.googleapis.com"
 

@@ -7,9 +7,9 @@ from aiohttp import web
 from sandbox.envelopes import ApiError, compress, google_error
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.google_sheets import errors, routes
-from sandbox.knobs import Knobs
+from sandbox.knobs.settings import Knobs
 from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
-from sandbox.quotas import Quota, QuotaCost
+from sandbox.quotas.book import Quota, QuotaCost
 from sandbox.state import ARRIVAL
 
 NAME = "google_sheets"

@@ -6,9 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
-from sandbox import masks
 from sandbox.envelopes import google_error
-from sandbox.google_sheets import documents, values
+from sandbox.google_sheets import documents, masks, values
 from sandbox.google_sheets.access import check_access
 from sandbox.google_sheets.subrequests import SpreadsheetDraft
 from sandbox.google_sheets.values import Reader, Write, Writer

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from jobs.guard import guard_sql
 from jobs.models import Job, JobEvent
+from jobs.models.guard import guard_sql
 from jobs.states import LEGAL_MOVES, RUNNING, TERMINAL, TRANSITIONS, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from tests.factories import make_job

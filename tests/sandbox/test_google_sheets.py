@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox import masks
+from sandbox.google_sheets import masks
 from sandbox.google_sheets.a1 import GridRange, UnparsableRange, column_name, parse, render
 from tests.sandbox.providers import SheetsClient, ask
 from tests.support.sandbox import Sandbox

@@ -10,7 +10,7 @@ from http.client import RemoteDisconnected
 
 import pytest
 
-from sandbox.knobs import PROVIDER_SECTIONS, Knobs
+from sandbox.knobs.settings import PROVIDER_SECTIONS, Knobs
 from sandbox.ledger import MAX_CALLS_KEPT, Ledger
 from sandbox.server import make_app
 from tests.sandbox.providers import ask

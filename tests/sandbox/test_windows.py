@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.quotas import MAX_COUNTED_KEYS, Quota, QuotaBook, QuotaCost
-from sandbox.windows import WindowRule, midnight_after
+from sandbox.quotas.book import MAX_COUNTED_KEYS, Quota, QuotaBook, QuotaCost
+from sandbox.quotas.windows import WindowRule, midnight_after
 
 # Start at a multiple of ten, five seconds in: where aligned and anchored windows differ.
 AT = 1_000_000_005.0

@@ -17,13 +17,13 @@ from jobs.admin.filters import BatchFilter, JobStateFilter, KindFilter, Priority
 from jobs.admin.matching import Matching, MatchingMixin, parameters_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.aging import effective_priority
+from jobs.lanes import name_of
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.position import aging_rules
 from jobs.services.finish.outages import Key, is_held, out_keys
 from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
 from jobs.states import RUNNING, WAITING, JobState, Priority
-from jobs.targets import name_of
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter, UserFilter

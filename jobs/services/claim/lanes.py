@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
-from jobs.lanes import Lane, read_lane
+from jobs.lanes import Lane, read_lane, tag_of
 from jobs.models import PauseSwitch, ServiceBreaker
 from jobs.states import Priority
-from jobs.targets import tag_of
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.services.limiter.headroom import Headroom, read_headroom
 from ratelimits.services.limits.catalogue import windows_of

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from jobs.lanes import name_of
 from jobs.models import ServiceBreaker
-from jobs.targets import name_of
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql

@@ -17,7 +17,7 @@ class ClaimedJob(NamedTuple):
         was: Its status before the claim.
         waited: Seconds since it wanted to run.
         claimed_at: Seconds since 1970, by the database's clock.
-        target, path: Where its call goes, see jobs/targets.py.
+        target, path: Where its call goes, see jobs/lanes.py.
         group: The job with which it leaves as one call; its own id where it leaves alone.
         holds: It holds an estimate or a place in flight that its end settles.
         send_by: When its call must have begun, by this process's monotonic clock; None: it leaves with another's, or

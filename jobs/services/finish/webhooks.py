@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from jobs.lanes import target_of
 from jobs.models import Batch, Webhook, WebhookDelivery, new_id
 from jobs.services.submit.prepare import JobSpec, prepare_job
 from jobs.services.submit.submit import insert_prepared
-from jobs.targets import target_of
 
 KIND = "queueops.webhook"
 

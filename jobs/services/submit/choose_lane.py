@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from jobs.lanes import lane_name, subject_of
-from jobs.targets import path_of, target_of
+from jobs.lanes import lane_name, path_of, subject_of, target_of
 from queueops.tenancy.credentials import Account, find_accounts
 from ratelimits.services.limiter.estimates import learned_unknown
 from ratelimits.services.limits.catalogue import limited_services
@@ -22,7 +21,7 @@ class ChosenLane(NamedTuple):
     """
     Attributes:
         lane: None: nothing counts it and its users take no turns.
-        target, path: See jobs/targets.py.
+        target, path: See jobs/lanes.py.
         coalesce_key: None: it leaves alone.
     """
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.windows import WindowMode, WindowRule
+from sandbox.quotas.windows import WindowMode, WindowRule
 
 Rate = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 ErrorStatus = Annotated[int, Field(ge=400, le=599)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .states import LEGAL_MOVES, JobState
+from jobs.states import LEGAL_MOVES, JobState
 
 
 def guard_sql() -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sandbox.windows import SlidingCount, Window, WindowRule
+from sandbox.quotas.windows import SlidingCount, Window, WindowRule
 
 MAX_COUNTED_KEYS = 10_000
 MAX_SPANS = 1_440

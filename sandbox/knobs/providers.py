@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator
 
-from sandbox.knob_parts import Capacity, Name, Names, QuotaKnobs, Rate, WindowSeconds
+from sandbox.knobs.parts import Capacity, Name, Names, QuotaKnobs, Rate, WindowSeconds
 
 OutputTokens = Annotated[int, Field(ge=0, le=100_000)]
 TokenFactor = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from sandbox.knob_parts import ErrorStatus, Part, Rate, WindowSeconds
-from sandbox.provider_knobs import GeminiKnobs, GoogleSheetsKnobs, OpenAiKnobs
+from sandbox.knobs.parts import ErrorStatus, Part, Rate, WindowSeconds
+from sandbox.knobs.providers import GeminiKnobs, GoogleSheetsKnobs, OpenAiKnobs
 
 Milliseconds = Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)]
 

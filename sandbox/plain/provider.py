@@ -6,9 +6,9 @@ from aiohttp import web
 
 from sandbox.envelopes import ApiError, envelope
 from sandbox.gate import UNAVAILABLE, Fate
-from sandbox.knobs import Knobs
+from sandbox.knobs.settings import Knobs
 from sandbox.paging import integer, limit, refuse_unknown
-from sandbox.plain_rows import SheetsFull
+from sandbox.plain.rows import SheetsFull
 from sandbox.provider import Arrival
 from sandbox.state import CALL, STATE
 
