@@ -42,6 +42,7 @@ format: $(READY) ## Format the code and apply the linter's safe fixes
 
 docs: $(READY) ## Write the generated documents again
 	$(BIN)/python manage.py write_docs
+	$(BIN)/python clients/python/generate_sync.py
 
 bench: $(READY) ## Run the benchmarks, about a minute each; figures go to bench/results
 	@set -e; for script in bench/[a-z]*.py; do \

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -31,6 +32,10 @@ def declared(*extras: str) -> set[str]:
         line for name in extras for line in project["optional-dependencies"][name]
     ]
     return {name.group() for line in requirements if (name := re.match(r"[a-z]+", line))}
+
+
+def test_the_blocking_producer_is_what_is_written_from_the_asynchronous_one():
+    subprocess.run([sys.executable, "generate_sync.py", "--check"], cwd=CLIENT, check=True)
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -1,9 +1,8 @@
-"""The producer's client for asyncio. `QueueOps` says what its methods do."""
+"""The producer's client for asyncio: submit work, watch it, fetch what came of it, steer it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -11,21 +10,26 @@ from queueops_client.calls import AnyBatch, Calls, Id, Letters, Subject, Target
 from queueops_client.line import AsyncLine
 from queueops_client.records import Batch, DeadLetter, Job, Moved, Operation, Paused, Project, Result, SubmittedBatch
 from queueops_client.retry import Retry
-from queueops_client.specs import AnyJob, JobOptions, JobSpec, Spool
+from queueops_client.specs import AsyncJobs, JobOptions, JobSpec, Spool
 from queueops_client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncToken, AsyncTransport
 from queueops_client.watching import PATIENCE_SECONDS, Update, watch_of
-
-OTHERS_TURN_JOBS = 500  # read in one go before other tasks have their turn
 
 Priority = Literal["urgent", "normal", "low"]
 
 
 class AsyncQueueOps:
     """
-    As QueueOps, awaited; lists, results and updates by `async for`. Belongs to the event loop it is first used on.
+    A project's work, through one of its keys. Belongs to the event loop it is first used on.
+
+    What may be repeated without harm is sent again after a lost connection, a lost answer, a 429 or a 503: every
+    request here is, because each that changes something carries an Idempotency-Key or is harmless to repeat.
+    Every method raises ApiError (by its subclasses) and Unreachable.
 
     Args:
+        base_url: Of the installation: `https://queue.example.org`.
         key: A producer key or a user's token, or a function, asynchronous or not, that returns one.
+        timeout: Seconds without a byte.
+        retry: How long requests are sent again; a minute by default.
     """
 
     def __init__(
@@ -39,26 +43,43 @@ class AsyncQueueOps:
     # Submitting
 
     async def submit(self, kind: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> Job:
+        """
+        Submit one job; when this returns, it is stored durably.
+
+        Returns:
+            Its id, and in `created` whether the options' idempotency_key was new.
+        """
         return await self._run(self._calls.submit(JobSpec(kind=kind, payload=payload or {}, **options)))
 
     async def submit_many(
         self,
-        jobs: Iterable[AnyJob] | AsyncIterable[AnyJob],
+        jobs: AsyncJobs,
         *,
         name: str = "",
         partial: bool = False,
         start_interval_seconds: float = 0.0,
         idempotency_key: str | None = None,
     ) -> SubmittedBatch:
+        """
+        Submit up to 100,000 jobs as one batch, without holding them in memory.
+
+        The jobs are laid down in a temporary file first, so that the request can be repeated to the byte and
+        nothing is sent when `jobs` raises.
+
+        Args:
+            jobs: JobSpecs, or mappings with their fields.
+            partial: Accept the valid jobs and report the others; otherwise one bad job rejects all.
+            start_interval_seconds: Start the jobs so far apart.
+            idempotency_key: One of your own makes the call safe to repeat by another process, for 7 days. The
+                jobs must then come out the same. By default a new one for each call.
+
+        Raises:
+            TooManyJobs: There are more; nothing was sent.
+            BatchRejected: With the lines refused.
+            Unreachable: With the key under which to try again.
+        """
         with Spool() as spool:
-            if isinstance(jobs, AsyncIterable):
-                async for job in jobs:
-                    spool.add(job)
-            else:
-                for number, job in enumerate(jobs):
-                    spool.add(job)
-                    if number % OTHERS_TURN_JOBS == 0:
-                        await asyncio.sleep(0)
+            await spool.fill_async(jobs)
             return await self._run(
                 self._calls.submit_batch(
                     spool,
@@ -81,24 +102,44 @@ class AsyncQueueOps:
         return await self._run(self._calls.operation(operation))
 
     async def find(self, target: Target) -> Subject:
+        """The batch or job with this id, or a record as it is now."""
         return await self._run(self._calls.subject(target))
 
     async def project(self) -> Project:
         return await self._run(self._calls.project())
 
     async def handlers(self) -> list[dict[str, Any]]:
+        """The kinds of jobs that may be submitted, with the JSON schemas of their payloads."""
         return await self._run(self._calls.handlers())
 
     def jobs(self, **filters: Any) -> AsyncIterator[Job]:
+        """
+        Iterate over jobs without payloads and results, newest first; pages are fetched as they are needed.
+
+        Args:
+            filters: Of `GET /jobs/`: state (several: a list), kind, batch, user, created_after, and so on.
+        """
         return self._iterate(self._calls.jobs(filters))
 
     def batches(self, **filters: Any) -> AsyncIterator[Batch]:
+        """Iterate over batches, newest first."""
         return self._iterate(self._calls.batches(filters))
 
     def dead_letters(self, **filters: Any) -> AsyncIterator[DeadLetter]:
+        """
+        Iterate over dead letters, newest first.
+
+        Args:
+            filters: Of `GET /dead-letters/`: open, batch, kind, error_code, fingerprint, and so on.
+        """
         return self._iterate(self._calls.dead_letters(filters))
 
     def results(self, batch: Id | AnyBatch) -> AsyncIterator[Result]:
+        """
+        Iterate over what became of each job of a batch so far, in the order in which they were submitted.
+
+        Jobs that have not ended come too, without a result. A requeued job comes as its latest successor, at the end.
+        """
         return self._iterate(self._calls.results(batch))
 
     # Waiting
@@ -111,6 +152,20 @@ class AsyncQueueOps:
         events: bool = True,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> AsyncIterator[Update]:
+        """
+        Iterate over what happens to a job, batch or operation, until it has ended.
+
+        By a websocket, which is opened again after a loss and resumes where it was; by asking where there is none.
+        The first update shows how things are, the last one the end. Of a batch's events at most 200 a second come.
+
+        Args:
+            events: False: only how things are, at most once a second.
+            patience_seconds: How long the server may be away before Unreachable is raised; meanwhile updates of
+                the kind `lost` come.
+
+        Raises:
+            WaitTimeout: It has not ended within `timeout` seconds.
+        """
         line = AsyncLine()
         watch = watch_of(self.transport, line, timeout=timeout, events=events, patience_seconds=patience_seconds)
         try:
@@ -128,6 +183,15 @@ class AsyncQueueOps:
     @overload
     async def wait(self, target: Id, timeout: float | None = None) -> Job | Batch: ...
     async def wait(self, target: Target, timeout: float | None = None) -> Subject:
+        """
+        Wait until a job, batch or operation has ended, however it ended, and return it.
+
+        Args:
+            timeout: Seconds; None: for as long as it takes.
+
+        Raises:
+            WaitTimeout: With how it was last seen. It goes on.
+        """
         async for update in self.watch(target, timeout=timeout, events=False):
             latest = update.subject
         return latest
@@ -135,9 +199,16 @@ class AsyncQueueOps:
     # Steering
 
     async def cancel_job(self, job: Id | Job, *, reason: str = "") -> Job:
+        """
+        Cancel a job that has not ended; a running one is told where its handler next waits.
+
+        Raises:
+            Conflict: It has ended.
+        """
         return await self._run(self._calls.cancel_job(job, reason))
 
     async def cancel_jobs(self, jobs: Iterable[Id | Job], *, reason: str = "") -> Moved:
+        """Cancel those of at most 10,000 jobs that have not ended."""
         return await self._run(self._calls.cancel_jobs(jobs, reason))
 
     async def retry_job(
@@ -148,25 +219,35 @@ class AsyncQueueOps:
         priority: Priority | None = None,
         note: str = "",
     ) -> Job:
+        """
+        Requeue a failed job, with another payload if one is given; returns the new job.
+
+        Raises:
+            Conflict: It has not failed, or was requeued or discarded.
+        """
         return await self._run(self._calls.retry_job(job, payload=payload, priority=priority, note=note))
 
     async def cancel_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Operation:
+        """Begin to cancel what has not ended of a batch; `wait` for the operation."""
         return await self._run(self._calls.cancel_batch(batch, reason))
 
     async def retry_batch(
         self, batch: Id | AnyBatch, *, priority: Priority | None = None, spread_seconds: float = 0.0, note: str = ""
     ) -> Operation:
+        """Begin to requeue what has failed of a batch, the starts spread over so many seconds."""
         return await self._run(
             self._calls.retry_batch(batch, priority=priority, spread_seconds=spread_seconds, note=note)
         )
 
     async def pause_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Paused:
+        """Hold back what does not run yet."""
         return await self._run(self._calls.pause_batch(batch, reason))
 
     async def resume_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Paused:
         return await self._run(self._calls.resume_batch(batch, reason))
 
     async def pause_project(self, *, reason: str = "") -> Paused:
+        """Hold back all of the project's work that does not run yet."""
         return await self._run(self._calls.pause_project(reason))
 
     async def resume_project(self, *, reason: str = "") -> Paused:
@@ -181,6 +262,14 @@ class AsyncQueueOps:
         spread_seconds: float = 0.0,
         note: str = "",
     ) -> Moved:
+        """
+        Requeue dead letters; `moved` maps each to its new job.
+
+        Args:
+            letters: At most 10,000.
+            payload: Instead of each failed job's.
+            spread_seconds: Spread the starts over so long.
+        """
         return await self._run(
             self._calls.requeue(letters, payload=payload, priority=priority, spread_seconds=spread_seconds, note=note)
         )
@@ -194,6 +283,12 @@ class AsyncQueueOps:
         spread_seconds: float = 0.0,
         note: str = "",
     ) -> Operation:
+        """
+        Begin to requeue all open dead letters that fit; `wait` for the operation.
+
+        Args:
+            where: kind, service, error_code, fingerprint, batch_id, created_from, created_until; empty: all.
+        """
         return await self._run(
             self._calls.requeue_where(
                 where, payload=payload, priority=priority, spread_seconds=spread_seconds, note=note
@@ -201,9 +296,11 @@ class AsyncQueueOps:
         )
 
     async def discard(self, letters: Letters, *, reason: str) -> Moved:
+        """Close dead letters for good. There is no way back."""
         return await self._run(self._calls.discard(letters, reason=reason))
 
     async def discard_where(self, where: Mapping[str, Any], *, reason: str) -> Operation:
+        """Begin to close all open dead letters that fit; `where` as in requeue_where."""
         return await self._run(self._calls.discard_where(where, reason=reason))
 
     async def close(self) -> None:

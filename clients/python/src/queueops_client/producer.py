@@ -1,3 +1,4 @@
+# Written by generate_sync.py from async_producer.py: change that one.
 """The producer's client, blocking: submit work, watch it, fetch what came of it, steer it."""
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from queueops_client.calls import AnyBatch, Calls, Id, Letters, Subject, Target
 from queueops_client.line import Line
 from queueops_client.records import Batch, DeadLetter, Job, Moved, Operation, Paused, Project, Result, SubmittedBatch
 from queueops_client.retry import Retry
-from queueops_client.specs import AnyJob, JobOptions, JobSpec, Spool
+from queueops_client.specs import JobOptions, Jobs, JobSpec, Spool
 from queueops_client.transport import DEFAULT_TIMEOUT_SECONDS, Token, Transport
 from queueops_client.watching import PATIENCE_SECONDS, Update, watch_of
 
@@ -53,7 +54,7 @@ class QueueOps:
 
     def submit_many(
         self,
-        jobs: Iterable[AnyJob],
+        jobs: Jobs,
         *,
         name: str = "",
         partial: bool = False,
@@ -79,8 +80,7 @@ class QueueOps:
             Unreachable: With the key under which to try again.
         """
         with Spool() as spool:
-            for job in jobs:
-                spool.add(job)
+            spool.fill(jobs)
             return self._run(
                 self._calls.submit_batch(
                     spool,
@@ -170,7 +170,8 @@ class QueueOps:
         line = Line()
         watch = watch_of(self.transport, line, timeout=timeout, events=events, patience_seconds=patience_seconds)
         try:
-            yield from self._iterate(watch.follow(target))
+            for update in self._iterate(watch.follow(target)):
+                yield update
         finally:
             line.close()
 
@@ -200,7 +201,7 @@ class QueueOps:
 
     def cancel_job(self, job: Id | Job, *, reason: str = "") -> Job:
         """
-        Cancel a job that has not ended; a running one is told at its next await.
+        Cancel a job that has not ended; a running one is told where its handler next waits.
 
         Raises:
             Conflict: It has ended.

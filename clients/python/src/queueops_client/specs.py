@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from types import TracebackType
@@ -16,6 +17,7 @@ from queueops_client.errors import InvalidRequest, TooManyJobs
 MAX_BATCH_JOBS = 100_000  # the server's, of one batch
 MEMORY_BYTES = 1_000_000  # of a stream; the rest goes to a temporary file
 BLOCK_BYTES = 262_144
+OTHERS_TURN_JOBS = 500  # read in one go before other tasks have their turn
 
 
 class JobOptions(TypedDict, total=False):
@@ -63,6 +65,8 @@ class JobSpec:
 
 
 AnyJob: TypeAlias = JobSpec | Mapping[str, Any]
+Jobs: TypeAlias = Iterable[AnyJob]
+AsyncJobs: TypeAlias = Jobs | AsyncIterable[AnyJob]
 
 
 def encoded(job: AnyJob) -> bytes:
@@ -115,6 +119,22 @@ class Spool:
         self._file.write(line + b"\n")
         self.count += 1
         self.size_bytes += len(line) + 1
+
+    def fill(self, jobs: Jobs) -> None:
+        """Add all of them, as `add`."""
+        for job in jobs:
+            self.add(job)
+
+    async def fill_async(self, jobs: AsyncJobs) -> None:
+        """Add all of them, as `add`, and let other tasks have their turn."""
+        if isinstance(jobs, AsyncIterable):
+            async for job in jobs:
+                self.add(job)
+            return
+        for number, job in enumerate(jobs):
+            self.add(job)
+            if number % OTHERS_TURN_JOBS == 0:
+                await asyncio.sleep(0)
 
     def blocks(self) -> Iterator[bytes]:
         """From the beginning, each time."""
