@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from queueops.core.values.rate import Rate
+
 from . import messages
 from .events import Event, EventFilter
 from .messages import CloseCode, Kind
@@ -54,7 +56,8 @@ class LiveSocket:
         self._behind_since: float | None = None
         self._states = 0
         self._replayed: set[int] = set()
-        self._rate = _Rate(subject.events_per_second)
+        most = subject.events_per_second
+        self._rate = None if most is None else Rate(most, window_seconds=1)
         self._skipped = 0
         self._heard_at = now
         self._pinged_at = now
@@ -128,7 +131,7 @@ class LiveSocket:
         if len(self._sent) >= MESSAGE_WINDOW or self._bytes >= WINDOW_BYTES:
             self.fall_behind()
             return
-        if not self._rate.take():
+        if self._rate and self._rate.take():
             self._skipped += 1
             return
         self._push(messages.event(cursor, self._body(event), skipped=self._skipped), cursor)
@@ -207,23 +210,3 @@ class LiveSocket:
     def _write(self, text: str) -> None:
         self._queue.append(text)
         self.wake.set()
-
-
-class _Rate:
-    """A bucket that holds a second's worth."""
-
-    def __init__(self, per_second: int | None) -> None:
-        self._per_second = per_second
-        self._left = float(per_second or 0)
-        self._at = time.monotonic()
-
-    def take(self) -> bool:
-        if self._per_second is None:
-            return True
-        now = time.monotonic()
-        self._left = min(self._per_second, self._left + (now - self._at) * self._per_second)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True

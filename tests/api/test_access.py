@@ -17,7 +17,8 @@ from django.urls import URLPattern
 from jobs.api.urls import urlpatterns
 from jobs.models import BulkOperation, DeadLetter, Job
 from jobs.states import JobState
-from queueops.tenancy.callers.throttles import CallerThrottle, Rate
+from queueops.core.values.rate import Rate
+from queueops.tenancy.callers.throttles import CallerThrottle
 from queueops.tenancy.models import ProducerKey
 from tests.api.conftest import ALL_SCOPES, ROOT, SPEC, Api, error_of, key_for
 from tests.factories import make_batch, make_dead_letter, make_job, make_project
@@ -158,7 +159,7 @@ def test_the_last_use_of_a_key_is_written_once_a_minute(api: Api):
 
 
 def test_a_key_that_asks_too_often_is_told_when_to_come_back(api: Api, monkeypatch):
-    monkeypatch.setattr(CallerThrottle, "rate", Rate(per_minute=2))
+    monkeypatch.setattr(CallerThrottle, "rate", Rate(2))
     assert [api.get("/handlers/").status_code for _ in range(2)] == [200, 200]
     response = api.get("/handlers/")
     assert error_of(response, 429)["code"] == "throttled"
@@ -167,7 +168,7 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back(api: Api, monkeypat
 
 
 def test_guessing_keys_is_slowed_down_and_a_valid_key_of_the_same_address_is_not(api: Api, monkeypatch):
-    monkeypatch.setattr("queueops.tenancy.callers.authentication.bad_keys", Rate(per_minute=3))
+    monkeypatch.setattr("queueops.tenancy.callers.authentication.bad_keys", Rate(3))
     statuses = [Api(f"qo_{number}").get("/jobs/").status_code for number in range(5)]
     assert statuses == [401, 401, 401, 429, 429]
     assert api.get("/jobs/").status_code == 200

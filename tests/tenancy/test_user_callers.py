@@ -14,7 +14,8 @@ from jobs.api.urls import urlpatterns as queue
 from jobs.models import Batch, BulkOperation, IdempotencyRecord, Job
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
-from queueops.tenancy.callers.throttles import BAD_KEYS_PER_MINUTE, CallerThrottle, Rate, bad_keys
+from queueops.core.values.rate import Rate
+from queueops.tenancy.callers.throttles import BAD_KEYS_PER_MINUTE, CallerThrottle, bad_keys
 from queueops.tenancy.models import Issuer, ProducerKey
 from ratelimits.api.urls import urlpatterns as limiter
 from tests.api.conftest import SPEC, Api, error_of, key_for

@@ -7,8 +7,6 @@ process from one caller without asking the database before every request.
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any
 
 from django.conf import settings
@@ -16,40 +14,10 @@ from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from queueops.core.values.rate import Rate
 from queueops.core.web.client_address import client_address
 
-MAX_TRACKED = 10_000
 BAD_KEYS_PER_MINUTE = 30
-
-
-class Rate:
-    """
-    A bucket for each identity that holds a minute's worth and refills steadily (GCRA).
-
-    One number an identity, however high the rate; the oldest identities are forgotten beyond MAX_TRACKED.
-    """
-
-    def __init__(self, per_minute: int) -> None:
-        self._per_minute = per_minute
-        self._full_at: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    def take(self, identity: str, per_minute: int | None = None) -> float:
-        """
-        Take one; return 0, or the seconds to wait when there is none.
-
-        Args:
-            per_minute: Where this identity has a rate of its own.
-        """
-        spacing_seconds = 60 / (per_minute or self._per_minute)
-        now = time.monotonic()
-        with self._lock:
-            full_at = max(now, self._full_at.pop(identity, now)) + spacing_seconds
-            wait_seconds = full_at - now - 60
-            self._full_at[identity] = full_at if wait_seconds <= 0 else full_at - spacing_seconds
-            if len(self._full_at) > MAX_TRACKED:
-                del self._full_at[next(iter(self._full_at))]
-        return max(0.0, wait_seconds)
 
 
 class TooManyBadKeys(Throttled):

@@ -17,6 +17,7 @@ from dashboards.live.socket import MAX_STATES, MESSAGE_WINDOW, LiveSocket
 from dashboards.live.subjects import LiveSubject
 from dashboards.live.viewer import Viewer
 from jobs.models import JobEvent
+from queueops.core.values.rate import Rate
 
 OPERATOR = Viewer(True, None, None, "operator", "user:1")
 
@@ -126,7 +127,7 @@ def test_what_a_sampled_socket_is_spared_is_counted():
     for number in range(20):
         one.offer(event(number), 20)
     assert ids(taken(one)) == [0, 1, 2, 3, 4]
-    one._rate._left = 1.0
+    one._rate = Rate(5, window_seconds=1)  # as a second later
     one.offer(event(20), 20)
     assert [message["skipped"] for message in taken(one)] == [15]
 
