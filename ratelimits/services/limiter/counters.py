@@ -16,6 +16,7 @@ from ratelimits.algorithms.measures import MICRO
 from ratelimits.algorithms.pressure import NO_PRESSURE, Pressure, pressure_at
 from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.algorithms.stream import Stream, is_in_demand, stream_of
+from ratelimits.models import Counter
 from ratelimits.services.alerts import alerts
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.subjects import counter_id
@@ -27,11 +28,13 @@ Place = tuple[Rule, str]
 @dataclass(slots=True)
 class OpenCounter:
     """
-    One locked counter.
+    One counter at an instant: locked, to be charged, or only looked at.
 
     Attributes:
         closed: It refused a call; smaller ones behind must not overtake that one.
-        blocked_until: End of a cool-down, seconds since 1970.
+        blocked_until: End of a cool-down that lasts still, seconds since 1970.
+        blocked_reason: Empty where none does.
+        pressure: The part of the cap in use, recovered since the provider pushed back.
         stream: None: what it admits may leave in a burst.
     """
 
@@ -42,6 +45,7 @@ class OpenCounter:
     stored: State
     blocked_until: float | None
     blocked_reason: str
+    pressure: float
     level: int
     now: float
     stream: Stream | None
@@ -49,6 +53,10 @@ class OpenCounter:
     changed: bool = False
     closed: bool = False
     denials: int = 0
+
+    @property
+    def is_slowed(self) -> bool:
+        return self.blocked_until is not None or self.pressure < 1
 
     def room_for(self, units: int, *, paced: bool = False, crowded: bool = False) -> bool:
         """
@@ -85,10 +93,14 @@ class OpenCounter:
             state["stream"] = self.stream.opens_at
         return state
 
+    def is_streamed(self, *, crowded: bool) -> bool:
+        """Say whether calls from a queue leave in a steady stream and not in a burst."""
+        return self.stream is not None and (crowded or is_in_demand(self.algorithm, self.stored, self.meter.now))
+
     def _is_ahead(self, *, crowded: bool) -> bool:
         if self.stream is None or self.stream.opens_at <= self.meter.now:
             return False
-        return crowded or is_in_demand(self.algorithm, self.stored, self.meter.now)
+        return self.is_streamed(crowded=crowded)
 
 
 def paced(state: Mapping[str, Any], now: float, rule: Rule) -> float:
@@ -165,13 +177,28 @@ def open_counter(
         pressure: Of its provider's refusals.
         level: Of its alert.
     """
-    algorithm = rule.algorithm(key, pressure_at(pressure, now))
+    factor = pressure_at(pressure, now)
+    algorithm = rule.algorithm(key, factor)
     until, reason = blocked
-    if until is not None and until <= now:
-        until = None
+    if until is None or until <= now:
+        until, reason = None, ""
     meter = algorithm.open(state, now)
     stream = stream_of(algorithm, state, meter.now)
-    return OpenCounter(rule, key, algorithm, meter, state, until, reason, level, now, stream)
+    return OpenCounter(rule, key, algorithm, meter, state, until, reason, factor, level, now, stream)
+
+
+def counter_of(rule: Rule, key: str, row: Counter | None, now: float) -> OpenCounter:
+    """Return a counter as its row says, at `now`, seconds since 1970; None: nobody has used it."""
+    if row is None:
+        return open_counter(rule, key, {}, now)
+    until = row.blocked_until.timestamp() if row.blocked_until else None
+    return open_counter(rule, key, row.state, now, blocked=(until, row.blocked_reason), pressure=pressure_of(row))
+
+
+def pressure_of(row: Counter) -> Pressure:
+    """The pressure as it is stored, not recovered since."""
+    changed_at = row.pressure_changed_at
+    return Pressure(row.pressure, changed_at.timestamp() if changed_at else None, row.pressure_before)
 
 
 def write_counters(counters: Iterable[OpenCounter]) -> None:

@@ -17,8 +17,7 @@ from ratelimits.services.alerts.alerts import WHOLE_CAP
 from ratelimits.services.limits.catalogue import Rule, rules_of
 from ratelimits.subjects import NOBODY
 
-from .counters import usage
-from .standing import standing_of
+from .counters import counter_of, usage
 
 MOST_GAUGES = 200  # of one limit, those that changed last
 MOST_TALLIES_SUMMED = 100_000  # summed up for one list of users
@@ -128,11 +127,11 @@ def gauges(
 
 def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
     """Return a counter's gauge at `now`, seconds since 1970."""
-    standing = standing_of(rule, counter.key, counter, now)
-    meter, factor, blocked = standing.meter, standing.pressure, standing.cooled_until
+    opened = counter_of(rule, counter.key, counter, now)
+    meter, factor, blocked = opened.meter, opened.pressure, opened.blocked_until
     used, cap = usage(rule, counter.key, counter.state, now, pressure=factor)
     percent = 100 * used / cap if cap > 0 else 100.0
-    one = cost_units(min(1.0, standing.algorithm.capacity))
+    one = cost_units(min(1.0, opened.algorithm.capacity))
     free_at = None if not one or meter.room_for(one) else seconds(meter.line_up(one))
     if blocked is not None and (free_at is None or free_at < blocked):
         free_at = blocked
@@ -153,9 +152,9 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
         warning_percent=rule.warning_percent,
         pressure=factor,
         blocked_until=_moment(blocked),
-        blocked_reason=standing.cooled_because,
+        blocked_reason=opened.blocked_reason,
         next_free_at=_moment(free_at),
-        per_second=rule.rate_per_second(counter.key, factor),
+        per_second=opened.algorithm.rate_per_second,
         shadow=rule.shadow,
         shadow_denials=counter.shadow_denials,
         updated_at=counter.updated_at,

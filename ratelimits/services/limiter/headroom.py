@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from queueops.core.sql import run_sql
-from ratelimits.algorithms.admission import Meter, never_fits
+from ratelimits.algorithms.admission import never_fits
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
-from ratelimits.algorithms.pressure import Pressure, pressure_at
-from ratelimits.algorithms.stream import is_in_demand, stream_of
+from ratelimits.algorithms.pressure import Pressure
 from ratelimits.models import Unit
 from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import Subject
 
-from .counters import Place
-from .decide import Binding
+from .counters import OpenCounter, Place, open_counter
+from .weigh import Binding, binding_of
 
 WITHOUT_END = sys.maxsize
 UNUSED = ("{}", None, "", 1.0, None)  # the columns of a counter that nobody has used
@@ -54,12 +53,7 @@ class Headroom:
 
 @dataclass(slots=True)
 class _Seen:
-    rule: Rule
-    key: str
-    meter: Meter
-    capacity: float
-    blocked_until: float | None
-    reason: str
+    counter: OpenCounter
     rate: float | None
     calls: int
     opens_at: float
@@ -94,20 +88,17 @@ def read_headroom(
 def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, paced: bool, crowded: bool) -> _Seen:
     rule, key = place
     _, _, text, blocked_until, reason, factor, changed_at = row
-    pressure = pressure_at(Pressure(factor, changed_at), now)
-    algorithm = rule.algorithm(key, pressure)
-    state = json.loads(text)
-    meter = algorithm.open(state, now)
-    units = _units(rule, tokens)
-    in_demand = paced and (crowded or is_in_demand(algorithm, state, meter.now))
-    stream = stream_of(algorithm, state, meter.now) if in_demand else None
-    rate = None if rule.shadow else rule.rate_per_second(key, pressure)
+    pressure = Pressure(factor, changed_at)
+    counter = open_counter(rule, key, json.loads(text), now, blocked=(blocked_until, reason), pressure=pressure)
+    meter, units = counter.meter, _units(rule, tokens)
+    stream = counter.stream if paced and counter.is_streamed(crowded=crowded) else None
+    rate = None if rule.shadow else counter.algorithm.rate_per_second
     if rate is not None and rule.unit == Unit.TOKENS:
         rate = rate / max(tokens, 1)
-    seen = _Seen(rule, key, meter, algorithm.capacity, None, reason, rate, WITHOUT_END, now)
+    seen = _Seen(counter, rate, WITHOUT_END, now)
     if rule.shadow:
         pass  # only a cool-down holds
-    elif never_fits(algorithm, units):
+    elif never_fits(counter.algorithm, units):
         seen.calls, seen.opens_at = 0, math.inf
     elif not meter.room_for(units):
         seen.calls, seen.opens_at = 0, seconds(meter.line_up(units))
@@ -118,8 +109,8 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
         seen.calls = max(1, meter.available() // units)
         if stream:
             seen.calls = min(seen.calls, stream.calls(units, meter.now))
-    if blocked_until is not None and blocked_until > now:
-        seen.calls, seen.opens_at, seen.blocked_until = 0, max(seen.opens_at, blocked_until), blocked_until
+    if counter.blocked_until is not None:
+        seen.calls, seen.opens_at = 0, max(seen.opens_at, counter.blocked_until)
     return seen
 
 
@@ -146,16 +137,8 @@ def _units(rule: Rule, tokens: float) -> int:
 
 
 def _binding(one: _Seen, tokens: float) -> Binding:
-    return Binding(
-        limit=one.rule.name,
-        limit_id=one.rule.id,
-        key=one.key,
-        unit=one.rule.unit,
-        needed=_units(one.rule, tokens) / MICRO,
-        available=max(0.0, one.meter.available() / MICRO),
-        capacity=one.capacity,
-        retry_at=None if one.opens_at == math.inf else one.opens_at,
-        hard_reset=one.rule.hard_reset,
-        cooling=one.blocked_until is not None,
-        reason=one.reason if one.blocked_until is not None else f"{one.rule.name} has no room",
-    )
+    counter = one.counter
+    retry_at = None if one.opens_at == math.inf else one.opens_at
+    reason = counter.blocked_reason or f"{counter.rule.name} has no room"
+    cooling = counter.blocked_until is not None
+    return binding_of(counter, _units(counter.rule, tokens), retry_at, reason, cooling=cooling)

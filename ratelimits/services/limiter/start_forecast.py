@@ -15,7 +15,7 @@ from ratelimits.models import Counter, Unit
 from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import Subject
 
-from .standing import standing_of
+from .counters import counter_of
 
 LARGE_SHARE = 0.05  # of a limit: smaller calls fill it whatever their order
 MOST_LINED = 2000
@@ -130,8 +130,8 @@ def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[LimitForecas
 def forecast_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> LimitForecast:
     """Return how one limit stands for a call; its counter is None before the first use."""
     key = rule.key(call.subject)
-    standing = standing_of(rule, key, counter, now)
-    algorithm, meter, cooled = standing.algorithm, standing.meter, standing.cooled_until
+    opened = counter_of(rule, key, counter, now)
+    algorithm, meter, cooled = opened.algorithm, opened.meter, opened.blocked_until
     full = rule.algorithm(key).capacity
     units = MICRO if rule.unit != Unit.TOKENS else cost_units(clamped(call.cost, call.known_cost, full))
     never = None if rule.shadow else never_fits(algorithm, units)
@@ -151,10 +151,10 @@ def forecast_of(rule: Rule, call: Asked, counter: Counter | None, now: float) ->
         is_closed=not has_room or cooled is not None,
         free_at=free_at,
         cooled_until=cooled,
-        why=never or standing.cooled_because,
-        rate_per_second=rule.rate_per_second(key, standing.pressure),
-        pressure=standing.pressure,
+        why=never or opened.blocked_reason,
+        rate_per_second=algorithm.rate_per_second,
+        pressure=opened.pressure,
         now=now,
         algorithm=algorithm,
-        state=counter.state if counter else {},
+        state=opened.stored,
     )

@@ -119,7 +119,7 @@ def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, Open
             one.malformed = error.message
             return one
         if not rule.shadow and (reason := never_fits(counter.algorithm, units)):
-            one.rejection = _binding(counter, units, None, reason)
+            one.rejection = binding_of(counter, units, None, reason)
             return one
         one.needs.append((counter, units))
     return one
@@ -176,7 +176,7 @@ def _decision(one: _Asked, now: float) -> Decision:
     blocking.sort(key=lambda binding: -(binding.retry_at or 0))
     kind: Kind = "retry" if any(binding.cooling for binding in blocking) else "defer"
     refusing = {id(counter) for counter, _ in one.denied_by}
-    free = [_binding(counter, units, now, "") for counter, units in one.needs if id(counter) not in refusing]
+    free = [binding_of(counter, units, now, "") for counter, units in one.needs if id(counter) not in refusing]
     met = (*blocking, *free)
     return Decision(kind, now, blocking[0].retry_at, blocking[0], tuple(blocking), blocking[0].reason, met=met)
 
@@ -186,13 +186,14 @@ def _refusal(counter: OpenCounter, units: int) -> Binding:
     if counter.stream is not None and counter.meter.room_for(units):
         at = max(at, seconds(counter.stream.opens_at))  # there is room, and its stream has run ahead
     if counter.blocked_until is not None:
-        return _binding(counter, units, max(at, counter.blocked_until), counter.blocked_reason, cooling=True)
-    return _binding(counter, units, max(at, counter.now), f"{counter.rule.name} has no room")
+        return binding_of(counter, units, max(at, counter.blocked_until), counter.blocked_reason, cooling=True)
+    return binding_of(counter, units, max(at, counter.now), f"{counter.rule.name} has no room")
 
 
-def _binding(
+def binding_of(
     counter: OpenCounter, units: int, retry_at: float | None, reason: str, *, cooling: bool = False
 ) -> Binding:
+    """A counter's figures as what binds a call of so many millionths."""
     return Binding(
         limit=counter.rule.name,
         limit_id=counter.rule.id,

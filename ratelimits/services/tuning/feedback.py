@@ -20,8 +20,7 @@ from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Counter, Unit
 from ratelimits.services.alerts import alerts
-from ratelimits.services.limiter.counters import OpenCounter, lock_counters, usage
-from ratelimits.services.limiter.standing import pressure_of
+from ratelimits.services.limiter.counters import OpenCounter, lock_counters, pressure_of, usage
 from ratelimits.services.limits.catalogue import rules_for
 from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import Subject

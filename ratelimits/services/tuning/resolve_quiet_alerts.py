@@ -10,8 +10,7 @@ from queueops.core.clock import database_now
 from ratelimits.models import Counter, QuotaAlert
 from ratelimits.services.alerts import alerts
 from ratelimits.services.alerts.alerts import HYSTERESIS_POINTS, WHOLE_CAP, Kind, level_of
-from ratelimits.services.limiter.counters import usage
-from ratelimits.services.limiter.standing import standing_of
+from ratelimits.services.limiter.counters import counter_of, usage
 from ratelimits.services.limits.catalogue import Rule, rules
 
 OF_COUNTERS = (Kind.USAGE, Kind.EXCEEDED, Kind.UNLIMITED)
@@ -73,7 +72,7 @@ def _is_over(alert: QuotaAlert, rule: Rule, counter: Counter, now: float) -> boo
     percent = _percent(rule, counter, now)
     if alert.kind == Kind.USAGE:
         return level_of(rule, percent, alert.threshold) < alert.threshold
-    return percent <= WHOLE_CAP - HYSTERESIS_POINTS and not standing_of(rule, counter.key, counter, now).is_slowed
+    return percent <= WHOLE_CAP - HYSTERESIS_POINTS and not counter_of(rule, counter.key, counter, now).is_slowed
 
 
 def _percent(rule: Rule, counter: Counter, now: float) -> float:
