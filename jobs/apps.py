@@ -7,7 +7,7 @@ from django.db.models.signals import post_migrate
 class JobsConfig(AppConfig):
     name = "jobs"
     label = "jobs"
-    verbose_name = "Jobs"
+    verbose_name = "Work"
 
     def ready(self) -> None:
         from jobs import cluster  # noqa: F401 - what it replaces of django-q2 must stand before a cluster starts

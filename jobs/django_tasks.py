@@ -27,21 +27,17 @@ from django_tasks.signals import task_enqueued
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.submit.prepare import JobSpec
 from jobs.services.submit.submit import submit_job
-from jobs.states import RUNNING, EventType, JobState, Priority
+from jobs.states import RUNNING, TERMINAL, WAITING, EventType, JobState, Priority
 from queueops.tenancy.models import Project, project_id_rule
 
 KIND = "django.task"
 OPTIONS = frozenset({"project", "repeatable"})
 
 STATUSES = {
-    JobState.QUEUED: TaskResultStatus.READY,
-    JobState.RATE_LIMITED: TaskResultStatus.READY,
-    JobState.RETRIED: TaskResultStatus.READY,
-    JobState.DISPATCHED: TaskResultStatus.RUNNING,
-    JobState.IN_PROGRESS: TaskResultStatus.RUNNING,
+    **dict.fromkeys(WAITING, TaskResultStatus.READY),
+    **dict.fromkeys(RUNNING, TaskResultStatus.RUNNING),
+    **dict.fromkeys(TERMINAL, TaskResultStatus.FAILED),
     JobState.COMPLETED: TaskResultStatus.SUCCESSFUL,
-    JobState.FAILED: TaskResultStatus.FAILED,
-    JobState.CANCELLED: TaskResultStatus.FAILED,
 }
 
 

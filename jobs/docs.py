@@ -3,39 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from jobs.handlers.registry import Handler, all_handlers
-from jobs.states import RUNNING, TERMINAL, TRANSITIONS, WAITING, JobState, Transition
+from jobs.states import RUNNING, SHOWN, TERMINAL, TRANSITIONS, WAITING, JobState, Transition
 from queueops.core.generated_docs import generated_page, table
-
-MEANINGS: Mapping[JobState, str] = {
-    JobState.QUEUED: "accepted; waits for its turn, or for its time where it has a schedule",
-    JobState.RATE_LIMITED: "put back because a limit or a provider's outage leaves no room; costs no attempt",
-    JobState.DISPATCHED: "claimed by an executor, about to be sent",
-    JobState.IN_PROGRESS: "the handler runs",
-    JobState.RETRIED: "waits for its next attempt, or was given back by its executor",
-    JobState.COMPLETED: "done",
-    JobState.FAILED: "failed for good; a dead letter says why",
-    JobState.CANCELLED: "cancelled by its producer or an operator",
-}
-
-EDGES: Mapping[str, str] = {
-    "dispatch": "an executor claims the job",
-    "start": "its handler is called",
-    "complete": "its handler returned",
-    "retry": "an attempt failed and another may help; the attempt counts",
-    "hand_back": "the executor stops, its whole host is gone, or the provider is out; the attempt does not count",
-    "fail": "an attempt failed and no other may help",
-    "rescue": "the lease lapsed because its process died; repeating it does no harm",
-    "bury": "the lease lapsed and repeating might do harm, or it brought down its process three times",
-    "reset": "an operator takes it from its executor",
-    "park": "a limit has no room, or the provider is out",
-    "back_off": "it is scheduled again before it ran",
-    "release": "its time has come",
-    "reject": "it waited longer than its producer allowed, or a limit will never have room",
-    "cancel": "its producer or an operator does not want it any more",
-}
 
 _STATES_HEAD = """\
 # States of a job
@@ -73,13 +45,13 @@ def _states_table() -> list[str]:
     for state in JobState:
         group = "waiting" if state in WAITING else "running" if state in RUNNING else "ended"
         targets = {edge.target for edge in TRANSITIONS.values() if state in edge.sources}
-        rows.append([f"`{state}`", group, MEANINGS[state], _names(targets) or "terminal"])
+        rows.append([f"`{state}`", group, SHOWN[state].meaning, _names(targets) or "terminal"])
     return table(["state", "is", "meaning", "may go to"], rows)
 
 
 def _moves_table() -> list[str]:
     rows = [
-        [f"`{name}`", _names(edge.sources), f"`{edge.target}`", EDGES[name], _conditions(edge)]
+        [f"`{name}`", _names(edge.sources), f"`{edge.target}`", edge.when, _conditions(edge)]
         for name, edge in TRANSITIONS.items()
     ]
     return table(["move", "from", "to", "when", "needs and counts"], rows)

@@ -1,20 +1,23 @@
-"""The job's state machine as data. The database's guard, the diagram and the documentation derive from it."""
+"""
+The job's state machine as data. The database's guard and counts, the screens and the documentation derive from it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db import models
 
 
 class JobState(models.TextChoices):
-    QUEUED = "queued"  # accepted; may be claimed once scheduled_at is null and it is not held
-    RATE_LIMITED = "rate_limited"  # put back because a limit or a provider's outage left no room; costs no attempt
-    DISPATCHED = "dispatched"  # claimed by an executor, about to be sent
-    IN_PROGRESS = "in_progress"  # the handler runs
-    RETRIED = "retried"  # waits for scheduled_at after a failed attempt, or was given back by its executor
+    QUEUED = "queued"
+    RATE_LIMITED = "rate_limited"
+    DISPATCHED = "dispatched"
+    IN_PROGRESS = "in_progress"
+    RETRIED = "retried"
     COMPLETED = "completed"
-    FAILED = "failed"  # for good: a dead letter says why
+    FAILED = "failed"
     CANCELLED = "cancelled"
 
 
@@ -42,6 +45,55 @@ S = JobState
 WAITING = frozenset({S.QUEUED, S.RATE_LIMITED, S.RETRIED})
 RUNNING = frozenset({S.DISPATCHED, S.IN_PROGRESS})
 TERMINAL = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED})
+UNFINISHED = WAITING | RUNNING
+OUTAGE = "outage"  # no state: jobs that are rate_limited because what they call is out, which people see apart
+
+
+@dataclass(frozen=True, slots=True)
+class Appearance:
+    """
+    A state as people meet it.
+
+    Attributes:
+        tone: Of the style sheets: grey, blue, amber, green or red.
+        sign: A Material symbol.
+        colour: Of the dashboard's charts: the 0 to 6 of its style sheet's `--fill-`.
+    """
+
+    words: str
+    tone: str
+    sign: str
+    colour: int
+    meaning: str
+
+
+SHOWN: dict[str, Appearance] = {
+    S.QUEUED: Appearance(
+        "queued", "grey", "inbox", 1, "accepted; waits for its turn, or for its time where it has a schedule"
+    ),
+    S.RATE_LIMITED: Appearance(
+        "waiting for quota",
+        "amber",
+        "hourglass_top",
+        3,
+        "put back because a limit or a provider's outage leaves no room; costs no attempt",
+    ),
+    OUTAGE: Appearance("held by an outage", "red", "cloud_off", 6, "what they call does not answer"),
+    S.DISPATCHED: Appearance("dispatched", "blue", "send", 4, "claimed by an executor, about to be sent"),
+    S.IN_PROGRESS: Appearance("running", "blue", "autorenew", 2, "the handler runs"),
+    S.RETRIED: Appearance(
+        "retrying", "amber", "replay", 5, "waits for its next attempt, or was given back by its executor"
+    ),
+    S.COMPLETED: Appearance("completed", "green", "check", 2, "done"),
+    S.FAILED: Appearance("failed", "red", "close", 6, "failed for good; a dead letter says why"),
+    S.CANCELLED: Appearance("cancelled", "grey", "block", 0, "cancelled by its producer or an operator"),
+}
+
+
+def told_apart(counts: Mapping[str, int], held_by_outage: int) -> dict[str, int]:
+    """Counts by state, with those that an outage holds apart from those that wait for quota."""
+    held = min(held_by_outage, counts[S.RATE_LIMITED])
+    return {**counts, S.RATE_LIMITED: counts[S.RATE_LIMITED] - held, OUTAGE: held}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +101,13 @@ class Transition:
     """
     One edge, or several edges with one meaning.
 
-    `needs_lease` edges are taken only by the executor whose fencing token the row still carries.
-    The counters named are raised by one: retry_count, crash_count, deferral_count.
+    `when` says when it is taken. `needs_lease` edges are taken only by the executor whose fencing token the row still
+    carries. The counters named are raised by one: retry_count, crash_count, deferral_count.
     """
 
     sources: frozenset[JobState]
     target: JobState
+    when: str
     needs_lease: bool = False
     consumes_attempt: bool = False
     counts_crash: bool = False
@@ -62,20 +115,45 @@ class Transition:
 
 
 TRANSITIONS: dict[str, Transition] = {
-    "dispatch": Transition(WAITING, S.DISPATCHED),
-    "start": Transition(frozenset({S.DISPATCHED}), S.IN_PROGRESS, needs_lease=True),
-    "complete": Transition(frozenset({S.IN_PROGRESS}), S.COMPLETED, needs_lease=True),
-    "retry": Transition(RUNNING, S.RETRIED, needs_lease=True, consumes_attempt=True),
-    "hand_back": Transition(RUNNING, S.RETRIED, needs_lease=True),
-    "fail": Transition(RUNNING, S.FAILED, needs_lease=True),
-    "rescue": Transition(RUNNING, S.RETRIED, counts_crash=True),
-    "bury": Transition(RUNNING, S.FAILED, counts_crash=True),
-    "reset": Transition(RUNNING, S.RETRIED),
-    "park": Transition(frozenset({S.QUEUED, S.RETRIED}), S.RATE_LIMITED, counts_deferral=True),
-    "back_off": Transition(frozenset({S.QUEUED, S.RATE_LIMITED}), S.RETRIED),
-    "release": Transition(frozenset({S.RATE_LIMITED, S.RETRIED}), S.QUEUED),
-    "reject": Transition(WAITING, S.FAILED),
-    "cancel": Transition(WAITING | RUNNING, S.CANCELLED),
+    "dispatch": Transition(WAITING, S.DISPATCHED, "an executor claims the job"),
+    "start": Transition(frozenset({S.DISPATCHED}), S.IN_PROGRESS, "its handler is called", needs_lease=True),
+    "complete": Transition(frozenset({S.IN_PROGRESS}), S.COMPLETED, "its handler returned", needs_lease=True),
+    "retry": Transition(
+        RUNNING,
+        S.RETRIED,
+        "an attempt failed and another may help; the attempt counts",
+        needs_lease=True,
+        consumes_attempt=True,
+    ),
+    "hand_back": Transition(
+        RUNNING,
+        S.RETRIED,
+        "the executor stops, its whole host is gone, or the provider is out; the attempt does not count",
+        needs_lease=True,
+    ),
+    "fail": Transition(RUNNING, S.FAILED, "an attempt failed and no other may help", needs_lease=True),
+    "rescue": Transition(
+        RUNNING, S.RETRIED, "the lease lapsed because its process died; repeating it does no harm", counts_crash=True
+    ),
+    "bury": Transition(
+        RUNNING,
+        S.FAILED,
+        "the lease lapsed and repeating might do harm, or it brought down its process three times",
+        counts_crash=True,
+    ),
+    "reset": Transition(RUNNING, S.RETRIED, "an operator takes it from its executor"),
+    "park": Transition(
+        frozenset({S.QUEUED, S.RETRIED}),
+        S.RATE_LIMITED,
+        "a limit has no room, or the provider is out",
+        counts_deferral=True,
+    ),
+    "back_off": Transition(frozenset({S.QUEUED, S.RATE_LIMITED}), S.RETRIED, "it is scheduled again before it ran"),
+    "release": Transition(frozenset({S.RATE_LIMITED, S.RETRIED}), S.QUEUED, "its time has come"),
+    "reject": Transition(
+        WAITING, S.FAILED, "it waited longer than its producer allowed, or a limit will never have room"
+    ),
+    "cancel": Transition(WAITING | RUNNING, S.CANCELLED, "its producer or an operator does not want it any more"),
 }
 
 LEGAL_MOVES: frozenset[tuple[JobState, JobState]] = frozenset(

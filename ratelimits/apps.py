@@ -4,7 +4,7 @@ from django.apps import AppConfig
 class RatelimitsConfig(AppConfig):
     name = "ratelimits"
     label = "ratelimits"
-    verbose_name = "Limits"
+    verbose_name = "Quotas"
 
     def ready(self) -> None:
         from queueops.tenancy import credentials

@@ -7,6 +7,7 @@ SEEN = (
     "limitoverride",
     "counter",
     "quotaalert",
+    "alertsilence",
     "allowance",
     "allowanceoverride",
     "usagetracking",

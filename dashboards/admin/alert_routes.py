@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
+from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.core.validators import URLValidator, validate_email
@@ -12,19 +15,25 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from jobs.services.upkeep.notify_alerts import can_send_email, send_test
 from queueops.audit import trail
 from queueops.audit.audited import AuditedMixin
+from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, on_one, on_selected
 from queueops.tenancy.admin.signed import WRITTEN_BY_ROTATION, SignedForm
-from ratelimits.models import AlertRoute
+from queueops.tenancy.models import Project
+from queueops.tenancy.signing import seal_signing_secret
+from ratelimits.models import AlertRoute, QuotaAlert
 
-Channel = AlertRoute.Channel
+Channel, KEEPS_ITS_TARGET = AlertRoute.Channel, AlertRoute.KEEPS_ITS_TARGET
+INTEGRATION_KEY = re.compile(r"[A-Za-z0-9]{32}")
+SHOWN_CHARACTERS = 4
 
 
 def _send_test(ids: Sequence[int], *, actor: str) -> VerbOutcome:
@@ -50,21 +59,36 @@ TEST = Verb(
 
 
 class AlertRouteForm(SignedForm):
+    kinds = forms.MultipleChoiceField(
+        choices=QuotaAlert.Kind.choices,
+        required=False,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="Only these. None chosen: all.",
+    )
+
     def is_signed(self, given: dict[str, Any]) -> bool:
         return given.get("channel") == Channel.WEBHOOK
+
+    def clean_project(self) -> str:
+        project: str = self.cleaned_data["project"]
+        if project and not Project.objects.filter(pk=project).exists():
+            raise ValidationError("There is no such project.")
+        return project
 
     def clean(self) -> dict[str, Any]:
         given = super().clean()
         channel, target = given.get("channel") or self.instance.channel, given.get("target")
-        if not target:
+        if not target or (channel in KEEPS_ITS_TARGET and target == self.initial.get("target")):
             return given
         try:
-            if channel == Channel.EMAIL:
-                validate_email(target)
-            else:
-                URLValidator(schemes=["http", "https"])(target)
+            check_target(channel, target)
+            if channel in KEEPS_ITS_TARGET:
+                self.instance.secret = seal_signing_secret(target)
+                given["target"] = shown_of(channel, target)
         except ValidationError as error:
             self.add_error("target", error)
+        except QueueOpsError as error:
+            raise ValidationError(error.message, code=error.code) from None
         if channel == Channel.EMAIL and not can_send_email():
             self.add_error(
                 "channel" if "channel" in self.fields else None,
@@ -73,13 +97,35 @@ class AlertRouteForm(SignedForm):
         return given
 
 
+def check_target(channel: str, target: str) -> None:
+    """
+    Raises:
+        ValidationError: It is none of that channel.
+    """
+    if channel == Channel.EMAIL:
+        validate_email(target)
+    elif channel == Channel.PAGERDUTY:
+        if not INTEGRATION_KEY.fullmatch(target):
+            raise ValidationError("An integration key has 32 letters and digits: copy it from the service's page.")
+    else:
+        URLValidator(schemes=["http", "https"])(target)
+
+
+def shown_of(channel: str, target: str) -> str:
+    """What may be seen of a target that lets everybody post who knows it: its host, and its last four characters."""
+    host = "" if channel == Channel.PAGERDUTY else f"{urlsplit(target).netloc.rpartition('@')[2]}/"
+    return f"{host}…{target[-SHOWN_CHARACTERS:]}"
+
+
 @admin.register(AlertRoute)
 class AlertRouteAdmin(AuditedMixin, QueueAdmin):
     form = AlertRouteForm
-    list_display = ("name", "channel", "target_shown", "least_severity", "enabled", "last_sent", "error")
-    fields = ("name", "channel", "target", "least_severity", "enabled")
+    list_display = ("name", "channel", "target_shown", "least_severity", "only", "enabled", "last_sent", "error")
+    fields = ("name", "channel", "target", "least_severity", "project", "kinds", "enabled")
     empty_title = "Nobody is told of alerts."
-    empty_hint = "Add an e-mail address or a webhook; alerts of the chosen severity and above go there."
+    empty_hint = (
+        "Add an e-mail address, Slack, Teams, PagerDuty or a webhook; alerts of the chosen severity and above go there."
+    )
     actions = ("test_selected",)
     actions_detail = ("test",)
 
@@ -113,6 +159,10 @@ class AlertRouteAdmin(AuditedMixin, QueueAdmin):
     @admin.display(description="goes to")
     def target_shown(self, route: AlertRoute) -> SafeString:
         return format_html('<span class="qo-cut" title="{}">{}</span>', route.target, route.target)
+
+    @admin.display(description="only")
+    def only(self, route: AlertRoute) -> str:
+        return "; ".join([*([route.project] if route.project else []), *route.kinds]) or showing.NOTHING
 
     @admin.display(description="last sent")
     def last_sent(self, route: AlertRoute) -> SafeString | str:

@@ -101,26 +101,26 @@ def marks(gauge: CounterGauge) -> SafeString:
     """What is unusual about a counter: full, cooled down, slowed, only watching."""
     found: list[SafeString] = []
     if gauge.blocked_until is not None:
-        words = format_html("cooled down, ends {}", showing.ago(gauge.blocked_until))
-        found.append(_badge("qo-batch-paused", "ac_unit", words))
+        words = format_html("<span>cooled down, ends {}</span>", showing.ago(gauge.blocked_until))
+        found.append(showing.badge("amber", "ac_unit", words))
     elif gauge.next_free_at is not None:
-        words = format_html("full, next {}", showing.ago(gauge.next_free_at))
-        found.append(_badge("qo-batch-paused", "hourglass_top", words))
+        words = format_html("<span>full, next {}</span>", showing.ago(gauge.next_free_at))
+        found.append(showing.badge("amber", "hourglass_top", words))
     if gauge.pressure < 1:
-        found.append(showing.badge("qo-batch-paused", "compress", f"slowed to {gauge.pressure:.0%}"))
+        found.append(showing.badge("amber", "compress", f"slowed to {gauge.pressure:.0%}"))
     if gauge.proposed_capacity is not None:
-        found.append(showing.badge("qo-batch-open", "lightbulb", f"provider says {figure(gauge.proposed_capacity)}"))
+        found.append(showing.badge("blue", "lightbulb", f"provider says {figure(gauge.proposed_capacity)}"))
     if gauge.shadow:
-        found.append(showing.badge("", "visibility", f"shadow: {gauge.shadow_denials:,} would have waited"))
+        found.append(showing.badge("grey", "visibility", f"shadow: {gauge.shadow_denials:,} would have waited"))
     return format_html_join(" ", "{}", ((one,) for one in found))
 
 
 def state_badge(limit: Limit) -> SafeString:
     if not limit.enabled:
-        return showing.badge("", "block", "off")
+        return showing.badge("grey", "block", "off")
     if limit.shadow:
-        return showing.badge("", "visibility", "shadow")
-    return showing.badge("qo-batch-ended", "check", "on")
+        return showing.badge("grey", "visibility", "shadow")
+    return showing.badge("green", "check", "on")
 
 
 def cap_in_words(limit: Limit) -> str:
@@ -143,13 +143,3 @@ def _tone(gauge: CounterGauge) -> str:
     if gauge.blocked_until is not None or gauge.percent >= WHOLE:
         return "full"
     return "high" if gauge.level else "low"
-
-
-def _badge(tone: str, sign: str, words: SafeString) -> SafeString:
-    return format_html(
-        '<span class="qo-state {}"><span class="material-symbols-outlined" aria-hidden="true">{}</span>'
-        "<span>{}</span></span>",
-        tone,
-        sign,
-        words,
-    )

@@ -264,7 +264,7 @@ class LimitAdmin(ServiceFormAdmin):
         if not proposals:
             return found
         said = figure(proposals[0].proposed_capacity or 0) if len(proposals) == 1 else f"{len(proposals)} other caps"
-        return format_html("{} {}", found, showing.badge("qo-batch-open", "lightbulb", f"provider says {said}"))
+        return format_html("{} {}", found, showing.badge("blue", "lightbulb", f"provider says {said}"))
 
 
 def _proposals(limit: Limit) -> list[Counter]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from django.db.models import Case, IntegerField, Value, When
 
-from ratelimits.models import QuotaAlert
+from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
+from ratelimits.services.alerts.silences import silence_of
 
 from .cache import CachedRead
 from .wire import iso, link
@@ -31,7 +32,8 @@ def open_alerts() -> Sequence[QuotaAlert]:
     return found
 
 
-def alert_row(alert: QuotaAlert, people: Mapping[str, str]) -> dict[str, Any]:
+def alert_row(alert: QuotaAlert, people: Mapping[str, str], silences: Sequence[AlertSilence]) -> dict[str, Any]:
+    silence = silence_of(alert, silences)
     return {
         "id": alert.pk,
         "kind": alert.kind,
@@ -41,6 +43,7 @@ def alert_row(alert: QuotaAlert, people: Mapping[str, str]) -> dict[str, Any]:
         "forecast_at": iso(alert.forecast_at),
         "acknowledged_at": iso(alert.acknowledged_at),
         "acknowledged_by": people.get(alert.acknowledged_by, alert.acknowledged_by),
+        "silenced_until": iso(silence.until) if silence else None,
         "href": link("ratelimits_quotaalert", alert.pk),
     }
 

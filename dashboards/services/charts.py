@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.services.explain.flow import FlowPoint, FlowRates, rates, series
 from jobs.services.explain.flow_bins import ANSWERS, NAMED_4XX
-from jobs.states import RUNNING, JobState
+from jobs.states import RUNNING, UNFINISHED, WAITING
 
 from .cache import CachedRead
 
@@ -51,10 +51,7 @@ def _read_charts(span: str) -> dict[str, Any]:
             name: _per_second(points, [getattr(point, name) for point in points])
             for name in ("completed", "retried", "deferred", "failed", "cancelled")
         },
-        "backlog": {
-            state.value: _backlog(points, state.value)
-            for state in (JobState.QUEUED, JobState.RATE_LIMITED, JobState.RETRIED, *sorted(RUNNING))
-        },
+        "backlog": {state.value: _backlog(points, state.value) for state in sorted(UNFINISHED)},
         "latency": {
             "p50": _column(points, lambda point: point.latency_p50_ms),
             "p95": _column(points, lambda point: point.latency_p95_ms),
@@ -70,10 +67,8 @@ def _read_charts(span: str) -> dict[str, Any]:
 def _read_sparks() -> dict[str, Column]:
     points = series(SPANS[SPARK_SPAN])[:-1]
     columns = {
-        "queued": _backlog(points, "queued"),
+        **{state.value: _backlog(points, state.value) for state in WAITING},
         "running": _backlog(points, *RUNNING),
-        "rate_limited": _backlog(points, "rate_limited"),
-        "retried": _backlog(points, "retried"),
         "dead_letters": _backlog(points, "dead_letters"),
         "throughput": _column(points, lambda point: point.completed / point.seconds),
         "error_rate": _column(points, _error_percent),

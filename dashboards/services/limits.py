@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +27,7 @@ SHOWN_OF_A_LIMIT = 3
 MOST_LANES_SHOWN = 3
 
 _NO_QUEUE = Queue()
+Candidate = tuple[Rule, CounterGauge, Queue, datetime | None]
 
 
 def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
@@ -39,19 +41,41 @@ def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
         return [], []
     behind = queues_behind(known)
     now = database_now()
+    candidates = [
+        (rule, gauge, queue, clears_at(queue, gauge, now))
+        for rule, found in _gauges(known, now)
+        for gauge in _first(found, behind[rule.id])
+        for queue in [behind[rule.id].get(gauge.key, _NO_QUEUE)]
+    ]
+    last = _frees_last(candidates)
     shown: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     held: list[HeldBack] = []
-    for rule, found in _gauges(known, now):
-        queues = behind[rule.id]
-        for gauge in sorted(found, key=lambda one: _order(one, queues))[:SHOWN_OF_A_LIMIT]:
-            queue = queues.get(gauge.key, _NO_QUEUE)
-            clears = clears_at(queue, gauge, now)
-            binds = queue.waiting > 0 and not gauge.shadow and queue.units > gauge.available
-            if binds:
-                held.append(HeldBack(rule.id, rule.name, gauge.key, queue.count, clears))
-            shown.append(((not binds, *_order(gauge, queues)), _row(gauge, queue, clears, binds=binds)))
+    for rule, gauge, queue, clears in candidates:
+        binds = gauge.counter_id in last
+        if binds:
+            held.append(HeldBack(rule.id, rule.name, gauge.key, queue.waiting, queue.count, clears))
+        shown.append(((not binds, *_order(gauge, behind[rule.id])), _row(gauge, queue, clears, binds=binds)))
     shown.sort(key=lambda pair: pair[0])
     return [row for _, row in shown[:MOST_GAUGES_SHOWN]], held
+
+
+def _first(gauges: Sequence[CounterGauge], queues: Mapping[str, Queue]) -> list[CounterGauge]:
+    return sorted(gauges, key=lambda one: _order(one, queues))[:SHOWN_OF_A_LIMIT]
+
+
+def _frees_last(candidates: Sequence[Candidate]) -> set[str]:
+    """
+    The counters that hold work back: of each lane that waits, the one that has room for all of it last.
+
+    Work behind several full limits starts when the last of them frees up; that the others are full holds nothing.
+    """
+    last: dict[str, tuple[float, str]] = {}
+    for _, gauge, queue, clears in candidates:
+        if queue.waiting and not gauge.shadow and queue.units > gauge.available:
+            frees = (clears.timestamp() if clears else math.inf, gauge.counter_id)
+            for lane in queue.lanes:
+                last[lane.name] = max(frees, last.get(lane.name, frees))
+    return {counter for _, counter in last.values()}
 
 
 def _gauges(known: tuple[Rule, ...], now: float) -> list[tuple[Rule, list[CounterGauge]]]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from jobs.services.upkeep.health import OpenLetters
-from jobs.states import RUNNING, JobState
+from jobs.states import OUTAGE, RUNNING, SHOWN, WAITING, JobState, told_apart
 
 from .charts import rates_now, sparks
 from .wire import iso, list_link
@@ -30,16 +30,11 @@ def tiles(
         held: Jobs that wait for an outage to end; their state is that of those that wait for quota.
     """
     lately = rates_now()
-    running = sum(counts[state] for state in RUNNING)
+    apart = told_apart(counts, held)
     error_percent = None if lately.error_rate is None else round(100 * lately.error_rate, 1)
     pickup = lately.pickup_p95_ms
     shown = [
-        _jobs("queued", "Queued", counts[JobState.QUEUED], "accepted, not yet taken by a worker"),
-        _jobs("running", "Running", running, "taken by a worker", state="in_progress"),
-        _jobs("rate_limited", "Waiting for quota", max(0, counts[JobState.RATE_LIMITED] - held), "no limit has room"),
-        _jobs("outage", "Held by an outage", held, "what they call does not answer")
-        | {"tone": "bad" if held else "", "href": list_link("jobs_servicebreaker")},
-        _jobs("retried", "Retrying", counts[JobState.RETRIED], "wait for their next attempt"),
+        *(_jobs(state, apart) for state in SHOWN if state in {*WAITING, OUTAGE, JobState.IN_PROGRESS}),
         {
             "id": "dead_letters",
             "label": "Dead letters",
@@ -99,12 +94,17 @@ def tiles(
     return [{"tone": "", **tile, "spark": columns.get(str(tile["id"]))} for tile in shown]
 
 
-def _jobs(tile: str, label: str, value: int, hint: str, *, state: str = "") -> dict[str, Any]:
+def _jobs(state: str, counts: Mapping[str, int]) -> dict[str, Any]:
+    """The tile of a state; of the one in progress, that of all that run."""
+    runs, shown = state in RUNNING, SHOWN[state]
+    count = sum(counts[one] for one in RUNNING) if runs else counts[state]
+    is_outage = state == OUTAGE
     return {
-        "id": tile,
-        "label": label,
-        "value": value,
-        "unit": "job" if value == 1 else "jobs",
-        "hint": hint,
-        "href": list_link("jobs_job", state=state or tile),
+        "id": "running" if runs else state,
+        "label": shown.words.capitalize(),
+        "value": count,
+        "unit": "job" if count == 1 else "jobs",
+        "hint": shown.meaning,
+        "tone": "bad" if is_outage and count else "",
+        "href": list_link("jobs_servicebreaker") if is_outage else list_link("jobs_job", state=state),
     }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
 from django.urls import reverse
+
+from jobs.states import RUNNING, SHOWN, TERMINAL, WAITING
 
 
 def iso(moment: datetime | None) -> str | None:
@@ -22,3 +25,19 @@ def list_link(screen: str, **chosen: str) -> str:
     """The admin's list of a kind of row, with filters chosen."""
     address = reverse(f"admin:{screen}_changelist")
     return f"{address}?{urlencode(chosen)}" if chosen else address
+
+
+def shown_states() -> list[dict[str, Any]]:
+    """How the pages draw each state, in the order in which they name them: see jobs/states.py. For blocks.js."""
+    groups = {"waiting": WAITING, "running": RUNNING, "ended": TERMINAL}
+    return [
+        {
+            "state": str(state),
+            "group": next((name for name, states in groups.items() if state in states), "apart"),
+            "words": one.words,
+            "tone": one.tone,
+            "sign": one.sign,
+            "colour": one.colour,
+        }
+        for state, one in SHOWN.items()
+    ]

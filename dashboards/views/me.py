@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboards.live.viewer import viewer_of_key
 from dashboards.services.me import me_snapshot
+from dashboards.services.wire import shown_states
 from queueops.access.services import sessions
 from queueops.access.services.guard import Purpose, SignInLocked, guarded
 from queueops.core.web.client_address import client_address
@@ -39,7 +40,7 @@ def page(request: HttpRequest) -> HttpResponse:
     if viewer is None:
         return render(request, "dashboards/sign_in.html", {"form": KeyForm()})
     projects = list(Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS_OFFERED]) if viewer.is_staff else []
-    return render(request, "dashboards/me.html", {"viewer": viewer, "projects": projects})
+    return render(request, "dashboards/me.html", {"viewer": viewer, "projects": projects, "states": shown_states()})
 
 
 @never_cache

@@ -12,7 +12,7 @@ from dashboards.services.charts import SPAN_WORDS, SPANS, charts
 from dashboards.services.feed import newest_events
 from dashboards.services.ops import ops_snapshot
 from dashboards.services.top_users import users_of_limits
-from jobs.states import JobState
+from dashboards.services.wire import shown_states
 from queueops.core.errors import error_body
 
 from .access import may, operators_data, operators_page
@@ -33,7 +33,7 @@ def dashboard(request: HttpRequest) -> HttpResponse:
     return render(
         request,
         "dashboards/ops.html",
-        {"may": may(request, *STEERING), "states": [state.value for state in JobState], "spans": SPAN_WORDS},
+        {"may": may(request, *STEERING), "states": shown_states(), "spans": SPAN_WORDS},
     )
 
 

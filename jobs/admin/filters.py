@@ -7,17 +7,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from jobs.handlers.registry import all_handlers
-from jobs.states import JobState, Priority
+from jobs.states import Priority
 from queueops.screens.filters import Choice, ExactId, ExactText
-
-
-class JobStateFilter(Choice):
-    title = "state"
-    parameter_name = "state"
-    column = "status"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return list(JobState.choices)
 
 
 class KindFilter(Choice):

@@ -125,13 +125,13 @@ def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
         return None
     outcome = requeue_outcome(operation.pk, newest=MOST_FOLLOWED)
     parts = (
-        ("completed", "completed", outcome.completed),
-        ("failed", "failed again", outcome.failed),
-        ("queued", "not ended", outcome.unfinished),
+        ("green", "completed", outcome.completed),
+        ("red", "failed again", outcome.failed),
+        ("grey", "not ended", outcome.unfinished),
     )
     return {
         "parts": [
-            {"fill": fill, "words": words, "count": count, "shown": f"{count:,}"} for fill, words, count in parts
+            {"tone": tone, "words": words, "count": count, "shown": f"{count:,}"} for tone, words, count in parts
         ],
         "cancelled": outcome.ended - outcome.completed - outcome.failed,
         "is_cut": outcome.requeued == MOST_FOLLOWED,

@@ -1,10 +1,9 @@
-"""`queueops.alert`: tells one route of one alert, or of many users' at once, by e-mail or by a signed webhook."""
+"""`queueops.alert`: tells one route of one alert, or of many users' at once, in the form that the receiver wants."""
 
 from __future__ import annotations
 
 import json
 import smtplib
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -16,9 +15,10 @@ from django.urls import reverse
 from django.utils import timezone
 from pydantic import BaseModel
 
+from jobs.handlers.alert_forms import Told, native_form
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
-from jobs.handlers.webhook import WebhookMessage, post_message, secret_of
+from jobs.handlers.webhook import WebhookMessage, post, post_message, secret_of
 
 MOST_ERROR = 500  # characters of a route's last error
 PERMANENT = 500  # SMTP replies from here on are final (RFC 5321, 4.2.1)
@@ -44,18 +44,6 @@ class AlertPayload(BaseModel, title="Delivery"):
     digest: Digest | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What is said to whom."""
-
-    channel: str
-    target: str
-    secret: str
-    subject: str
-    text: str
-    content: dict[str, Any]
-
-
 @handler(
     kind="queueops.alert",
     service=lambda delivery: delivery.service,
@@ -70,22 +58,23 @@ async def deliver_alert(job: RunningJob[AlertPayload]) -> Done:
         told = await _in_thread(_compose, job.payload)
         if told is None:
             return Done({"skipped": "the route was removed or disabled, or the alert deleted"})
-        if told.channel == "email":
-            await _in_thread(_send_email, told, job.effect_key)
-        else:
-            message = WebhookMessage(
-                id=job.effect_key,
-                url=told.target,
-                secret=told.secret,
-                timestamp=int(timezone.now().timestamp()),
-                body=json.dumps(told.content).encode(),
-            )
-            await post_message(message)
+        await _send(told, job.effect_key)
     except ProviderError as error:
         await _in_thread(_note, job.payload.route, error.message)
         raise
     await _in_thread(_note, job.payload.route, "")
     return Done({"sent_by": told.channel})
+
+
+async def _send(told: Told, message_id: str) -> None:
+    if told.channel == "email":
+        await _in_thread(_send_email, told, message_id)
+    elif told.channel == "webhook":
+        body, timestamp = json.dumps(told.content).encode(), int(timezone.now().timestamp())
+        await post_message(WebhookMessage(message_id, told.target, told.secret, timestamp, body))
+    else:
+        native = native_form(told, message_id, pagerduty_url=settings.QUEUEOPS.pagerduty_url)
+        await post(native.url, headers={"Content-Type": "application/json"}, body=json.dumps(native.body).encode())
 
 
 async def _in_thread(function: Any, *arguments: Any) -> Any:
@@ -108,9 +97,13 @@ def _compose(delivery: AlertPayload) -> Told | None:
     if route is None or (alert is None and digest is None and delivery.event != "test"):
         return None
     lines: list[str] = []
+    is_over = delivery.event == "resolved"
+    about, severity, link = "test", "notice", settings.QUEUEOPS.public_url or None
     content: dict[str, Any] = {"type": f"alert.{delivery.event}", "timestamp": timezone.now().isoformat()}
     if digest is not None:
         subject, lines, content["data"] = _sum_up(digest, delivery.event)
+        about, severity = f"{digest.kind}/{digest.severity}/{digest.project}", digest.severity
+        link = content["data"]["link"]
         content["type"] = f"alerts.{delivery.event}"
     elif alert is None:
         subject = "Test of an alert route"
@@ -124,10 +117,24 @@ def _compose(delivery: AlertPayload) -> Told | None:
             lines.append(f"Resolved: {_time(alert.resolved_at)}")
         lines.append(f"What to do: {alert.runbook}")
         content["data"] = _data(alert)
+        about, severity = str(alert.pk), alert.severity
         if link := _link(alert.pk):
             lines.append(f"Alert: {link}")
-    secret = secret_of(route) if route.channel == AlertRoute.Channel.WEBHOOK else ""
-    return Told(route.channel, route.target, secret, " ".join(subject.split())[:200], "\n".join(lines), content)
+    # An incident is what the alert is now: of two messages on their way, the one about its beginning may arrive last.
+    if route.channel == AlertRoute.Channel.PAGERDUTY and alert is not None:
+        is_over = alert.resolved_at is not None
+    return Told(
+        channel=route.channel,
+        target=route.target,
+        secret="" if route.channel == AlertRoute.Channel.EMAIL else secret_of(route),
+        about=about,
+        is_over=is_over,
+        severity=severity,
+        link=link,
+        subject=" ".join(subject.split())[:200],
+        text="\n".join(lines),
+        content=content,
+    )
 
 
 def _sum_up(digest: Digest, event: str) -> tuple[str, list[str], dict[str, Any]]:

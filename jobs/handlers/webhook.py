@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
@@ -85,13 +86,18 @@ async def post_message(message: WebhookMessage) -> int:
     Raises:
         ProviderError: It was refused, did not arrive, or was answered with anything else.
     """
+    return await post(message.url, headers=message.headers(), body=message.body)
+
+
+async def post(url: str, *, headers: Mapping[str, str], body: bytes) -> int:
+    """Do what `post_message` does with what is signed already, or not at all."""
     try:
         response = await shared_client().send(
             "POST",
-            message.url,
+            url,
             policy=outbound_policy(),
-            headers=message.headers(),
-            body=message.body,
+            headers=headers,
+            body=body,
             timeout_seconds=20,
             max_response_bytes=10_000,
             follow_redirects=False,

@@ -1,7 +1,10 @@
 """The queue's records. migrations/ adds partitions, the guard of the states and storage settings."""
 
+from queueops.core.sql import define_fragments
+
 from .dead_letter import DeadLetter, Resolution
-from .flow import SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
+from .flow import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
+from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
 from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
@@ -9,6 +12,7 @@ from .requests import BulkOperation, IdempotencyRecord, Webhook, WebhookDelivery
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 
 __all__ = [
+    "BACKLOG",
     "SINCE_EVER",
     "WHOLE_PROJECT",
     "AgingRule",
@@ -35,3 +39,5 @@ __all__ = [
     "WebhookDelivery",
     "new_id",
 ]
+
+define_fragments("jobs", written_fragments())

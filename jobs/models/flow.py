@@ -9,6 +9,8 @@ from django.db import models
 from django.db.models.functions import Now
 
 SINCE_EVER = 0  # the span of a service's totals
+# In the order of FlowSample.backlog, whose rows of before are shorter: what is new is added at the end.
+BACKLOG = ("queued", "rate_limited", "dispatched", "in_progress", "retried", "dead_letters")
 
 
 class FlowSample(models.Model):

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.querysets import BatchQuerySet, JobQuerySet
-from jobs.states import CallType, EventType, JobState, Priority
+from jobs.states import RUNNING, TERMINAL, WAITING, CallType, EventType, JobState, Priority
 from queueops.tenancy.models import Project
 
 from .policies import RetryPolicy
@@ -24,6 +24,8 @@ IN_LANE = models.Q(
     held=False,
     crash_count__lt=2,
 )
+
+ENDED = [state.value for state in JobState if state in TERMINAL]
 
 
 def new_id() -> uuid.UUID:
@@ -188,18 +190,18 @@ class Job(models.Model):
                 fields=["scheduled_at"],
                 name="jobs_job_due_idx",
                 # A parked job's time is a forecast: its lane releases it, not the time.
-                condition=models.Q(status__in=["queued", "rate_limited", "retried"], scheduled_at__isnull=False)
+                condition=models.Q(status__in=sorted(WAITING), scheduled_at__isnull=False)
                 & (~models.Q(status="rate_limited") | models.Q(lane=None)),
             ),
             models.Index(
                 fields=["lease_expires_at"],
                 name="jobs_job_leases_idx",
-                condition=models.Q(status__in=["dispatched", "in_progress"]),
+                condition=models.Q(status__in=sorted(RUNNING)),
             ),
             models.Index(
                 fields=["expires_at"],
                 name="jobs_job_expiry_idx",
-                condition=models.Q(expires_at__isnull=False, status__in=["queued", "rate_limited", "retried"]),
+                condition=models.Q(expires_at__isnull=False, status__in=sorted(WAITING)),
             ),
             models.Index(fields=["user_id", "id"], name="jobs_job_user_idx", condition=models.Q(user_id__isnull=False)),
             models.Index(
@@ -222,13 +224,13 @@ class Job(models.Model):
             ),
             models.CheckConstraint(condition=models.Q(progress__lte=100), name="jobs_job_progress_percent"),
             models.CheckConstraint(
-                condition=models.Q(status__in=["dispatched", "in_progress"], lease_expires_at__isnull=False)
-                | (~models.Q(status__in=["dispatched", "in_progress"]) & models.Q(lease_expires_at=None)),
+                condition=models.Q(status__in=sorted(RUNNING), lease_expires_at__isnull=False)
+                | (~models.Q(status__in=sorted(RUNNING)) & models.Q(lease_expires_at=None)),
                 name="jobs_job_lease_while_running",
             ),
             models.CheckConstraint(
-                condition=models.Q(status__in=["completed", "failed", "cancelled"], finished_at__isnull=False)
-                | (~models.Q(status__in=["completed", "failed", "cancelled"]) & models.Q(finished_at=None)),
+                condition=models.Q(status__in=ENDED, finished_at__isnull=False)
+                | (~models.Q(status__in=ENDED) & models.Q(finished_at=None)),
                 name="jobs_job_finished_when_terminal",
             ),
             # A retried job without a time would wait for ever: promotion finds jobs by scheduled_at.

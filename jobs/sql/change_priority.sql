@@ -6,7 +6,7 @@
 -- returns the ids changed; a missing one does not wait, or has this priority already
 WITH candidate AS MATERIALIZED (
     SELECT id, priority FROM jobs_job
-     WHERE id = ANY(%(ids)s::uuid[]) AND status IN ('queued', 'rate_limited', 'retried')
+     WHERE id = ANY(%(ids)s::uuid[]) AND status IN {{waiting}}
        AND priority <> %(priority)s::text
      ORDER BY id
        FOR UPDATE

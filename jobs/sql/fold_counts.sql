@@ -10,9 +10,8 @@ WITH gone AS (
     RETURNING *
 ), folded AS (
     INSERT INTO jobs_jobcount AS total
-           (project_id, batch_id, shard, queued, rate_limited, dispatched, in_progress, retried, completed, failed, cancelled)
-    SELECT project_id, batch_id, 0, sum(queued), sum(rate_limited), sum(dispatched), sum(in_progress), sum(retried),
-           sum(completed), sum(failed), sum(cancelled)
+           (project_id, batch_id, shard, {{counts}})
+    SELECT project_id, batch_id, 0, {{sum_counts}}
       FROM gone
      GROUP BY project_id, batch_id
      ORDER BY project_id, batch_id

@@ -26,7 +26,7 @@ DELETE FROM jobs_servicebreaker
                      ORDER BY service, call_type, project_id, user_id, priority, eligible_since, id LIMIT 1) AS waiting
               LIMIT 1) IS NULL
             AND NOT EXISTS (SELECT FROM jobs_job AS job
-                             WHERE job.status IN ('dispatched', 'in_progress') AND job.lease_expires_at IS NOT NULL
+                             WHERE job.status IN {{running}} AND job.lease_expires_at IS NOT NULL
                                AND job.service = breaker.service AND job.project_id = breaker.project_id
                                AND job.target = breaker.target)
             -- What failed comes back within its retry's delay.

@@ -15,7 +15,7 @@ WITH switch AS MATERIALIZED (
 ), found AS MATERIALIZED (
     (SELECT id FROM jobs_job
       WHERE batch_id = %(batch)s::uuid AND NOT held
-        AND status IN ('queued', 'rate_limited', 'dispatched', 'in_progress', 'retried')
+        AND status IN {{unfinished}}
       LIMIT %(most)s::int)
     UNION
     (SELECT id FROM jobs_job
@@ -37,7 +37,7 @@ WITH switch AS MATERIALIZED (
       LIMIT %(most)s::int)
     UNION
     (SELECT id FROM jobs_job
-      WHERE %(batch)s::uuid IS NULL AND status IN ('dispatched', 'in_progress') AND NOT held
+      WHERE %(batch)s::uuid IS NULL AND status IN {{running}} AND NOT held
         AND (service = %(service)s::text OR %(service)s::text IS NULL)
         AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
       LIMIT %(most)s::int)
@@ -45,7 +45,7 @@ WITH switch AS MATERIALIZED (
 ), candidate AS MATERIALIZED (
     SELECT id FROM jobs_job
      WHERE id = ANY(ARRAY(SELECT id FROM found)) AND NOT held
-       AND status IN ('queued', 'rate_limited', 'dispatched', 'in_progress', 'retried')
+       AND status IN {{unfinished}}
        AND EXISTS (SELECT FROM switch)
      ORDER BY id
        FOR UPDATE

@@ -15,7 +15,7 @@ SELECT given.letter, job.id, job.project_id, job.batch_id, job.kind, job.service
                    || coalesce(event.data, '{}') ORDER BY event.id), '[]')
           FROM jobs_jobevent AS event
          WHERE event.job_id = job.id AND event.event_type = 'state_change'
-           AND (event.from_status IN ('dispatched', 'in_progress') AND event.to_status IN ('retried', 'failed')
+           AND (event.from_status IN {{running}} AND event.to_status IN ('retried', 'failed')
                 OR event.to_status = 'failed')),
        job.retry_count, job.crash_count, given.fingerprint
   FROM unnest(%(letters)s::uuid[], %(ids)s::uuid[], %(codes)s::text[], %(classes)s::text[], %(messages)s::text[],

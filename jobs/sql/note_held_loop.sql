@@ -13,7 +13,7 @@ WITH given AS MATERIALIZED (
 ), candidate AS MATERIALIZED (
     SELECT job.id, given.seconds, greatest(job.crash_count, given.crashes) AS crashes
       FROM given JOIN jobs_job AS job ON job.id = given.id
-     WHERE job.fencing_token = given.token AND job.status IN ('dispatched', 'in_progress')
+     WHERE job.fencing_token = given.token AND job.status IN {{running}}
      ORDER BY job.id
        FOR UPDATE OF job
 ), counted AS (

@@ -1,20 +1,20 @@
 -- Make jobs whose time has come claimable: scheduled, deferred and retried ones. Those parked in a lane are not among
 -- them: their time is a forecast, and the lane releases them.
 --
--- params  most: bound of one statement
+-- params  most: bound of one statement; target: queued, where they go
 -- locks   the promoted rows, SKIP LOCKED: an executor that promotes the same rows loses nothing
 -- clock   now(): the transaction's start
 -- returns one row: how many were promoted, and the seconds until the next is due (null: none waits for a time)
 WITH candidate AS MATERIALIZED (
     SELECT id, status FROM jobs_job
-     WHERE status IN ('queued', 'rate_limited', 'retried') AND scheduled_at <= now()
+     WHERE status IN {{waiting}} AND scheduled_at <= now()
        AND (NOT status = 'rate_limited' OR lane IS NULL)
      ORDER BY scheduled_at
      LIMIT %(most)s::int
        FOR UPDATE SKIP LOCKED
 ), moved AS (
     UPDATE jobs_job AS job
-       SET status = 'queued', scheduled_at = NULL, updated_at = now(),
+       SET status = %(target)s::text, scheduled_at = NULL, updated_at = now(),
            -- As in transition_jobs.sql: the retry window stands still while a limit holds a job back.
            deferred_seconds = job.deferred_seconds
                + CASE WHEN job.first_attempt_at IS NULL OR job.deferred_since IS NULL THEN 0
@@ -22,22 +22,20 @@ WITH candidate AS MATERIALIZED (
            deferred_since = NULL
       FROM candidate
      WHERE job.id = candidate.id
-    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, candidate.status AS from_status
+    RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, candidate.status AS left_status
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
                                message, data)
     SELECT id, project_id, user_id, batch_id, service,
-           CASE from_status WHEN 'queued' THEN 'scheduling' ELSE 'state_change' END,
-           CASE from_status WHEN 'queued' THEN NULL ELSE from_status END,
-           CASE from_status WHEN 'queued' THEN NULL ELSE 'queued' END,
+           CASE left_status WHEN 'queued' THEN 'scheduling' ELSE 'state_change' END,
+           CASE left_status WHEN 'queued' THEN NULL ELSE left_status END,
+           CASE left_status WHEN 'queued' THEN NULL ELSE %(target)s::text END,
            'its time has come', '{"scheduled_at": null}'
       FROM moved
 ), counted AS (
-    INSERT INTO jobs_jobcount AS total (project_id, batch_id, shard, queued, rate_limited, retried)
+    INSERT INTO jobs_jobcount AS total (project_id, batch_id, shard, {{counts}})
     SELECT project_id, coalesce(batch_id, '00000000-0000-0000-0000-000000000000'), pg_backend_pid(),
-           count(*) FILTER (WHERE from_status <> 'queued'),
-           - count(*) FILTER (WHERE from_status = 'rate_limited'),
-           - count(*) FILTER (WHERE from_status = 'retried')
+           {{count_moves}}
       FROM moved
      GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
     HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
@@ -46,5 +44,5 @@ WITH candidate AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM moved)::int AS promoted,
        (SELECT extract(epoch FROM min(scheduled_at) - now()) FROM jobs_job
-         WHERE status IN ('queued', 'rate_limited', 'retried') AND scheduled_at > now()
+         WHERE status IN {{waiting}} AND scheduled_at > now()
            AND (NOT status = 'rate_limited' OR lane IS NULL))::float8 AS next_due

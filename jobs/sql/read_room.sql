@@ -5,7 +5,7 @@
 -- clock   none
 -- returns limit, unfinished
 SELECT project.max_waiting_jobs,
-       (SELECT coalesce(sum(queued + rate_limited + dispatched + in_progress + retried), 0)::bigint
+       (SELECT {{sum_unfinished}}::bigint
           FROM jobs_jobcount
          WHERE project_id = project.id AND batch_id = '00000000-0000-0000-0000-000000000000')
   FROM tenancy_project AS project

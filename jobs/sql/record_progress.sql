@@ -10,7 +10,7 @@ WITH given AS MATERIALIZED (
 ), candidate AS MATERIALIZED (
     SELECT given.*
       FROM given JOIN jobs_job AS job ON job.id = given.id
-     WHERE job.status IN ('dispatched', 'in_progress') AND job.fencing_token = given.token
+     WHERE job.status IN {{running}} AND job.fencing_token = given.token
      ORDER BY job.id
        FOR UPDATE OF job
 ), moved AS (

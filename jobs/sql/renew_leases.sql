@@ -9,7 +9,7 @@ WITH given AS MATERIALIZED (
 ), candidate AS MATERIALIZED (
     SELECT job.id
       FROM given JOIN jobs_job AS job ON job.id = given.id
-     WHERE job.fencing_token = given.token AND job.status IN ('dispatched', 'in_progress')
+     WHERE job.fencing_token = given.token AND job.status IN {{running}}
      ORDER BY job.id
        FOR UPDATE OF job SKIP LOCKED
 ), renewed AS (
@@ -19,4 +19,4 @@ WITH given AS MATERIALIZED (
 )
 SELECT given.id
   FROM given LEFT JOIN jobs_job AS job USING (id)
- WHERE job.id IS NULL OR job.fencing_token <> given.token OR job.status NOT IN ('dispatched', 'in_progress')
+ WHERE job.id IS NULL OR job.fencing_token <> given.token OR job.status NOT IN {{running}}

@@ -6,10 +6,8 @@
 -- returns nothing that matters
 INSERT INTO jobs_flowsample AS kept (span_seconds, at, service, answers, sizes, latencies, delays, backlog)
 SELECT span.seconds, date_bin(span.seconds * interval '1 second', now(), 'epoch'), '', '{}', '{}', '{}', '{}',
-       ARRAY[sums.queued, sums.rate_limited, sums.dispatched, sums.in_progress, sums.retried, letters.open]
-  FROM (SELECT coalesce(sum(queued), 0) AS queued, coalesce(sum(rate_limited), 0) AS rate_limited,
-               coalesce(sum(dispatched), 0) AS dispatched, coalesce(sum(in_progress), 0) AS in_progress,
-               coalesce(sum(retried), 0) AS retried
+       ARRAY[{{backlog}}]
+  FROM (SELECT {{sum_counts}}
           FROM jobs_jobcount
          WHERE batch_id = '00000000-0000-0000-0000-000000000000') AS sums
  CROSS JOIN (SELECT count(*) AS open

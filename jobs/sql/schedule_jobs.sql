@@ -8,7 +8,7 @@
 -- returns the ids scheduled; a missing one does not wait
 WITH candidate AS MATERIALIZED (
     SELECT id FROM jobs_job
-     WHERE id = ANY(%(ids)s::uuid[]) AND status IN ('queued', 'rate_limited', 'retried')
+     WHERE id = ANY(%(ids)s::uuid[]) AND status IN {{waiting}}
      ORDER BY id
        FOR UPDATE
 ), moved AS (

@@ -43,7 +43,7 @@ WITH given AS MATERIALIZED (
            started_at = CASE WHEN %(target)s::text = 'in_progress' THEN now() ELSE job.started_at END,
            first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, now())
                                    ELSE job.first_attempt_at END,
-           finished_at = CASE WHEN %(target)s::text IN ('completed', 'failed', 'cancelled') THEN now() END,
+           finished_at = CASE WHEN %(target)s::text IN {{ended}} THEN now() END,
            -- Who has a part of its result goes on where that part ends.
            progress = CASE WHEN %(target)s::text = 'completed' THEN 100
                            WHEN %(target)s::text = 'in_progress' AND job.result IS NULL THEN 0 ELSE job.progress END,
@@ -76,16 +76,9 @@ WITH given AS MATERIALIZED (
       FROM moved
 ), counted AS (
     INSERT INTO jobs_jobcount AS total
-           (project_id, batch_id, shard, queued, rate_limited, dispatched, in_progress, retried, completed, failed, cancelled)
+           (project_id, batch_id, shard, {{counts}})
     SELECT project_id, coalesce(batch_id, '00000000-0000-0000-0000-000000000000'), pg_backend_pid(),
-           (%(target)s::text = 'queued')::int * count(*) - count(*) FILTER (WHERE left_status = 'queued'),
-           (%(target)s::text = 'rate_limited')::int * count(*) - count(*) FILTER (WHERE left_status = 'rate_limited'),
-           (%(target)s::text = 'dispatched')::int * count(*) - count(*) FILTER (WHERE left_status = 'dispatched'),
-           (%(target)s::text = 'in_progress')::int * count(*) - count(*) FILTER (WHERE left_status = 'in_progress'),
-           (%(target)s::text = 'retried')::int * count(*) - count(*) FILTER (WHERE left_status = 'retried'),
-           (%(target)s::text = 'completed')::int * count(*),
-           (%(target)s::text = 'failed')::int * count(*),
-           (%(target)s::text = 'cancelled')::int * count(*)
+           {{count_moves}}
       FROM moved
      WHERE %(counts)s::boolean
      GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))

@@ -384,6 +384,12 @@ class Environment:
         default="",
         shown_default="unset",
     )
+    pagerduty_url: str = setting(
+        "Alerts",
+        "Where PagerDuty takes events; in its EU region `https://events.eu.pagerduty.com/v2/enqueue`.",
+        parse.text(at_least=8),
+        default="https://events.pagerduty.com/v2/enqueue",
+    )
     alert_dead_letters: int = setting(
         "Alerts",
         "So many new dead letters within 15 minutes are an alert, besides the first of each cause.",

@@ -2,7 +2,8 @@
 Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`.
 
 What several statements say alike stands once, in `<app>/sql/fragments/<name>.sql`, as of a table `job`: `{{name}}` is
-that text with bare columns, `{{name parked}}` as of `parked`.
+that text with bare columns, `{{name parked}}` as of `parked`. What follows from an enumeration is written from it, and
+given a name by `define_fragments`.
 """
 
 import re
@@ -20,6 +21,13 @@ from queueops.core.postgres.local_settings import of_the_block
 
 Row = TypeVar("Row")
 
+_written: dict[tuple[str, str], str] = {}
+
+
+def define_fragments(package: str, texts: Mapping[str, str]) -> None:
+    """Give an app's statements fragments that are written by code. An app does so as its models are loaded."""
+    _written.update({(package, name): text for name, text in texts.items()})
+
 
 @cache
 def load_sql(package: str, name: str) -> str:
@@ -35,11 +43,14 @@ def load_sql(package: str, name: str) -> str:
     """
     return re.sub(
         r"\{\{(\w+) ?(\w*)\}\}",
-        lambda found: re.sub(
-            r"\bjob\.", f"{found[2]}." if found[2] else "", _without_header(package, f"fragments/{found[1]}").strip()
-        ),
+        lambda found: re.sub(r"\bjob\.", f"{found[2]}." if found[2] else "", _fragment(package, found[1])),
         _without_header(package, name),
     )
+
+
+def _fragment(package: str, name: str) -> str:
+    written = _written.get((package, name))
+    return _without_header(package, f"fragments/{name}").strip() if written is None else written
 
 
 def _without_header(package: str, name: str) -> str:

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.contrib.admin.utils import quote
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -18,15 +17,17 @@ MOST_UNITS = 2
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def state_badge(state: str) -> SafeString:
-    """The state in words, with a sign and a colour: never the colour alone."""
-    return SafeString(render_to_string(f"partials/job_state/{state}.html").strip())
-
-
 def badge(tone: str, sign: str, words: str) -> SafeString:
-    """A badge like a state's. `tone` is a class of admin.css, `sign` a Material symbol."""
+    """
+    Words with a sign and a tone: never the colour alone.
+
+    Args:
+        tone: grey, blue, amber, green or red.
+        sign: A Material symbol.
+    """
     return format_html(
-        '<span class="qo-state {}"><span class="material-symbols-outlined" aria-hidden="true">{}</span>{}</span>',
+        '<span class="qo-state qo-tone-{}">'
+        '<span class="material-symbols-outlined" aria-hidden="true">{}</span>{}</span>',
         tone,
         sign,
         words,

@@ -38,7 +38,7 @@ UNFOLD: dict[str, Any] = {
     ],
     "SHOW_HISTORY": False,
     "SHOW_BACK_BUTTON": True,
-    "DASHBOARD_CALLBACK": "jobs.admin.front_page.front_page",
+    "DASHBOARD_CALLBACK": "dashboards.admin.front_page.front_page",
     "STYLES": [lambda request: static("jobs/admin.css")],
     "ACCOUNT": {
         "navigation": [

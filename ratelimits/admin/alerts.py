@@ -24,9 +24,12 @@ from queueops.screens.filters import Choice
 from queueops.screens.forms import ConfirmForm
 from queueops.screens.one_page import NewestPage
 from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_selected
-from ratelimits.models import Allowance, Limit, QuotaAlert, UsageTracking
+from ratelimits.models import AlertSilence, Allowance, Limit, QuotaAlert, UsageTracking
 from ratelimits.services.alerts.alerts import acknowledge_alerts
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
+from ratelimits.services.alerts.silences import silence_of
+
+from .silences import SILENCE
 
 STATES: dict[str, dict[str, Any]] = {
     "open": {"resolved_at": None, "acknowledged_at": None},
@@ -34,14 +37,14 @@ STATES: dict[str, dict[str, Any]] = {
     "resolved": {"resolved_at__isnull": False},
 }
 SIGNS = {
-    "notice": ("qo-batch-open", "info"),
-    "warning": ("qo-batch-paused", "warning"),
-    "critical": ("qo-state-failed", "error"),
+    "notice": ("blue", "info"),
+    "warning": ("amber", "warning"),
+    "critical": ("red", "error"),
 }
 STATE_SIGNS = {
-    "open": ("qo-state-failed", "notifications_active"),
-    "acknowledged": ("qo-batch-open", "visibility"),
-    "resolved": ("qo-batch-ended", "check"),
+    "open": ("red", "notifications_active"),
+    "acknowledged": ("blue", "visibility"),
+    "resolved": ("green", "check"),
 }
 
 
@@ -122,9 +125,10 @@ class QuotaAlertAdmin(ReadOnlyMixin, QueueAdmin):
     empty_title = "No alerts."
     empty_hint = "Caps that come near, queues behind them, and workers or dead letters that need a person appear here."
     actions = ("acknowledge_selected",)
-    actions_detail = ("acknowledge",)
+    actions_detail = ("acknowledge", "silence")
 
     acknowledge_selected, acknowledge = on_selected(ACKNOWLEDGE), on_one(ACKNOWLEDGE)
+    silence = on_one(SILENCE)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestPage]:
         return NewestPage
@@ -142,7 +146,11 @@ class QuotaAlertAdmin(ReadOnlyMixin, QueueAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         chosen = request.GET.get("state", "")
-        shown = {"alert_states": [(state, _state_badge(state), state == chosen) for state in STATES], "all": not chosen}
+        shown = {
+            "alert_states": [(state, _state_badge(state), state == chosen) for state in STATES],
+            "all": not chosen,
+            "silences": AlertSilence.objects.standing().count(),
+        }
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
         return response
 
@@ -157,7 +165,9 @@ class QuotaAlertAdmin(ReadOnlyMixin, QueueAdmin):
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         offered = super().get_actions_detail(request, object_id)
         alert = self.get_object(request, str(object_id))
-        return list(offered) if alert is not None and state_of(alert) == "open" else []
+        if alert is None or alert.resolved_at:
+            return []
+        return [one for one in offered if one.path == "silence" or not alert.acknowledged_at]
 
     def runbook(self, request: HttpRequest, kind: str) -> HttpResponse:
         """What to do about alerts of one kind."""
@@ -231,6 +241,9 @@ def _page_of(alert: QuotaAlert) -> dict[str, Any]:
         facts.append(("Acknowledged", format_html("{} by {}", showing.ago(alert.acknowledged_at), _who(alert))))
     if alert.resolved_at:
         facts.append(("Resolved", showing.ago(alert.resolved_at)))
+    silences = [] if alert.resolved_at else list(AlertSilence.objects.standing().select_related("limit"))
+    if silence := silence_of(alert, silences):
+        facts.append(("Silenced", format_html("ends {}: {}", showing.ago(silence.until), silence.reason)))
     facts.append(("Handed to its routes", showing.ago(alert.notified_at)))
     return {
         "alert": alert,

@@ -114,8 +114,8 @@ class AllowanceAdmin(ServiceFormAdmin):
     @admin.display(description="at the quota")
     def policy_shown(self, allowance: Allowance) -> SafeString:
         if allowance.policy == Allowance.Policy.STRICT:
-            return showing.badge("qo-batch-ended", "block", "strict")
-        return showing.badge("qo-batch-open", "trending_up", "records overage")
+            return showing.badge("green", "block", "strict")
+        return showing.badge("blue", "trending_up", "records overage")
 
     @admin.display(description="month")
     def zone(self, allowance: Allowance) -> SafeString:

@@ -130,9 +130,9 @@ def _found(found: LedgerCheck, project: str) -> dict[str, Any]:
     whole = f"{_months(found.rows)} of {project or 'all projects'} compared"
     count = len(found.differences)
     if not count:
-        verdict = showing.badge("qo-batch-ended", "check", "Every month holds its sums")
+        verdict = showing.badge("green", "check", "Every month holds its sums")
     else:
-        verdict = showing.badge("qo-state-failed", "error", f"{_months(count)} differ{'s' if count == 1 else ''}")
+        verdict = showing.badge("red", "error", f"{_months(count)} differ{'s' if count == 1 else ''}")
     return {
         "checked": f"{whole} with all their events and active reservations.",
         "verdict": verdict,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -74,23 +75,103 @@ class QuotaAlert(models.Model):
         return self.message
 
     @property
+    def projects(self) -> frozenset[str]:
+        """The projects that it is known to be about; none: it is about the whole installation."""
+        if self.kind in {self.Kind.ALLOWANCE, self.Kind.OVERAGE}:
+            return frozenset(self.subject.split("/")[1:2])
+        if self.kind == self.Kind.OLDEST_READY:
+            return frozenset({self.subject})
+        if self.limit_id is not None:
+            first = self.subject.partition(":")[2].partition("/")[0]  # then comes a user's name: any text
+            return frozenset({first.removeprefix("project:")} if first.startswith("project:") else ())
+        return frozenset(self.figures.get("projects", ()))
+
+    @property
     def runbook(self) -> str:
         """The page that says what to do, below the checkout."""
         return f"docs/runbooks/{self.kind}.md"
 
 
+class AlertSilenceQuerySet(models.QuerySet["AlertSilence"]):
+    def standing(self) -> AlertSilenceQuerySet:
+        return self.filter(until__gt=Now())
+
+
+class AlertSilence(models.Model):
+    """Until a time nobody is told of alerts that fit all it names: a limit, a kind, a project."""
+
+    limit = models.ForeignKey(Limit, models.CASCADE, null=True, blank=True, related_name="silences")
+    kind = models.CharField(max_length=16, choices=QuotaAlert.Kind, blank=True)
+    project = models.CharField(max_length=63, blank=True)
+    until = models.DateTimeField(db_index=True)
+    reason = models.TextField()
+    created_by = models.CharField(max_length=100)
+    created_at = models.DateTimeField(db_default=Now())
+
+    objects = AlertSilenceQuerySet.as_manager()
+
+    class Meta:
+        ordering = ("-until", "-id")
+        verbose_name = "silence"
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=~models.Q(limit=None, kind="", project=""), name="alert_silence_names_something"
+            )
+        ]
+
+    def __str__(self) -> str:
+        kind = self.get_kind_display() if self.kind else ""
+        parts = (("limit", self.limit.name if self.limit else ""), ("kind", kind), ("project", self.project))
+        return ", ".join(f"{name} {value}" for name, value in parts if value)
+
+    def covers(self, alert: QuotaAlert) -> bool:
+        return (
+            self.limit_id in {None, alert.limit_id}
+            and self.kind in {"", alert.kind}
+            and (not self.project or self.project in alert.projects)
+        )
+
+
 class AlertRoute(models.Model):
-    """Where alerts of at least one severity are sent."""
+    """
+    Where alerts are sent, and which.
+
+    `target` is an address that anybody may see; of a channel in KEEPS_ITS_TARGET, whose address lets everybody post who
+    knows it, the whole is encrypted in `secret`, and `target` is what may be seen of it.
+    """
 
     class Channel(models.TextChoices):
         EMAIL = "email", "e-mail"
         WEBHOOK = "webhook"
+        SLACK = "slack", "Slack"
+        TEAMS = "teams", "Microsoft Teams"
+        PAGERDUTY = "pagerduty", "PagerDuty"
+
+    KEEPS_ITS_TARGET: ClassVar = frozenset({Channel.SLACK, Channel.TEAMS, Channel.PAGERDUTY})
 
     name = models.CharField(max_length=100, unique=True)
-    channel = models.CharField(max_length=7, choices=Channel)
-    target = models.CharField(max_length=500, help_text="An e-mail address, or a URL that takes a signed POST.")
+    channel = models.CharField(max_length=9, choices=Channel)
+    target = models.CharField(
+        max_length=500,
+        help_text="An e-mail address; a URL that takes a signed POST; the URL of an incoming webhook of Slack, or of a"
+        " workflow of Teams; the integration key of a PagerDuty service (Events API v2).",
+    )
     least_severity = models.CharField(max_length=8, choices=QuotaAlert.Severity, default=QuotaAlert.Severity.WARNING)
-    secret = models.BinaryField(null=True, editable=False)  # of a webhook; see queueops/tenancy/signing.py
+    project = models.CharField(
+        max_length=63,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Only what is about this project. Empty: everything, also what is about none.",
+    )
+    kinds = ArrayField(
+        models.CharField(max_length=16, choices=QuotaAlert.Kind),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Only these kinds. None chosen: all.",
+    )
+    secret = models.BinaryField(null=True, editable=False)  # what signs, or the whole target; encrypted
     enabled = models.BooleanField(default=True)
     last_error = models.TextField(blank=True, editable=False)
     last_sent_at = models.DateTimeField(null=True, editable=False)

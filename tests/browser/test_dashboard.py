@@ -19,8 +19,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from dashboards.services import cache
 from jobs.lanes import lane_name
-from jobs.models import Executor, FlowSample, PauseSwitch
-from jobs.services.explain.flow_bins import ANSWERS, BACKLOG, DURATION_MS, SIZE_BYTES
+from jobs.models import BACKLOG, Executor, FlowSample, PauseSwitch
+from jobs.services.explain.flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
@@ -336,7 +336,7 @@ def test_a_producer_signs_in_and_follows_its_own_work(
     page.get_by_label("Producer key").fill(key)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Project acme")).to_be_visible()
-    expect(page.locator("#batches li")).to_contain_text("610 done")
+    expect(page.locator("#batches li")).to_contain_text("610 completed")
     expect(page.locator("#letters")).to_contain_text("forbidden")
     expect(page.locator("#batches button")).to_have_count(0)
     for variant, scheme, size in VARIANTS:
@@ -345,7 +345,7 @@ def test_a_producer_signs_in_and_follows_its_own_work(
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
         page.screenshot(path=directory / f"me-{variant}.png")
     make_jobs(5, batch=busy["report"], state=JobState.COMPLETED)
-    expect(page.locator("#batches li")).to_contain_text("615 done")
+    expect(page.locator("#batches li")).to_contain_text("615 completed")
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Producer key")).to_be_visible()
     context.close()

@@ -128,18 +128,18 @@ def test_the_page_outlives_its_server_and_its_database_and_misses_nothing(
             ledger.open_gate("open")
             submit({"kind": "faults.wait", "payload": {"gate": gate}} for gate in gates)
             row, banner = page.locator("#batches li"), page.locator("#banner")
-            expect(row).to_contain_text("2 done", timeout=LONG_MS)
+            expect(row).to_contain_text("2 completed", timeout=LONG_MS)
 
             os.kill(web.pid, signal.SIGKILL)
             expect(banner).to_contain_text(re.compile(r"No connection since \d\d:\d\d:\d\d"), timeout=LONG_MS)
             expect(page.locator("#live")).to_have_class(re.compile("is-stale"))
-            expect(row).to_contain_text("2 done")
+            expect(row).to_contain_text("2 completed")
             ledger.open_gate("web")
             wait_for(lambda: Job.objects.filter(status=JobState.COMPLETED).count() == 5, what="work meanwhile")
             with web_process(QUEUEOPS_PORT=port):
                 is_live(page)
                 expect(banner).to_be_hidden()
-                expect(row).to_contain_text("5 done", timeout=LONG_MS)
+                expect(row).to_contain_text("5 completed", timeout=LONG_MS)
 
                 server.stop("immediate")
                 expect(banner).to_contain_text("No connection since", timeout=LONG_MS)

@@ -20,6 +20,7 @@ LISTS = {
     "bulk-operations": "jobs_bulkoperation",
     "uploads": "jobs_upload",
     "alerts": "ratelimits_quotaalert",
+    "silences": "ratelimits_alertsilence",
     "user-quotas": "ratelimits_allowanceoverride",
     "executors": "jobs_executor",
     "breakers": "jobs_servicebreaker",

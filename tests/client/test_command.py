@@ -71,6 +71,19 @@ def in_a_pipe(environ: dict[str, str], *arguments: str, given: str = "") -> subp
     )
 
 
+def test_the_options_of_all_commands_may_stand_before_them(command, environ, monkeypatch, tmp_path):
+    make_job()
+    code, out, _ = command("--json", "status")
+    assert (code, json.loads(out)["project"]["id"]) == (0, "acme")
+    monkeypatch.setenv("QUEUEOPS_URL", "http://127.0.0.1:9")
+    assert command("--url", environ["QUEUEOPS_URL"], "status")[0] == 0
+    assert command("--url", "http://127.0.0.1:9", "status", "--url", environ["QUEUEOPS_URL"])[0] == 0
+    (tmp_path / "key").write_text(environ["QUEUEOPS_KEY"])
+    monkeypatch.delenv("QUEUEOPS_KEY")
+    code, out, _ = command("--url", environ["QUEUEOPS_URL"], "--key-file", str(tmp_path / "key"), "--json", "status")
+    assert (code, json.loads(out)["project"]["id"]) == (0, "acme")
+
+
 class Terminal:
     """A process with a terminal of its own, 24 lines of 100."""
 

@@ -64,7 +64,7 @@ class Form:
 
 
 FORMS = [
-    pytest.param(Form(calls=2_000, rounds=1, pause_seconds=0.2), id="short"),
+    pytest.param(Form(calls=1_000, rounds=1, pause_seconds=0.2), id="short"),
     pytest.param(Form(calls=50_000, rounds=10, pause_seconds=3), id="long", marks=pytest.mark.soak),
 ]
 

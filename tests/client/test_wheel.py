@@ -128,7 +128,7 @@ def test_nothing_of_the_server_is_there(command, name):
 @pytest.mark.parametrize(
     "files",
     [
-        pytest.param(("test_transport.py", "test_usage_tracker.py"), id="short"),
+        pytest.param(("test_transport.py",), id="short"),
         pytest.param((), id="long", marks=pytest.mark.soak),
     ],
 )

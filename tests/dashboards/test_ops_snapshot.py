@@ -8,10 +8,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.utils.html import escape
 
 from dashboards.services import cache
 from dashboards.services.ops import ops_snapshot
@@ -28,6 +30,7 @@ from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_dead_letters, make_jobs
+from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -109,6 +112,19 @@ def test_a_full_limit_with_a_queue_is_named_with_when_it_clears(executor: Execut
     assert row["clears_at"] == health["until"]
 
 
+def test_of_several_full_limits_the_one_that_frees_last_binds(executor: Executor):
+    hourly = {"name": "sheets-hour", "algorithm": "sliding_window", "capacity": 350, "window_seconds": 3600}
+    limits.create_limit({"service": "google-sheets", "scope": "project", "call_type": "any", **hourly}, actor="user:1")
+    held_by_a_limit()
+    snapshot = ops_snapshot()
+    assert {row["limit"]: (row["binds"], row["waiting"]) for row in snapshot["limits"]} == {
+        "sheets-hour": (True, 420),
+        "sheets-write": (False, 420),
+    }
+    assert snapshot["health"]["text"].startswith("Held by sheets-hour, project acme: clears ")
+    assert snapshot["health"]["also"] == []
+
+
 def test_a_slowed_limit_shows_its_factor(executor: Executor):
     held_by_a_limit(waiting=10)
     Counter.objects.update(pressure=0.5, pressure_changed_at=Now())
@@ -127,6 +143,40 @@ def test_pauses_are_told_with_who_and_why(executor: Executor):
     health = ops_snapshot()["health"]
     assert health["text"] == "Everything is paused."
     assert [one["text"] for one in health["also"]] == ["Paused: service http."]
+
+
+def test_what_people_hold_comes_before_outages_and_these_before_limits_on_both_front_pages(executor: Executor):
+    held_by_a_limit()
+    anna = User.objects.create(username="anna")
+    batch = make_batch(name="Nightly")
+    make_jobs(3, batch=batch)
+    ServiceBreaker.objects.create(service="http", project_id="acme", failures=9, opened_at=Now(), next_probe_at=Now())
+    for scope, key in (("batch", str(batch.pk)), ("project", "acme")):
+        PauseSwitch.objects.create(scope=scope, key=key, paused_by=f"user:{anna.pk}")
+    health = ops_snapshot()["health"]
+    found = [health, *health["also"]]
+    assert [one["text"].partition(": clears ")[0] for one in found] == [
+        "Paused: project acme; 423 jobs wait.",
+        "Paused: batch Nightly; 3 jobs wait.",
+        "http does not answer.",
+        "Held by sheets-write, project acme",
+    ]
+    assert found[0]["cause"] == "By anna, without a reason given."
+    assert found[1]["href"] == f"/admin/jobs/batch/{batch.pk}/change/"
+    page = signed_in("viewer").get("/admin/").content.decode()
+    places = [page.index(f'href="{one["href"]}">{escape(one["text"])}</a>') for one in found]
+    assert places == sorted(places)
+
+
+def test_more_pauses_than_can_be_named_are_told_together(executor: Executor):
+    for number in range(5):
+        PauseSwitch.objects.create(scope="service", key=f"s{number}", paused_by="user:8")
+    health = ops_snapshot()["health"]
+    assert [one["text"] for one in health["also"]] == [
+        "Paused: service s1.",
+        "Paused: service s2.",
+        "Paused besides: service s3, service s4.",
+    ]
 
 
 def test_an_open_breaker_is_an_outage(executor: Executor):

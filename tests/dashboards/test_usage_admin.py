@@ -353,7 +353,7 @@ def test_the_page_of_a_month_draws_its_months_and_days_and_marks_what_passed_the
         f"{BEFORE}: 130 of 100 tokens",
         f"{NOW}: 100 of 100 tokens",
     ]
-    assert [part["fill"] for part in months[-2]["parts"]] == ["in_progress", "failed"]
+    assert [part["fill"] for part in months[-2]["parts"]] == ["blue", "red"]
     assert months[0]["parts"] == []
     [day] = [bar for bar in response.context["days"]["bars"] if bar["parts"]]
     assert day["title"] == f"{today:%Y-%m-%d}: 110 tokens in 2 events, 50 of them beyond the quota"
@@ -420,7 +420,7 @@ def test_alerts_of_allowances_lead_to_the_users_month_and_are_counted_apart_on_t
     assert page(row) in client.get(f"/admin/ratelimits/quotaalert/{alert.pk}/change/").content.decode()
     overview = client.get("/admin/")
     assert (overview.context["alerts"], overview.context["critical"], overview.context["of_users"]) == (0, 0, "1")
-    assert "100 requests" not in overview.context["verdict"]["text"]
+    assert "100 requests" not in overview.context["findings"][0]["text"]
     UsageTracking.objects.all().delete()
     assert client.get(f"/admin/ratelimits/quotaalert/{alert.pk}/change/").status_code == 200
 

@@ -63,7 +63,7 @@ def administrator(fresh_server: EmbeddedServer) -> Iterator[Administrator]:
         yield lambda statement: admin.execute(statement.encode())
 
 
-@pytest.fixture(params=["CREATEROLE", "NOCREATEROLE"])
+@pytest.fixture(params=["NOCREATEROLE", pytest.param("CREATEROLE", marks=pytest.mark.soak)])
 def login(
     request: Any, fresh_server: EmbeddedServer, administrator: Administrator, django_db_blocker: Any
 ) -> Iterator[str]:

@@ -180,6 +180,29 @@ def test_the_count_beside_a_state_comes_from_the_counters():
     assert client.get(f"{JOBS}?project=globex").context["state_chips"][0]["count"] == "2"
 
 
+@pytest.mark.parametrize(
+    ("query", "queued", "told"),
+    [
+        ("", "6", ""),
+        ("?state=queued", "6", ""),
+        ("?project=globex", "2", "Counts of project globex."),
+        ("?batch_id={batch}", "3", "Counts of this batch."),
+        ("?kind=http.request", "6", "Counts of all projects; the other filters are not counted."),
+        ("?project=globex&kind=http.request", "2", "Counts of project globex; the other filters are not counted."),
+    ],
+)
+def test_the_counts_of_states_follow_the_filter_and_say_what_they_count(query, queued, told):
+    make_project("globex")
+    batch = make_batch()
+    make_jobs(3, batch=batch)
+    make_jobs(1)
+    make_jobs(2, project="globex")
+    answer = signed_in("viewer").get(JOBS + query.format(batch=batch.pk))
+    assert answer.context["state_chips"][0]["count"] == queued
+    assert answer.context["counted"] == told
+    assert told in answer.content.decode()
+
+
 def test_dead_letters_open_with_the_open_ones_and_are_grouped_by_cause():
     make_dead_letters(3, fingerprint="a" * 32, error_message="sheet not found")
     resolved = make_dead_letters(2, fingerprint="b" * 32)

@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 from django.urls import reverse
 
 from jobs.admin.jobs.timeline import attempts_of, path_of
+from jobs.admin.states import state_badge
 from jobs.models import (
     AgingRule,
     BulkOperation,
@@ -30,10 +31,9 @@ from jobs.services.explain.batch_pace import batch_pace
 from jobs.services.explain.history import read_history
 from jobs.services.operate import bulk_run
 from jobs.services.submit.uploads import store_upload
-from jobs.states import JobState
+from jobs.states import SHOWN, JobState
 from queueops.audit.models import AuditEntry
 from queueops.core.values.masking import MASK, masked, masked_text, pretty, unmasked
-from queueops.screens.showing import state_badge
 from queueops.tenancy.models import ProducerKey, digest_of
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import QuotaAlert
@@ -204,12 +204,12 @@ def test_the_path_of_a_job_is_its_states_in_order(state):
     assert path[-1].is_now is (state not in {"completed", "failed", "cancelled"})
     assert len(attempts_of(events)) == (state in {"dispatched", "in_progress", "completed", "failed"})
     page = signed_in("viewer").get(reverse("admin:jobs_job_change", args=[job.pk])).content.decode()
-    assert f"qo-state-{state}" in page
+    assert state_badge(state) in page
 
 
 def test_every_state_has_a_badge_that_says_it_in_words():
     for state in JobState:
-        assert state.value.replace("_", " ") in state_badge(state)
+        assert f"</span>{SHOWN[state].words}</span>" in state_badge(state)
 
 
 def test_a_jobs_page_says_why_it_waits_and_what_is_related():

@@ -17,7 +17,7 @@ from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import AlertRoute, Limit, QuotaAlert
 from ratelimits.services.alerts.alerts import note_saturated, open_alert, tell_exceeded
 from ratelimits.services.limits import catalogue
-from tests.factories import make_route
+from tests.factories import make_project, make_route
 from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -179,11 +179,58 @@ def test_an_email_route_is_refused_until_a_mail_server_is_configured(settings):
 
 @pytest.mark.parametrize(
     ("channel", "target"),
-    [("email", "no address"), ("webhook", "ftp://example.org"), ("webhook", "javascript:alert(1)"), ("webhook", "x")],
+    [
+        ("email", "no address"),
+        ("webhook", "ftp://example.org"),
+        ("webhook", "javascript:alert(1)"),
+        ("webhook", "x"),
+        ("slack", "#alerts"),
+        ("teams", "ftp://example.org"),
+        ("pagerduty", "https://events.pagerduty.com"),
+        ("pagerduty", "0123456789abcdef0123456789abcde"),
+        ("carrier pigeon", "home"),
+    ],
 )
 def test_a_target_must_fit_its_channel(settings, channel, target):
     settings.QUEUEOPS = replace(django_settings.QUEUEOPS, email_url="smtp://127.0.0.1:9")
     response = signed_in("administrator").post(f"{ROUTES}add/", {**FORM, "channel": channel, "target": target})
+    assert response.status_code == 200
+    assert not AlertRoute.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("channel", "target", "shown"),
+    [
+        ("slack", "https://hooks.slack.com/services/T0/B0/secretabcd", "hooks.slack.com/…abcd"),
+        ("teams", "https://user:word@example.org/workflows/secretabcd", "example.org/…abcd"),
+        ("pagerduty", "0123456789abcdef0123456789abcdef", "…cdef"),
+    ],
+)
+def test_an_address_that_lets_everybody_post_is_kept_encrypted_and_never_shown(channel, target, shown):
+    make_project("acme")
+    client = signed_in("administrator")
+    given = {**FORM, "channel": channel, "project": "acme", "kinds": ["outage", "failing"], "enabled": "on"}
+    assert client.post(f"{ROUTES}add/", {**given, "target": target}).status_code == 302
+    route = AlertRoute.objects.get()
+    assert (route.target, open_signing_secret(route)) == (shown, target)
+    assert (route.project, route.kinds) == ("acme", ["outage", "failing"])
+    # As it is shown it stays; another takes its place.
+    change = f"{ROUTES}{route.pk}/change/"
+    client.post(change, {**given, "target": shown, "least_severity": "critical", "kinds": []})
+    route.refresh_from_db()
+    assert (route.least_severity, route.kinds, open_signing_secret(route)) == ("critical", [], target)
+    replaced = target[:-4] + "9999"
+    client.post(change, {**given, "target": replaced})
+    route.refresh_from_db()
+    assert open_signing_secret(route) == replaced
+    for text in (page(client, ROUTES), page(client, change), str(list(AuditEntry.objects.values()))):
+        assert target not in text
+        assert replaced not in text
+
+
+@pytest.mark.parametrize("wrong", [{"project": "No Project"}, {"project": "nobody"}, {"kinds": ["nonsense"]}])
+def test_a_route_of_what_there_is_not_is_refused(wrong):
+    response = signed_in("administrator").post(f"{ROUTES}add/", {**FORM, **wrong})
     assert response.status_code == 200
     assert not AlertRoute.objects.exists()
 

@@ -35,6 +35,7 @@ from queueops.tenancy import credentials
 from queueops.tenancy.models import Credential, Issuer, ProducerKey
 from ratelimits.models import AllowanceOverride, Limit, UsageTracking
 from ratelimits.services.alerts.alerts import open_alert
+from ratelimits.services.alerts.silences import silence_alerts
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning import limits
@@ -146,6 +147,7 @@ class World:
         alert = open_alert("oldest_ready", text, severity="warning", message=text, figures={"text": text})
         assert alert is not None
         made["ratelimits_quotaalert"] = alert
+        made["ratelimits_alertsilence"] = silence_alerts(project="acme", hours=1, actor=text, reason=text)
         made["ratelimits_alertroute"] = make_route(name=text, secret=f"whsec_{text}", last_error=text)
         owner = person(f"owner-{User.objects.count()}", first_name=text, last_name=text)
         made["auth_user"] = owner

@@ -87,10 +87,11 @@ def test_the_migration_encrypts_what_is_stored_and_backwards_brings_it_back(keys
     with pytest.raises(CredentialKeysMissing, match="set QUEUEOPS_CREDENTIAL_KEYS"):
         migrate(SEALED)
     keys(OLD)
-    migrate(SEALED)
-    assert open_signing_secret(Webhook.objects.get()) == "whsec_YQ=="
-    assert open_signing_secret(AlertRoute.objects.get(name="pager")) == "whsec_Yg=="
-    assert AlertRoute.objects.get(name="on call").secret is None
+    sealed = migrate(SEALED)  # its models: those of today may have columns that came later
+    sealed_routes = sealed.get_model("ratelimits.AlertRoute").objects
+    assert open_signing_secret(sealed.get_model("jobs.Webhook").objects.get()) == "whsec_YQ=="
+    assert open_signing_secret(sealed_routes.get(name="pager")) == "whsec_Yg=="
+    assert sealed_routes.get(name="on call").secret is None
     back = migrate(PLAIN)
     assert back.get_model("jobs.Webhook").objects.get().secret == "whsec_YQ=="
     secrets = back.get_model("ratelimits.AlertRoute").objects.order_by("name").values_list("secret", flat=True)

@@ -12,11 +12,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.admin.saved_filters import SavedFiltersMixin
+from jobs.admin.states import state_badge
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_pace import batch_pace
 from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
-from jobs.states import JobState
+from jobs.states import OUTAGE, SHOWN, JobState, told_apart
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice, ProjectFilter
@@ -25,8 +26,6 @@ from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.people import name_of
 
 from .verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
-
-OUTAGE = "outage"  # shown as a state
 
 
 class BatchStateFilter(Choice):
@@ -141,10 +140,9 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
 
 
 def batch_badge(batch: Batch) -> SafeString:
-    words, sign = (
-        ("ended", "check") if batch.finished_at else ("paused", "pause") if batch.paused else ("open", "play_arrow")
-    )
-    return showing.badge(f"qo-batch-{words}", sign, words)
+    if batch.finished_at:
+        return showing.badge("green", "check", "ended")
+    return showing.badge("amber", "pause", "paused") if batch.paused else showing.badge("blue", "play_arrow", "open")
 
 
 def progress_of(snapshot: BatchSnapshot) -> SafeString:
@@ -183,24 +181,17 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "states": [
             {
                 "name": name,
-                "badge": showing.state_badge(name),
+                "badge": state_badge(name),
+                "tone": SHOWN[name].tone,
                 "count": count,
                 "shown": f"{count:,}",
                 "percent": round(100 * count / everything, 2),
                 "href": f"{jobs}&state={JobState.RATE_LIMITED.value if name == OUTAGE else name}",
             }
-            for name, count in _counts_of(snapshot).items()
+            for name, count in told_apart(snapshot.counts, snapshot.held_by_outage).items()
+            if count or name != OUTAGE
         ],
     }
-
-
-def _counts_of(snapshot: BatchSnapshot) -> dict[str, int]:
-    """Jobs by state; those that an outage holds apart from those that wait for quota."""
-    counts, held = dict(snapshot.counts), min(snapshot.held_by_outage, snapshot.counts[JobState.RATE_LIMITED])
-    if held:
-        counts[JobState.RATE_LIMITED] -= held
-        counts[OUTAGE] = held
-    return counts
 
 
 def _picture(batch: Batch) -> dict[str, Any] | None:
@@ -215,7 +206,9 @@ def _picture(batch: Batch) -> dict[str, Any] | None:
         for state in (JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED):
             if count := bucket.get(state.value, 0):
                 height = round(100 * count / highest, 2)
-                bars.append({"x": place, "y": round(100 - base - height, 2), "height": height, "state": state.value})
+                bars.append(
+                    {"x": place, "y": round(100 - base - height, 2), "height": height, "tone": SHOWN[state].tone}
+                )
                 base += height
     per_minute = highest / max(pace.bucket.total_seconds(), 0.001) * 60
     return {

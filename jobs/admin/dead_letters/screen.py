@@ -29,6 +29,8 @@ from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from . import bulk, groups
 from .verbs import DISCARD, EDIT, REQUEUE
 
+RESOLUTIONS = {"open": ("red", "error"), "requeued": ("green", "replay"), "discarded": ("grey", "delete")}
+
 
 class ResolutionFilter(Choice):
     """Open ones unless another choice is made: they are what needs a person."""
@@ -156,8 +158,7 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
 
 def resolution_badge(letter: DeadLetter) -> SafeString:
     words = letter.resolution or "open"
-    sign = {"open": "error", "requeued": "replay", "discarded": "delete"}[words]
-    return showing.badge(f"qo-letter-{words}", sign, words)
+    return showing.badge(*RESOLUTIONS[words], words)
 
 
 def _page_of(letter: DeadLetter) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from uuid import UUID
 
 from django.utils.safestring import SafeString
 
+from jobs.admin.states import state_badge
 from jobs.models import DeadLetter, Job
 from jobs.services.explain.history import read_history
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
 from jobs.services.finish.outages import is_held, out_keys
-from jobs.states import RUNNING, TERMINAL, JobState
+from jobs.states import OUTAGE, RUNNING, TERMINAL, JobState
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.tenancy.people import name_of
@@ -33,7 +34,7 @@ def page_of(job: Job) -> dict[str, Any]:
         "subtitle": job.kind,
         "job": job,
         "snapshot": snapshot,
-        "badge": showing.state_badge("outage" if is_held(job, out_keys()) else job.status),
+        "badge": state_badge(OUTAGE if is_held(job, out_keys()) else job.status),
         "waiting_for": masked_text(snapshot.waiting_for or ""),
         "waiting": _waiting(snapshot.waiting),
         "is_running": job.status in RUNNING,
@@ -57,14 +58,14 @@ def page_of(job: Job) -> dict[str, Any]:
 
 # Tone (of admin.css) and sign of what a job waits for; the words are the reason's own.
 SIGNS: dict[Code, tuple[str, str, str]] = {
-    "paused": ("qo-batch-paused", "pause", "paused"),
-    "outage": ("qo-state-failed", "cloud_off", "outage"),
-    "scheduled": ("", "schedule", "scheduled"),
-    "retry_backoff": ("qo-state-retried", "replay", "retry"),
-    "limit": ("qo-state-rate_limited", "speed", "limit"),
-    "cooled_down": ("qo-state-rate_limited", "ac_unit", "cooled down"),
-    "turn": ("", "format_list_numbered", "turn"),
-    "slots": ("", "group_work", "slots"),
+    "paused": ("amber", "pause", "paused"),
+    "outage": ("red", "cloud_off", "outage"),
+    "scheduled": ("grey", "schedule", "scheduled"),
+    "retry_backoff": ("amber", "replay", "retry"),
+    "limit": ("amber", "speed", "limit"),
+    "cooled_down": ("amber", "ac_unit", "cooled down"),
+    "turn": ("grey", "format_list_numbered", "turn"),
+    "slots": ("grey", "group_work", "slots"),
 }
 
 

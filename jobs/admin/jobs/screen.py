@@ -13,9 +13,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.admin.filters import BatchFilter, JobStateFilter, KindFilter, PriorityFilter, ServiceFilter
+from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter
 from jobs.admin.matching import Matching, MatchingMixin, parameters_of
 from jobs.admin.saved_filters import SavedFiltersMixin
+from jobs.admin.states import JobStateFilter, state_badge
 from jobs.aging import effective_priority
 from jobs.lanes import name_of
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch
@@ -23,7 +24,7 @@ from jobs.services.explain.foresee import foresee
 from jobs.services.explain.position import aging_rules
 from jobs.services.finish.outages import Key, is_held, out_keys
 from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
-from jobs.states import RUNNING, WAITING, JobState, Priority
+from jobs.states import OUTAGE, RUNNING, WAITING, JobState, Priority
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter, UserFilter
@@ -35,12 +36,12 @@ from .bulk import ALL_JOBS, PARAMETERS, states_of
 from .page import page_of
 from .verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 
+COUNTED_FILTERS = ("state", "project", "batch_id", "before")
 MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
 
 # What a partial index holds of a state, so that the planner may use it.
 INDEXED_STATES: dict[str, dict[str, Any]] = {
-    JobState.DISPATCHED: {"status__in": sorted(RUNNING)},
-    JobState.IN_PROGRESS: {"status__in": sorted(RUNNING)},
+    **{state: {"status__in": sorted(RUNNING)} for state in RUNNING},
     JobState.RETRIED: {"scheduled_at__isnull": False},
     JobState.RATE_LIMITED: {},
 }
@@ -95,7 +96,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 
     @admin.display(description="state")
     def state(self, job: Job) -> SafeString:
-        return showing.state_badge("outage" if job.is_held_by_outage else job.status)  # type: ignore[attr-defined]
+        return state_badge(OUTAGE if job.is_held_by_outage else job.status)  # type: ignore[attr-defined]
 
     @admin.display(description="priority")
     def priority_now(self, job: Job) -> SafeString | str:
@@ -173,8 +174,10 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
                 return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[identifier]))
             if Batch.objects.filter(pk=identifier).exists():
                 return HttpResponseRedirect(f"{reverse('admin:jobs_job_changelist')}?batch_id={identifier}")
+        counters, counted = _counted_jobs(request)
         shown = {
-            "state_chips": _state_chips(request) if self.has_view_permission(request) else [],
+            "state_chips": _state_chips(request, counters) if self.has_view_permission(request) else [],
+            "counted": counted,
             "tools": [] if request.GET.get("q") else self.tools_for(request),
             **self.saved_context(request),
         }
@@ -223,11 +226,21 @@ def _jobs_in(state: str) -> int:
     return int(JobCount.objects.filter(batch_id=WHOLE_PROJECT).aggregate(sum=Sum(state, default=0))["sum"])
 
 
-def _state_chips(request: HttpRequest) -> list[dict[str, Any]]:
-    """States with their counts, from the counters the transitions keep; each is a link that narrows the list."""
+def _counted_jobs(request: HttpRequest) -> tuple[QuerySet[JobCount], str]:
+    """The counters of the list's batch, of its project or of all, and in words what they count."""
+    batch, project = as_uuid(request.GET.get("batch_id", "")), request.GET.get("project")
+    uncounted = [name for name, value in request.GET.items() if value and name not in COUNTED_FILTERS]
+    more = "; the other filters are not counted" if uncounted else ""
+    if batch:
+        return JobCount.objects.filter(batch_id=batch), f"Counts of this batch{more}."
     counters = JobCount.objects.filter(batch_id=WHOLE_PROJECT)
-    if project := request.GET.get("project"):
-        counters = counters.filter(project_id=project)
+    if project:
+        return counters.filter(project_id=project), f"Counts of project {project}{more}."
+    return counters, f"Counts of all projects{more}." if more else ""
+
+
+def _state_chips(request: HttpRequest, counters: QuerySet[JobCount]) -> list[dict[str, Any]]:
+    """States with their counts, from the counters the transitions keep; each is a link that narrows the list."""
     counts = counters.aggregate(**{f"sum_{state}": Sum(state.value, default=0) for state in JobState})
     chosen = request.GET.get("state")
     chips = []
@@ -239,7 +252,7 @@ def _state_chips(request: HttpRequest) -> list[dict[str, Any]]:
             query.pop("state")
         chips.append(
             {
-                "badge": showing.state_badge(state),
+                "badge": state_badge(state),
                 "count": f"{counts[f'sum_{state}']:,}",
                 "chosen": chosen == state,
                 "href": f"?{query.urlencode()}",

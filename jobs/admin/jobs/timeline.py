@@ -10,25 +10,33 @@ from typing import Any
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from jobs.admin.states import state_badge
 from jobs.models import Job, JobEvent
-from jobs.states import RUNNING, TERMINAL, JobState
+from jobs.states import OUTAGE, RUNNING, SHOWN, TERMINAL, JobState
 from jobs.tracebacks import without_traceback
 from queueops.core.values.masking import masked_text, pretty
-from queueops.screens.showing import duration, state_badge
+from queueops.screens.showing import duration
 
 MOST_EVENTS_SHOWN = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A time in one state. `weight` is its share of the picture, 1 to 100."""
+    """A time in one state, or held by an outage. `weight` is its share of the picture, 1 to 100."""
 
     state: str
-    badge: SafeString
     since: datetime
     lasted: str
     weight: int
     is_now: bool
+
+    @property
+    def badge(self) -> SafeString:
+        return state_badge(self.state)
+
+    @property
+    def tone(self) -> str:
+        return SHOWN[self.state].tone
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ class Attempt:
 def _shown(event: JobEvent) -> str:
     """The state as people know it: what a limit holds has a forecast, what an outage holds has none."""
     is_held = event.to_status == JobState.RATE_LIMITED and not (event.data or {}).get("scheduled_at")
-    return "outage" if is_held else str(event.to_status)
+    return OUTAGE if is_held else str(event.to_status)
 
 
 def path_of(job: Job, events: Sequence[JobEvent]) -> list[Stay]:
@@ -71,8 +79,7 @@ def path_of(job: Job, events: Sequence[JobEvent]) -> list[Stay]:
     longest = max(spans) or 1.0
     return [
         Stay(
-            state=str(move.to_status),
-            badge=state_badge(_shown(move)),
+            state=_shown(move),
             since=move.created_at,
             lasted="" if move.to_status in TERMINAL else duration(span),
             # The root keeps a state of milliseconds visible beside one of hours.

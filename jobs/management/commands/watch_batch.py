@@ -14,6 +14,7 @@ from rich.text import Text
 
 from jobs.models import Batch, Executor
 from jobs.services.explain.batch_report import BatchReport, duration_text, read_report
+from jobs.states import SHOWN
 
 TERMINAL_SECONDS = 0.5
 LINE_SECONDS = 2.0
@@ -21,14 +22,8 @@ SETTLE_READS = 6
 WORKERS_START_SECONDS = 10.0
 NO_WORKER = "No worker is running; start one: manage.py qcluster"
 
-COLOURS = {
-    "completed": "green",
-    "failed": "red",
-    "retrying": "yellow",
-    "running": "cyan",
-    "waiting for quota": "yellow",
-    "held by an outage": "red",
-}
+TERMINAL_COLOURS = {"green": "green", "red": "red", "amber": "yellow", "blue": "cyan", "grey": ""}
+COLOURS = {one.words: TERMINAL_COLOURS[one.tone] for one in SHOWN.values()}
 
 
 class Command(BaseCommand):
@@ -126,7 +121,7 @@ def _screen(report: BatchReport, *, worker_runs: bool) -> RenderableType:
     for name in report.groups:
         figures.add_column(name)
     figures.add_row(*(Text(name, style="dim") for name in report.groups))
-    figures.add_row(*(Text(str(count), style=COLOURS.get(name, "")) for name, count in report.groups.items()))
+    figures.add_row(*(Text(str(count), style=COLOURS[name]) for name, count in report.groups.items()))
     pace = [f"{report.finished} of {report.total}"]
     if report.rate:
         pace.append(f"{report.rate:.1f}/s")

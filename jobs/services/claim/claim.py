@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
+from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
 from queueops.core.sql import plain_array, run_sql, run_sql_as, text_array
 from ratelimits.services.limiter.decide import Settlement, settle
@@ -123,7 +124,7 @@ def promote_due(*, most: int = PROMOTE_AT_ONCE) -> tuple[int, float | None]:
     Returns:
         How many, and the seconds until the next is due (None: none waits for a time).
     """
-    [(promoted, next_due)] = run_sql("jobs", "promote_jobs", {"most": most})
+    [(promoted, next_due)] = run_sql("jobs", "promote_jobs", {"most": most, "target": JobState.QUEUED.value})
     return promoted, next_due
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,24 +11,14 @@ from django.db.models import Count, Max
 
 from jobs.models import Batch, DeadLetter
 from jobs.services.explain.snapshots import batch_snapshot
-from jobs.states import RUNNING, JobState
+from jobs.states import RUNNING, SHOWN, TERMINAL, JobState, told_apart
 
 BAR_CHARACTERS = 16
 MAX_REASON_CHARACTERS = 160
 MAX_REASONS = 20
 
-WAITING_FOR_QUOTA, HELD = "waiting for quota", "held by an outage"
-
-# What a person wants to know first comes first: a narrow terminal cuts the line. Every state is in exactly one.
-GROUPS: Mapping[str, frozenset[JobState]] = {
-    "completed": frozenset({JobState.COMPLETED}),
-    "failed": frozenset({JobState.FAILED}),
-    "cancelled": frozenset({JobState.CANCELLED}),
-    "retrying": frozenset({JobState.RETRIED}),
-    "running": RUNNING,
-    WAITING_FOR_QUOTA: frozenset({JobState.RATE_LIMITED}),
-    "waiting": frozenset({JobState.QUEUED}),
-}
+# What a person wants to know first comes first: a narrow terminal cuts the line.
+_SHOWN = sorted(SHOWN, key=lambda state: state not in TERMINAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +88,13 @@ class BatchReport:
 def read_report(batch: Batch, *, now: datetime) -> BatchReport:
     """Read a batch's counts and the reasons of its dead letters."""
     snapshot = batch_snapshot(batch)
-    groups = {name: sum(snapshot.counts[state.value] for state in states) for name, states in GROUPS.items()}
-    held = min(snapshot.held_by_outage, groups[WAITING_FOR_QUOTA])
+    counts = told_apart(snapshot.counts, snapshot.held_by_outage)
+    groups: Counter[str] = Counter()
+    for state in _SHOWN:
+        groups[SHOWN[JobState.IN_PROGRESS if state in RUNNING else state].words] += counts[state]
     return BatchReport(
         batch=batch,
-        groups=groups | {WAITING_FOR_QUOTA: groups[WAITING_FOR_QUOTA] - held, HELD: held},
+        groups=groups,
         finished=snapshot.finished,
         total=sum(snapshot.counts.values()),
         rate=batch.rate_per_second,

@@ -18,10 +18,10 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.models import SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
+from jobs.models import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from queueops.core.sql import run_sql
 
-from .flow_bins import ANSWERS, BACKLOG, DURATION_MS, SIZE_BYTES, percentile
+from .flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
 
 FINE_SECONDS = 10
 COARSE_SECONDS = 300
@@ -259,7 +259,10 @@ def _point(at: datetime, seconds: int, figures: Sequence[Any]) -> FlowPoint:
     for name in ("sizes", "latencies", "delays"):
         values[name] = [count or 0 for count in values[name]]
     if values["backlog"] is not None:
-        values["backlog"] = dict(zip(BACKLOG, json.loads(values["backlog"]), strict=True))
+        values["backlog"] = {
+            **dict.fromkeys(BACKLOG, 0),
+            **dict(zip(BACKLOG, json.loads(values["backlog"]), strict=False)),
+        }
     return FlowPoint(at, seconds, **values)
 
 

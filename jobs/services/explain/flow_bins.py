@@ -12,8 +12,6 @@ SIZE_BYTES = (256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
 # In the order of FlowSample.answers, whose rows of before are shorter: what is new is added at the end.
 ANSWERS = ("2xx", "3xx", "4xx", "429", "5xx", "none", "400", "401", "403", "404")
 NAMED_4XX = ("400", "401", "403", "404")  # each has a remedy of its own; `4xx` counts the others
-# In the order of FlowSample.backlog.
-BACKLOG = ("queued", "rate_limited", "dispatched", "in_progress", "retried", "dead_letters")
 
 
 def percentile(counts: Sequence[int], bounds: Sequence[int], share: float) -> float | None:

@@ -55,8 +55,9 @@ def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_COSTS_SAMPLED) -> l
 
 @dataclass(frozen=True, slots=True)
 class WaitingLane:
-    """Jobs of one project and user that wait. `more`: there are more than were counted."""
+    """Jobs of one lane that wait. `more`: there are more than were counted."""
 
+    name: str
     project: str
     user: str
     waiting: int
@@ -105,7 +106,7 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
                 queue.waiting += count.waiting
                 queue.units += count.units_of(rule)
                 queue.more |= count.more or len(rows) == MOST_LANES_COUNTED
-                queue.lanes.append(WaitingLane(lane.project, lane.user, count.waiting, more=count.more))
+                queue.lanes.append(WaitingLane(count.name, lane.project, lane.user, count.waiting, more=count.more))
     for by_key in found.values():
         for queue in by_key.values():
             queue.lanes = sorted(queue.lanes, key=lambda one: (-one.waiting, one.project, one.user))[:MOST_LANES_NAMED]

@@ -21,7 +21,7 @@ from ratelimits.services.alerts.allowance_alerts import OF_THE_QUEUE
 from .failing import Failing
 
 Tone = Literal["good", "held", "warn", "bad"]
-Page = Literal["executors", "breakers", "pauses", "alert", "limit", "dead_letters", "failing", "jobs"]
+Page = Literal["executors", "breakers", "pauses", "batch", "alert", "limit", "dead_letters", "failing", "jobs"]
 Health = Literal["alive", "draining", "silent"]
 
 MOST_NAMED_IN_A_SENTENCE = 3  # in one sentence
@@ -51,13 +51,37 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Work that waits behind one counter of a limit. `clears_at` None: no pace is known."""
+    """
+    Work that waits behind one counter of a limit.
+
+    Attributes:
+        waiting: Jobs; `words` says so where there are more than were counted.
+        clears_at: None: no pace is known.
+    """
 
     limit_id: int
     limit: str
     key: str
-    waiting: str
+    waiting: int
+    words: str
     clears_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPause:
+    """
+    A pause switch as people know it.
+
+    Attributes:
+        name: `project acme`, `batch Nightly sync`.
+        waiting: Jobs that wait under it; None: nobody counts them.
+        by: The name of who paused.
+    """
+
+    switch: PauseSwitch
+    name: str
+    waiting: int | None
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +105,21 @@ class Situation:
     Attributes:
         counts: Jobs by state, of everybody.
         executors: The health of each.
-        pauses: Those of batches too, oldest first.
+        pauses: Those of batches too, the oldest first.
         silent: Open breakers, oldest first. `held_by_outages`: jobs that wait for them.
         failing: Services most of whose attempts fail.
         alerts: Open ones that nobody acknowledged, the gravest first.
-        people: Names of actors, where they are known: `{"user:7": "anna"}`.
     """
 
     counts: Mapping[str, int]
     executors: Sequence[Health]
-    pauses: Sequence[PauseSwitch] = ()
+    pauses: Sequence[ShownPause] = ()
     silent: Sequence[ServiceBreaker] = ()
     held_by_outages: int = 0
     failing: Sequence[Failing] = ()
     alerts: Sequence[QuotaAlert] = ()
     held_back: Sequence[HeldBack] = ()
     letters: OpenLetters = field(default_factory=lambda: OpenLetters(0))
-    people: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def waiting(self) -> int:
@@ -109,22 +131,28 @@ class Situation:
 
 
 def findings(situation: Situation) -> list[Finding]:
-    """Say what there is to say, the gravest first; never nothing."""
+    """
+    Say what there is to say; never nothing.
+
+    What people hold comes before what providers hold, and that before what limits hold: paused work stands still
+    whatever its provider and its limits do. Of each the largest comes first.
+    """
     found = [
         *_nobody_works(situation),
         *_everything_paused(situation),
+        *_not_served(situation),
+        *_pauses(situation),
         *_outages(situation),
         *_failing(situation),
         *_critical(situation),
         *_held_back(situation),
-        *_pauses(situation),
         *_other_alerts(situation),
         *_letters(situation),
     ]
     if not found:
         return [_flows(situation)]
     first = found[0]
-    if first.tone in {"bad", "held"} or first.page == "pauses":
+    if first.tone in {"bad", "held"} or first.page in {"pauses", "batch"}:
         return found
     return [replace(first, text=f"{_flows(situation).text} {first.text}"), *found[1:]]
 
@@ -159,8 +187,8 @@ def _nobody_works(situation: Situation) -> list[Finding]:
 
 
 def _everything_paused(situation: Situation) -> list[Finding]:
-    switch = next((one for one in situation.pauses if one.scope == PauseSwitch.Scope.GLOBAL), None)
-    return [Finding("warn", "Everything is paused.", _why(switch, situation), "pauses")] if switch else []
+    paused = next((one for one in situation.pauses if one.switch.scope == PauseSwitch.Scope.GLOBAL), None)
+    return [Finding("warn", "Everything is paused.", _why(paused), "pauses")] if paused else []
 
 
 def _outages(situation: Situation) -> list[Finding]:
@@ -168,7 +196,7 @@ def _outages(situation: Situation) -> list[Finding]:
         return []
     names = list(grouped(situation.silent))
     verb, its, it = ("does", "Its", "it is") if len(names) == 1 else ("do", "Their", "they are")
-    held = f"{situation.held_by_outages:,} jobs wait" if situation.held_by_outages else f"{its} work waits"
+    held = _jobs(f"{situation.held_by_outages:,}") if situation.held_by_outages else f"{its} work waits"
     return [
         Finding(
             "bad",
@@ -205,12 +233,12 @@ def _held_back(situation: Situation) -> list[Finding]:
     late = now + timedelta(seconds=HELD_SECONDS)
     holding = [one for one in situation.held_back if one.clears_at is None or one.clears_at > late]
     is_faulty = bool(situation.silent or situation.failing)
-    holding.sort(key=lambda one: (one.clears_at is not None, -(one.clears_at or now).timestamp()))
+    holding.sort(key=lambda one: (-one.waiting, one.clears_at is not None, -(one.clears_at or now).timestamp()))
     return [
         Finding(
             "held",
             f"Held by {_counter(one)}: {_clears(one.clears_at, now)}.",
-            f"{one.waiting} jobs wait behind it" + ("." if is_faulty else "; that is the cap at work, not a fault."),
+            f"{_jobs(one.words)} behind it" + ("." if is_faulty else "; that is the cap at work, not a fault."),
             "limit",
             str(one.limit_id),
             one.clears_at,
@@ -219,18 +247,26 @@ def _held_back(situation: Situation) -> list[Finding]:
     ]
 
 
+def _not_served(situation: Situation) -> list[Finding]:
+    """What the platform itself holds, for no worker knows it."""
+    ours = [one.name for one in situation.pauses if one.switch.scope in UNSERVED]
+    why = "Its work waits unharmed: start a worker with its app, or of the release that made it."
+    return [Finding("bad", f"{_named(ours).capitalize()}.", why, "pauses")] if ours else []
+
+
 def _pauses(situation: Situation) -> list[Finding]:
-    ours = [one for one in situation.pauses if one.scope in UNSERVED]
-    partial = [one for one in situation.pauses if one.scope not in {PauseSwitch.Scope.GLOBAL, *UNSERVED}]
+    partial = [one for one in situation.pauses if one.switch.scope not in {PauseSwitch.Scope.GLOBAL, *UNSERVED}]
+    partial.sort(key=lambda one: (-(one.waiting or 0), one.switch.created_at))
     found = []
-    if ours:
-        told = _named([str(one) for one in ours]).capitalize()
-        why = "Its work waits unharmed: start a worker with its app, or of the release that made it."
-        found.append(Finding("bad", f"{told}.", why, "pauses"))
-    if partial:
-        told = _named([str(one) for one in partial])
-        found.append(Finding("warn", f"Paused: {told}.", _why(partial[0], situation), "pauses"))
-    return found
+    for one in partial[:MOST_NAMED_IN_A_SENTENCE]:
+        is_batch = one.switch.scope == PauseSwitch.Scope.BATCH
+        waits = f"; {_jobs(f'{one.waiting:,}')}" if one.waiting else ""
+        page: Page = "batch" if is_batch else "pauses"
+        found.append(
+            Finding("warn", f"Paused: {one.name}{waits}.", _why(one), page, one.switch.key if is_batch else "")
+        )
+    more = [one.name for one in partial[MOST_NAMED_IN_A_SENTENCE:]]
+    return [*found, Finding("warn", f"Paused besides: {_named(more)}.", page="pauses")] if more else found
 
 
 def _other_alerts(situation: Situation) -> list[Finding]:
@@ -272,10 +308,16 @@ def _clears(clears_at: datetime | None, now: datetime) -> str:
     return f"clears {clears_at:%H:%M} UTC" if near else f"clears {clears_at:%Y-%m-%d %H:%M} UTC"
 
 
-def _why(switch: PauseSwitch, situation: Situation) -> str:
-    return f"By {situation.people.get(switch.paused_by, switch.paused_by)}" + (
-        f": {switch.reason}" if switch.reason else ", without a reason given."
+def _why(paused: ShownPause) -> str:
+    return (
+        f"By {paused.by}: {paused.switch.reason}"
+        if paused.switch.reason
+        else f"By {paused.by}, without a reason given."
     )
+
+
+def _jobs(words: str) -> str:
+    return "1 job waits" if words == "1" else f"{words} jobs wait"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -2,15 +2,18 @@
 Handing alerts over to those who want to be told: a job each, so that delivery is retried and can be looked at.
 
 Use of a limit and work that waits for it are told when they last for a minute, and not again when they come back.
-A route is told once that an alert of at least its severity opened, again when its severity rises, and of critical
-alerts also when they are over. The job's idempotency key names alert, route, event and severity: nobody is told twice.
+A route is told once that an alert opened that it wants, again when its severity rises, and when a critical one is over;
+PagerDuty, whose incidents would stay open, when any that it was told of is over. The job's idempotency key names alert,
+route, event and severity: nobody is told twice.
+
+What is silenced waits until the silence ends, and is told then if it still is open.
 
 Alerts of users' allowances may be thousands at once: those of a project, kind and severity are told together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -27,16 +30,19 @@ from queueops.core.notify import Channel, notify
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.values.identifiers import first_id_at
 from queueops.tenancy.models import Project
-from ratelimits.models import AlertRoute, QuotaAlert
+from ratelimits.models import AlertRoute, AlertSilence, QuotaAlert
 from ratelimits.services.alerts.alerts import COMES_BACK, COMING_AND_GOING
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
+from ratelimits.services.alerts.silences import silence_of
 
 KIND = "queueops.alert"
 PROJECT = "queueops-alerts"  # whose jobs deliveries are; made at the first
-SEVERITIES = [QuotaAlert.Severity.NOTICE, QuotaAlert.Severity.WARNING, QuotaAlert.Severity.CRITICAL]
+SEVERITIES: list[str] = [QuotaAlert.Severity.NOTICE, QuotaAlert.Severity.WARNING, QuotaAlert.Severity.CRITICAL]
+CRITICAL = QuotaAlert.Severity.CRITICAL
 DIGEST_EVERY = timedelta(minutes=10)  # at least so long between two digests of a group; critical ones do not wait
 MOST_IN_DIGEST = 10_000
 PASSING = timedelta(seconds=60)  # for which what comes and goes has to last before it is told
+MOST_SILENCED = 1_000  # silenced alerts, which wait here, that are looked past
 EXAMPLES = 5  # alerts that a digest shows
 
 Event = Literal["opened", "resolved", "test"]
@@ -52,22 +58,32 @@ def send_unsent(most: int) -> int:
         the rest is for the next call.
     """
     # What comes and goes is told when it has lasted; what ends before that may come back, and is told then.
-    passing = Q(kind__in=COMING_AND_GOING) & ~Q(severity=QuotaAlert.Severity.CRITICAL)
-    over = QuotaAlert.objects.filter(passing, notified_at=None, resolved_at__lt=Now() - COMES_BACK)
-    over.update(notified_at=F("resolved_at"))
-    unsent = list(
-        QuotaAlert.objects.filter(notified_at=None, kind__in=OF_THE_QUEUE)
-        .exclude(passing & (Q(resolved_at__isnull=False) | Q(opened_at__gt=Now() - PASSING)))
-        .order_by("pk")
-        .select_for_update(skip_locked=True, of=("self",))[:most]
-    )
+    passing = Q(kind__in=COMING_AND_GOING) & ~Q(severity=CRITICAL)
+    may_come_back = Q(resolved_at__gt=Now() - COMES_BACK) | Q(resolved_at=None, opened_at__gt=Now() - PASSING)
     routes = list(AlertRoute.objects.filter(enabled=True))
+    ended = QuotaAlert.objects.filter(~Q(severity=CRITICAL), kind__in=OF_THE_QUEUE, notified_at=None)
+    if not any(route.channel == AlertRoute.Channel.PAGERDUTY for route in routes):
+        ended.filter(resolved_at__isnull=False).exclude(passing & may_come_back).update(notified_at=F("resolved_at"))
+    found = (
+        QuotaAlert.objects.filter(notified_at=None, kind__in=OF_THE_QUEUE)
+        .exclude(passing & may_come_back)
+        .order_by("pk")
+        .select_for_update(skip_locked=True, of=("self",))
+    )
+    silences = list(AlertSilence.objects.standing().select_related("limit"))
+    unsent = [alert for alert in found[: MOST_SILENCED + most] if not silence_of(alert, silences)][:most]
     told: list[int] = []
 
     @transaction.atomic
     def tell(alert: QuotaAlert) -> None:
         event: Event = "resolved" if alert.resolved_at else "opened"
-        told.append(_tell(routes, event, alert.severity, first=alert.pk, content={"alert": alert.pk}))
+        wanted = [
+            route
+            for route in routes
+            if wants(route, alert.severity, alert.kind, alert.projects)
+            and (event == "opened" or alert.severity == CRITICAL or _was_paged(route, alert))
+        ]
+        told.append(_tell(wanted, event, alert.severity, first=alert.pk, content={"alert": alert.pk}))
 
     one_by_one(unsent, tell, what="telling of the alert")
     _mark([alert.pk for alert in unsent])  # one that raised too: tried for ever, the oldest would stop those after it
@@ -84,10 +100,26 @@ def send_test(route: AlertRoute) -> None:
     notify(Channel.READY)
 
 
-def wants(route: AlertRoute, severity: str) -> bool:
-    return SEVERITIES.index(QuotaAlert.Severity(severity)) >= SEVERITIES.index(
-        QuotaAlert.Severity(route.least_severity)
+def wants(route: AlertRoute, severity: str, kind: str, projects: Collection[str]) -> bool:
+    """
+    Whether a route is told of an alert.
+
+    Args:
+        projects: Those it is about; none: the whole installation, of which routes of one project are not told.
+    """
+    return (
+        SEVERITIES.index(severity) >= SEVERITIES.index(route.least_severity)
+        and (not route.kinds or kind in route.kinds)
+        and (not route.project or route.project in projects)
     )
+
+
+def _was_paged(route: AlertRoute, alert: QuotaAlert) -> bool:
+    """Whether PagerDuty was told that it opened, with whatever severity it had then."""
+    if route.channel != AlertRoute.Channel.PAGERDUTY:
+        return False
+    keys = [f"opened:{alert.pk}:{route.pk}:{severity}" for severity in SEVERITIES]
+    return Job.objects.filter(project_id=PROJECT, idempotency_key__in=keys).exists()
 
 
 def service_of(route: AlertRoute) -> str:
@@ -121,7 +153,8 @@ def _send_digests(routes: Sequence[AlertRoute]) -> int:
             about = {"project": group["project"], "kind": kind, "severity": severity}
             digest = {**about, "count": len(ids), "alerts": ids[:EXAMPLES]}
             content = {"alert": ids[0] if len(ids) == 1 else None, "digest": digest}
-            submitted += _tell(routes, "resolved" if is_over else "opened", severity, first=ids[0], content=content)
+            wanted = [route for route in routes if wants(route, severity, kind, {group["project"]})]
+            submitted += _tell(wanted, "resolved" if is_over else "opened", severity, first=ids[0], content=content)
     return submitted
 
 
@@ -144,8 +177,7 @@ def _mark(ids: Sequence[int]) -> None:
 
 
 def _tell(routes: Sequence[AlertRoute], event: Event, severity: str, *, first: int, content: dict[str, Any]) -> int:
-    wanted = [route for route in routes if wants(route, severity)]
-    return sum(_submit(route, event, f"{event}:{first}:{route.pk}:{severity}", content) for route in wanted)
+    return sum(_submit(route, event, f"{event}:{first}:{route.pk}:{severity}", content) for route in routes)
 
 
 def _submit(route: AlertRoute, event: Event, key: str, content: dict[str, Any]) -> bool:

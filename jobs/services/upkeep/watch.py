@@ -126,7 +126,7 @@ def _of_causes(letters: Sequence[DeadLetter], told: Collection[str]) -> list[Ope
             f"{CAUSE}{cause}",
             Severity.WARNING,
             f"failed for good: {letter.error_code} ({letter.kind}, {letter.project_id}); {letter.remediation}",
-            {"dead_letters": counts[cause], "minutes": GROWTH_MINUTES},
+            {"dead_letters": counts[cause], "minutes": GROWTH_MINUTES, "projects": [letter.project_id]},
         )
         for cause, letter in ((cause, newest[cause]) for cause in chosen)
     ]

@@ -25,6 +25,7 @@ from queueops.screens.filters import ProjectFilter
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.secrets import shown_once
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
+from queueops.tenancy.issuing import issue_key
 from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 
 
@@ -168,24 +169,13 @@ class ProducerKeyAdmin(QueueAdmin):
         return super().get_actions_detail(request, object_id) if usable else []
 
     def save_model(self, request: HttpRequest, obj: ProducerKey, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        key, secret = ProducerKey.issue(
+        key, secret = issue_key(
             obj.project,
+            actor=actor_of(request),
             name=obj.name,
             scopes=form.cleaned_data["scopes"],
             requests_per_minute=obj.requests_per_minute,
             expires_at=obj.expires_at,
-        )
-        trail.record(
-            actor=actor_of(request),
-            action="issue_key",
-            target=f"key {key.prefix}",
-            after={
-                "name": key.name,
-                "scopes": key.scopes,
-                "requests_per_minute": key.requests_per_minute,
-                "expires_at": key.expires_at,
-            },
-            project_id=key.project_id,
         )
         obj.pk, obj.prefix, obj.digest = key.pk, key.prefix, key.digest
         request.issued_secret = secret  # type: ignore[attr-defined]  # for response_add alone

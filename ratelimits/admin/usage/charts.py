@@ -10,7 +10,7 @@ from ratelimits.services.usage.reports import Day, Month
 
 from .parts import amount
 
-USED, OVER, RESERVED = "in_progress", "failed", "rate_limited"  # colours of admin.css
+USED, OVER, RESERVED = "blue", "red", "amber"  # tones of admin.css
 GAP = 0.14  # of a bar's width
 DAYS_A_LABEL = 5
 

@@ -74,11 +74,11 @@ def usage_marks(row: UsageTracking, unit: str) -> SafeString:
     """What is unusual: near the quota, all of it used, passed."""
     found = []
     if row.level == PASSED:
-        found.append(showing.badge("qo-state-failed", "error", f"over by {amount(row.overage, unit)}"))
+        found.append(showing.badge("red", "error", f"over by {amount(row.overage, unit)}"))
     elif row.level == WHOLE:
-        found.append(showing.badge("qo-state-failed", "block", "all used"))
+        found.append(showing.badge("red", "block", "all used"))
     elif row.level >= NEAR:
-        found.append(showing.badge("qo-batch-paused", "warning", "near the quota"))
+        found.append(showing.badge("amber", "warning", "near the quota"))
     return format_html_join(" ", "{}", ((one,) for one in found))
 
 
@@ -86,9 +86,9 @@ def event_marks(event: UsageEvent) -> SafeString:
     """What is unusual about an event: it came when the quota was used up; a person made it."""
     found = []
     if event.over_limit:
-        found.append(showing.badge("qo-state-failed", "error", "over the limit"))
+        found.append(showing.badge("red", "error", "over the limit"))
     if event.correction:
-        found.append(showing.badge("qo-batch-open", "edit_note", "correction"))
+        found.append(showing.badge("blue", "edit_note", "correction"))
     return format_html_join(" ", "{}", ((one,) for one in found))
 
 

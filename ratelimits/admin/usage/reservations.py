@@ -26,10 +26,10 @@ from .verbs import CANCEL
 Status = UsageReservation.Status
 EVERY_STATE = "any"
 SIGNS = {
-    Status.ACTIVE: ("qo-batch-open", "hourglass_top"),
-    Status.CONFIRMED: ("qo-batch-ended", "check"),
-    Status.CANCELLED: ("", "block"),
-    Status.EXPIRED: ("qo-batch-paused", "timer_off"),
+    Status.ACTIVE: ("blue", "hourglass_top"),
+    Status.CONFIRMED: ("green", "check"),
+    Status.CANCELLED: ("grey", "block"),
+    Status.EXPIRED: ("amber", "timer_off"),
 }
 
 

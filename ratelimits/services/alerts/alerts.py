@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import Case, F, QuerySet, Value, When
+from django.db.models import Case, F, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
 from queueops.audit import trail
@@ -84,14 +84,15 @@ def watch(usages: Sequence[Usage]) -> dict[str, int]:
     for usage in usages:
         if usage.capacity <= 0:
             continue
-        level = level_of(usage.rule, usage.percent, usage.level)
+        is_in_flight = usage.rule.unit == Unit.IN_FLIGHT  # a cap that is full whenever there is work for it
+        level = 0 if is_in_flight else level_of(usage.rule, usage.percent, usage.level)
         if level != usage.level:
             levels[usage.subject] = level
         if level > usage.level:
             openings += _usage_openings(usage, level)
         elif level < usage.level:
             resolve_above(usage.subject, level)
-        if usage.used_before <= usage.capacity < usage.used and not usage.rule.shadow:
+        if usage.used_before <= usage.capacity < usage.used and not usage.rule.shadow and not is_in_flight:
             openings.append(_passed(usage))
     if openings:
         open_all(_without_saturated(openings))
@@ -162,8 +163,9 @@ def resolve_above(subject: str, level: int) -> int:
 
 
 def resolve(alerts: QuerySet[QuotaAlert]) -> int:
-    """Resolve those of the alerts that are open. The end of a critical one is sent as well."""
-    told = Case(When(severity=Severity.CRITICAL, then=Value(None)), default=F("notified_at"))
+    """Resolve those of the alerts that are open. Their end is sent to those who want it."""
+    of_user = Q(kind__in=[Kind.ALLOWANCE, Kind.OVERAGE]) & ~Q(severity=Severity.CRITICAL)
+    told = Case(When(of_user, then=F("notified_at")), default=Value(None))
     return alerts.filter(resolved_at=None).update(resolved_at=Now(), notified_at=told)
 
 

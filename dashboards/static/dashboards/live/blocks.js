@@ -11,19 +11,21 @@ const HEALTHS = { alive: "check_circle", draining: "hourglass_bottom", silent: "
 const BATCHES = { open: ["play_arrow", "running"], paused: ["pause", "paused"], ended: ["check", "ended"] };
 const TYPES = { state_change: "arrow_forward", progress: "percent", error: "error", scheduling: "schedule", audit: "person" };
 
-export const STATE_SIGNS = {
-    queued: "inbox", rate_limited: "hourglass_top", dispatched: "send", in_progress: "autorenew", retried: "replay",
-    completed: "check", failed: "close", cancelled: "block", outage: "cloud_off",
-};
+// How the server shows states: shown_states() of dashboards/services/wire.py.
+export const STATES = JSON.parse(document.getElementById("states").textContent);
 
-// Counts by state, with those that an outage holds apart from those that wait for quota.
-export function apart(counts, held) {
-    const outage = Math.min(held ?? 0, counts?.rate_limited ?? 0);
-    return counts && { ...counts, rate_limited: counts.rate_limited - outage, outage };
+// What there is of each state that people tell apart: what an outage holds is apart from what waits for quota, all that
+// run are together.
+export function counted(counts, held) {
+    const outage = Math.min(held ?? 0, counts.rate_limited);
+    const running = STATES.filter((one) => one.group === "running").reduce((sum, one) => sum + counts[one.state], 0);
+    const apart = { ...counts, rate_limited: counts.rate_limited - outage, outage, in_progress: running };
+    return STATES.filter((one) => one.group !== "running" || one.state === "in_progress").map((one) => ({ ...one, count: apart[one.state] }));
 }
 
 export function state(name) {
-    return h("span", { class: `state state-${name}` }, icon(STATE_SIGNS[name] ?? "circle"), name === "outage" ? "held by an outage" : name.replace("_", " "));
+    const { words, tone, sign } = STATES.find((one) => one.state === name);
+    return h("span", { class: `state tone-${tone}` }, icon(sign), words);
 }
 
 export function verdict(health) {
@@ -122,13 +124,11 @@ function batch(row, page) {
     const name = row.name || `…${row.id.slice(-8)}`;
     const ended = row.state === "ended";
     const left = row.total - row.finished;
-    const parts = ["completed", "failed", "cancelled", "in_progress"].map((part) => {
-        const count = part === "in_progress" ? row.counts.in_progress + row.counts.dispatched : row.counts[part];
-        return count ? h("span", { class: `part part-${part}`, "data-key": part, vars: { "--share": `${(100 * count) / row.total}%` } }) : null;
-    });
-    const counts = apart(row.counts, row.held_by_outage);
-    const shown = [["completed", "done"], ["in_progress", "running"], ["rate_limited", "wait for quota"], ["outage", "held by an outage"], ["retried", "retrying"], ["queued", "queued"], ["failed", "failed"], ["cancelled", "cancelled"]]
-        .filter(([part]) => counts[part]).map(([part, label]) => h("span", { class: `count count-${part}`, "data-key": part }, icon(STATE_SIGNS[part]), `${number(counts[part])} ${label}`));
+    const states = counted(row.counts, row.held_by_outage).filter((one) => one.count);
+    const drawn = [...states.filter((one) => one.group === "ended"), ...states.filter((one) => one.group === "running")];
+    const parts = drawn.map((one) =>
+        h("span", { class: `part part-${one.tone}`, "data-key": one.state, vars: { "--share": `${(100 * one.count) / row.total}%` } }));
+    const shown = states.map((one) => h("span", { class: `count count-${one.tone}`, "data-key": one.state }, icon(one.sign), `${number(one.count)} ${one.words}`));
     const end = ended ? [row.finished_at ? ["ended ", moment(row.finished_at)] : null]
         : [row.rate && row.state === "open" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null];
     const about = { "data-batch": row.id, "data-name": name, "data-left": left };
@@ -152,7 +152,7 @@ function button(action, sign, words, name, about) {
 
 export function alerts(rows, page) {
     if (!rows.length) return empty("notifications_off", "No alert is open.", "Caps that fill up, refusals of providers and stuck executors are told here.");
-    return h("ul", { class: "rows" }, rows.map((row) => h("li", { class: `alert alert-${row.severity} ${row.acknowledged_at ? "is-seen" : ""}`, "data-key": String(row.id) },
+    return h("ul", { class: "rows" }, rows.map((row) => h("li", { class: `alert alert-${row.severity} ${row.acknowledged_at || row.silenced_until ? "is-seen" : ""}`, "data-key": String(row.id) },
         h("div", { class: "row-head" },
             h("span", { class: `mark mark-${row.severity === "critical" ? "bad" : row.severity === "warning" ? "warn" : ""}` }, icon(SEVERITIES[row.severity]), row.severity),
             h("span", { class: "muted small" }, moment(row.opened_at)),
@@ -160,7 +160,8 @@ export function alerts(rows, page) {
                 !row.acknowledged_at && page.mayAcknowledge ? h("button", { type: "button", class: "quiet small", "data-action": "acknowledge", "data-alert": row.id }, icon("visibility"), h("span", {}, "Acknowledge"), h("span", { class: "sr-only" }, ` ${row.message}`)) : null,
                 h("a", { class: "quiet button small", href: row.href }, icon("menu_book"), "Runbook", h("span", { class: "sr-only" }, ` for ${row.message}`)))),
         h("p", {}, row.message),
-        row.acknowledged_at ? h("p", { class: "muted small" }, `Looked after by ${row.acknowledged_by} since `, moment(row.acknowledged_at)) : null)));
+        row.acknowledged_at ? h("p", { class: "muted small" }, `Looked after by ${row.acknowledged_by} since `, moment(row.acknowledged_at)) : null,
+        row.silenced_until ? h("p", { class: "muted small" }, icon("notifications_off"), " Silenced, ends ", moment(row.silenced_until)) : null)));
 }
 
 export function executors(rows) {

@@ -1,12 +1,12 @@
 // The five charts, pulled by themselves: they change every ten seconds, not every one.
 
 import { h } from "./dom.js";
-import { UNITS } from "./blocks.js";
+import { STATES, UNITS } from "./blocks.js";
 import { Chart } from "./chart.js";
 import { short } from "./format.js";
 
 const PULL_SECONDS = 10;
-const STATED = [["queued", "queued", 1], ["rate_limited", "wait for quota", 3], ["retried", "retrying", 5], ["dispatched", "dispatched", 4], ["in_progress", "running", 2]];
+const STATED = STATES.filter((one) => one.group === "waiting" || one.group === "running").map((one) => [one.state, one.words, one.colour]);
 const OUTCOMES = [["completed", "completed", 2], ["retried", "retried", 5], ["deferred", "deferred", 3], ["failed", "failed", 6], ["cancelled", "cancelled", 0]];
 const ANSWERS = [["2xx", "2xx", 2], ["3xx", "3xx", 4], ["4xx", "4xx", 5], ["429", "429", 3], ["5xx", "5xx", 6], ["none", "no answer", 0]];
 const PERCENTILES = [["p50", "p50", 1], ["p95", "p95", 3]];

@@ -7,7 +7,6 @@ import { empty, showState } from "./frame.js";
 import { Link } from "./link.js";
 
 const DRAW_MILLISECONDS = 250;
-const TILES = [["queued", "Queued"], ["rate_limited", "Waiting for quota"], ["outage", "Held by an outage"], ["in_progress", "Running"], ["retried", "Retrying"], ["completed", "Completed"], ["failed", "Failed"], ["cancelled", "Cancelled"]];
 
 const byId = (id) => document.getElementById(id);
 const root = byId("page")?.dataset;
@@ -16,12 +15,12 @@ let drawing = null;
 
 function draw() {
     drawing = null;
-    const counts = blocks.apart(data.counts, data.held_by_outage);
-    const open = counts ? counts.queued + counts.rate_limited + counts.outage + counts.dispatched + counts.in_progress + counts.retried : null;
-    fill(byId("summary"), open === null ? "The newest jobs of this user." : open ? `${number(open)} jobs have not ended.` : "Everything has ended.");
-    fill(byId("tiles"), counts ? TILES.map(([state, label]) => h("div", { class: `card tile ${state === "failed" && counts.failed ? "tile-bad" : ""}`, "data-key": state },
-        h("span", { class: "tile-label" }, h("span", { class: "icon", "aria-hidden": "true" }, blocks.STATE_SIGNS[state]), label),
-        h("span", { class: "tile-value" }, number(counts[state] + (state === "in_progress" ? counts.dispatched : 0))))) : null);
+    const states = data.counts ? blocks.counted(data.counts, data.held_by_outage) : null;
+    const open = states?.reduce((sum, one) => sum + (one.group === "ended" ? 0 : one.count), 0);
+    fill(byId("summary"), !states ? "The newest jobs of this user." : open ? `${number(open)} jobs have not ended.` : "Everything has ended.");
+    fill(byId("tiles"), states && states.map(({ state, words, sign, count }) => h("div", { class: `card tile ${state === "failed" && count ? "tile-bad" : ""}`, "data-key": state },
+        h("span", { class: "tile-label" }, h("span", { class: "icon", "aria-hidden": "true" }, sign), words[0].toUpperCase() + words.slice(1)),
+        h("span", { class: "tile-value" }, number(count)))));
     fill(byId("batches"), blocks.batches(data.batches, {}));
     fill(byId("jobs"), jobs(data.jobs));
     fill(byId("letters"), letters(data.dead_letters));

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 
 from queueops_client.cli import letters, submit, usage, watch, work
+from queueops_client.cli.session import shared
 from queueops_client.cli.words import clean
 from queueops_client.errors import ApiError, BadConfiguration, ClientError, Unreachable, WaitTimeout
 
@@ -30,12 +32,15 @@ REFUSED, MISUSED, UNREACHABLE, NOT_IN_TIME, INTERRUPTED = 1, 2, 4, 5, 130
     """,
 )
 @click.version_option(package_name="queueops-client")
-def queueops() -> None:
+@shared(environment=False)
+@click.pass_context
+def queueops(context: click.Context, /, **given: Any) -> None:
     """
     Submit work to QueueOps, watch it, and see to what failed.
 
     Set QUEUEOPS_URL and QUEUEOPS_KEY, or give --url and --key-file.
     """
+    context.obj = given
 
 
 @queueops.command()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from queueops_client.cli.words import clean
@@ -101,19 +102,48 @@ def _environment_key() -> str:
     return os.environ.get("QUEUEOPS_KEY", "").strip()
 
 
-def command(function: Command) -> Command:
-    """Give a command the options that all have, and hand it a Session."""
+def shared(*, environment: bool) -> Callable[[Command], Command]:
+    """
+    The options that all commands have.
 
-    @click.option("--url", envvar="QUEUEOPS_URL", default="", help="The installation's address (QUEUEOPS_URL).")
-    @click.option(
-        "--key-file",
-        envvar="QUEUEOPS_KEY_FILE",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="A file that holds the key; otherwise QUEUEOPS_KEY, or it is asked for.",
-    )
-    @click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for programs.")
+    Args:
+        environment: Whether variables stand in for what is not given.
+    """
+
+    def add(function: Command) -> Command:
+        for option in (
+            click.option("--json", "as_json", is_flag=True, help="JSON on standard output, for programs."),
+            click.option(
+                "--key-file",
+                envvar="QUEUEOPS_KEY_FILE" if environment else None,
+                type=click.Path(dir_okay=False, path_type=Path),
+                help="A file that holds the key; otherwise QUEUEOPS_KEY, or it is asked for.",
+            ),
+            click.option(
+                "--url",
+                envvar="QUEUEOPS_URL" if environment else None,
+                default="",
+                help="The installation's address (QUEUEOPS_URL).",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return add
+
+
+def command(function: Command) -> Command:
+    """Give a command the options that all have, and hand it a Session. They may stand before its name as well."""
+
+    @shared(environment=True)
     @wraps(function)
-    def wrapped(*, url: str, key_file: Path | None, as_json: bool, **given: Any) -> Any:
-        return function(Session(url, key_file, as_json), **given)
+    def wrapped(**given: Any) -> Any:
+        context = click.get_current_context()
+        of_session = {}
+        for name in ("url", "key_file", "as_json"):
+            here, before = given.pop(name), (context.obj or {}).get(name)
+            is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            of_session[name] = here if is_given or not before else before
+        return function(Session(**of_session), **given)
 
     return cast("Command", wrapped)

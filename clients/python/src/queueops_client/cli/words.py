@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from queueops_client.records import Batch, Job
+from queueops_client.records import ENDED_STATES, Batch, Job
 
-STATES = ("completed", "failed", "cancelled", "in_progress", "dispatched", "queued", "rate_limited", "retried")
 SECONDS_OF = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -38,9 +37,8 @@ def counted(counts: Mapping[str, int], *, held_by_outage: int = 0) -> str:
     if held_by_outage:
         limited = max(0, counts.get("rate_limited", 0) - held_by_outage)
         counts = {**counts, "rate_limited": limited, "held_by_an_outage": held_by_outage}
-    known = [state for state in STATES if counts.get(state)]
-    others = [state for state in counts if state not in STATES and counts[state]]
-    return ", ".join(f"{counts[state]:,} {state.replace('_', ' ')}" for state in (*known, *others)) or "no jobs"
+    known = sorted((state for state, count in counts.items() if count), key=lambda state: state not in ENDED_STATES)
+    return ", ".join(f"{counts[state]:,} {state.replace('_', ' ')}" for state in known) or "no jobs"
 
 
 def rate(per_second: float | None) -> str:

@@ -1,0 +1,82 @@
+"""The admin's first page: is work flowing, what holds it back, what needs a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from dashboards.services.overview import Overview, address_of, read_overview
+from jobs.services.claim.ready import oldest_ready
+from jobs.services.finish.outages import grouped
+from jobs.services.upkeep.health import health_of
+from jobs.states import OUTAGE, SHOWN, JobState, told_apart
+from queueops.screens import showing
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
+
+MOST_PROJECTS_SHOWN = 50
+MOST_OF_USERS = 1_000  # alerts of allowances, counted
+SIGNS = {"good": "check_circle", "held": "hourglass_top", "warn": "warning", "bad": "error"}
+
+
+def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """What templates/admin/index.html shows; nothing for people who may not see jobs."""
+    if not request.user.has_perm("jobs.view_job"):
+        return context
+    overview = read_overview()
+    projects = _projects(overview)
+    executors = [health_of(executor) for executor in overview.executors]
+    oldest = min((row["oldest"] for row in projects if row["oldest"]), default=None)
+    alerts = [alert for alert in overview.alerts if alert.acknowledged_at is None and alert.kind in OF_THE_QUEUE]
+    critical = [alert for alert in alerts if alert.severity == QuotaAlert.Severity.CRITICAL]
+    unseen = QuotaAlert.objects.filter(kind__in=OF_ALLOWANCES, resolved_at=None, acknowledged_at=None)
+    of_users = unseen.order_by()[: MOST_OF_USERS + 1].count()
+    apart = told_apart(overview.everybody, overview.held)
+    return {
+        **context,
+        "title": "Overview",
+        "shows_work": True,
+        "findings": [
+            {"tone": one.tone, "sign": SIGNS[one.tone], "text": one.text, "cause": one.cause, "href": address_of(one)}
+            for one in overview.findings
+        ],
+        "projects": [
+            {**row, "oldest": showing.ago(row["oldest"]) if row["oldest"] else showing.NOTHING} for row in projects
+        ],
+        "states": [showing.badge(one.tone, one.sign, one.words) for one in (SHOWN[state] for state in JobState)],
+        "dead": overview.letters.words,
+        "has_dead": bool(overview.letters.count),
+        "oldest": showing.age(oldest) if oldest else showing.NOTHING,
+        "limited": f"{apart[JobState.RATE_LIMITED]:,}",
+        "held_by_outages": f"{apart[OUTAGE]:,}" if apart[OUTAGE] else "",
+        "alerts": len(alerts),
+        "critical": len(critical),
+        "of_users": f"more than {MOST_OF_USERS:,}" if of_users > MOST_OF_USERS else f"{of_users:,}" if of_users else "",
+        "alive": executors.count("alive"),
+        "not_alive": len(executors) - executors.count("alive"),
+        "silent": [(name, showing.ago(out[0].opened_at)) for name, out in grouped(overview.silent).items()],
+        "pauses": [
+            (one.name, one.switch.reason, one.by, showing.ago(one.switch.created_at)) for one in overview.paused
+        ],
+    }
+
+
+def _projects(overview: Overview) -> list[dict[str, Any]]:
+    """The projects with the most unfinished work, their counts and their oldest ready job."""
+    shown = list(overview.by_project.items())[:MOST_PROJECTS_SHOWN]
+    oldest = oldest_ready([project for project, _ in shown])
+    jobs = reverse("admin:jobs_job_changelist")
+    return [
+        {
+            "id": project,
+            "href": f"{jobs}?project={project}",
+            "counts": [
+                {"name": state, "count": count, "href": f"{jobs}?project={project}&state={state}"}
+                for state, count in counts.items()
+            ],
+            "oldest": oldest.get(project),
+        }
+        for project, counts in shown
+    ]

@@ -1,0 +1,156 @@
+"""
+What both front pages show, read once: how much there is, what holds it back, who works.
+
+The dashboard and the admin's first page say the same because both read it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Sum
+from django.urls import reverse
+
+from jobs.models import WHOLE_PROJECT, Batch, Executor, JobCount, PauseSwitch, ServiceBreaker
+from jobs.services.explain.snapshots import batch_counts
+from jobs.services.finish.outages import count_held, open_breakers
+from jobs.services.upkeep.failing import failing_services
+from jobs.services.upkeep.health import (
+    Finding,
+    OpenLetters,
+    ShownPause,
+    Situation,
+    findings,
+    health_of,
+    open_letters,
+)
+from jobs.states import UNFINISHED, WAITING, JobState
+from queueops.tenancy.people import names_of
+from ratelimits.models import AlertSilence, QuotaAlert
+from ratelimits.services.alerts.silences import silence_of
+
+from .alerts import open_alerts
+from .limits import limits_now
+from .wire import link, list_link
+
+MOST_EXECUTORS = 40
+MOST_PAUSES = 50
+MOST_SILENT = 20
+_LISTS = {
+    "executors": "jobs_executor",
+    "breakers": "jobs_servicebreaker",
+    "pauses": "jobs_pauseswitch",
+    "jobs": "jobs_job",
+}
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """
+    Attributes:
+        everybody: Jobs by state. `by_project`: those of each project, the one with the most unfinished first.
+        silent: Open breakers, the oldest first. `held`: jobs that wait for them.
+        alerts: Open ones, those that nobody looks after first. `silences`: of which nobody is told.
+        limits: As the dashboard shows them.
+        people: Names of actors that are accounts, by the actor.
+        findings: What there is to say, the gravest first; never nothing.
+    """
+
+    everybody: Counts
+    by_project: Mapping[str, Counts]
+    executors: Sequence[Executor]
+    paused: Sequence[ShownPause]
+    silent: Sequence[ServiceBreaker]
+    held: int
+    alerts: Sequence[QuotaAlert]
+    silences: Sequence[AlertSilence]
+    letters: OpenLetters
+    limits: Sequence[dict[str, Any]]
+    people: Mapping[str, str]
+    findings: Sequence[Finding]
+
+
+def read_overview() -> Overview:
+    """Read it without locks and in several bounded statements, so two parts may be a moment apart."""
+    by_project = _counts()
+    everybody = {state.value: sum(counts[state] for counts in by_project.values()) for state in JobState}
+    limits, held_back = limits_now()
+    executors = list(Executor.objects.order_by("host", "pid")[:MOST_EXECUTORS])
+    alerts, silences = open_alerts(), list(AlertSilence.objects.standing().select_related("limit"))
+    switches = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
+    people = names_of([*(alert.acknowledged_by for alert in alerts), *(switch.paused_by for switch in switches)])
+    paused = _paused(switches, by_project, people)
+    silent, held, letters = open_breakers(MOST_SILENT), count_held(), open_letters()
+    found = findings(
+        Situation(
+            counts=everybody,
+            executors=[health_of(one) for one in executors],
+            pauses=paused,
+            silent=silent,
+            held_by_outages=held,
+            failing=failing_services(),
+            alerts=[one for one in alerts if one.acknowledged_at is None and not silence_of(one, silences)],
+            held_back=held_back,
+            letters=letters,
+        )
+    )
+    return Overview(
+        everybody=everybody,
+        by_project=by_project,
+        executors=executors,
+        paused=paused,
+        silent=silent,
+        held=held,
+        alerts=alerts,
+        silences=silences,
+        letters=letters,
+        limits=limits,
+        people=people,
+        findings=found,
+    )
+
+
+def address_of(finding: Finding) -> str:
+    """The page that shows what a finding speaks of."""
+    match finding.page:
+        case "alert":
+            return link("ratelimits_quotaalert", finding.key)
+        case "limit":
+            return link("ratelimits_limit", finding.key)
+        case "batch":
+            return link("jobs_batch", finding.key)
+        case "dead_letters":
+            return reverse("admin:jobs_deadletter_groups")
+        case "failing":
+            return list_link("jobs_job", service=finding.key)
+    return list_link(_LISTS[finding.page])
+
+
+def _counts() -> dict[str, Counts]:
+    sums = [Sum(state.value) for state in JobState]
+    rows = JobCount.objects.filter(batch_id=WHOLE_PROJECT).values_list("project_id").annotate(*sums).order_by()
+    found = {project: dict(zip([state.value for state in JobState], counts, strict=True)) for project, *counts in rows}
+    return dict(sorted(found.items(), key=lambda one: (-sum(one[1][state] for state in UNFINISHED), one[0])))
+
+
+def _paused(
+    switches: Sequence[PauseSwitch], by_project: Mapping[str, Counts], people: Mapping[str, str]
+) -> list[ShownPause]:
+    """What each switch holds; how many jobs wait is known of projects and batches, whose jobs are counted."""
+    scope = PauseSwitch.Scope
+    ids = [switch.key for switch in switches if switch.scope == scope.BATCH]
+    batches = {str(batch.pk): batch for batch in Batch.objects.filter(pk__in=ids)}
+    counts = {str(pk): found for pk, found in batch_counts(batch.pk for batch in batches.values()).items()}
+    known: dict[str, Mapping[str, Counts]] = {scope.PROJECT: by_project, scope.BATCH: counts}
+    found = []
+    for switch in switches:
+        batch = batches.get(switch.key)
+        name = f"batch {batch.name or f'…{switch.key[-8:]}'}" if batch else str(switch)
+        of = known.get(switch.scope, {}).get(switch.key)
+        waiting = None if of is None else sum(of[state] for state in WAITING)
+        found.append(ShownPause(switch, name, waiting, by=people.get(switch.paused_by, switch.paused_by)))
+    return found

@@ -1,0 +1,125 @@
+"""
+Alerts as Slack, Microsoft Teams and PagerDuty want them. Pure.
+
+Sources, read 2026-11: Slack's incoming webhooks and Block Kit (a section has at most 3,000 characters, a header 150);
+Teams' workflows, which take a message with an adaptive card; PagerDuty's Events API v2 (a summary has at most 1,024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SLACK_SECTION, SLACK_HEADER, PAGERDUTY_SUMMARY = 3_000, 150, 1_024
+PAGERDUTY_SEVERITIES = {"notice": "info", "warning": "warning", "critical": "critical"}
+TEAMS_COLOURS = {"notice": "accent", "warning": "warning", "critical": "attention"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """
+    What is said to whom.
+
+    Attributes:
+        secret: What signs a webhook's messages; of Slack and Teams the URL, of PagerDuty the integration key.
+        about: What is the same in each message about one alert.
+        link: Where to look; None: this installation does not know its address.
+        content: As webhooks have it.
+    """
+
+    channel: str
+    target: str
+    secret: str
+    about: str
+    is_over: bool
+    severity: str
+    link: str | None
+    subject: str
+    text: str
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeForm:
+    url: str
+    body: dict[str, Any]
+
+
+def native_form(told: Told, message_id: str, *, pagerduty_url: str) -> NativeForm:
+    """
+    Return what to post where.
+
+    Args:
+        message_id: Of this message, the same when it is repeated.
+    """
+    match told.channel:
+        case "slack":
+            return NativeForm(told.secret, _slack(told))
+        case "teams":
+            return NativeForm(told.secret, _teams(told))
+        case "pagerduty":
+            return NativeForm(pagerduty_url, _pagerduty(told, message_id))
+    raise ValueError(told.channel)
+
+
+def _slack(told: Told) -> dict[str, Any]:
+    """Plain text: Slack would take what stands in other people's messages for links and mentions."""
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": _plain(told.subject[:SLACK_HEADER])},
+        {"type": "section", "text": _plain(told.text[:SLACK_SECTION])},
+    ]
+    if told.link:
+        button = {"type": "button", "text": _plain("Open"), "url": told.link}
+        blocks.append({"type": "actions", "elements": [button]})
+    return {"text": _escaped(told.subject), "blocks": blocks}
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": text, "emoji": False}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _teams(told: Told) -> dict[str, Any]:
+    colour = "good" if told.is_over else TEAMS_COLOURS[told.severity]
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        # A run of text is shown as it is; a text block would take what is in it for Markdown.
+        "body": [
+            _lines([{"text": told.subject, "weight": "bolder", "color": colour}]),
+            *[_lines([{"text": line}]) for line in told.text.splitlines() if line],
+        ],
+    }
+    if told.link:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": "Open", "url": told.link}]
+    content = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
+    return {"type": "message", "attachments": [content]}
+
+
+def _lines(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", **run} for run in runs]}
+
+
+def _pagerduty(told: Told, message_id: str) -> dict[str, Any]:
+    """One incident an alert: its end resolves what its beginning opened. A test is an incident of its own."""
+    about = message_id if told.about == "test" else told.about
+    event = {
+        "routing_key": told.secret,
+        "event_action": "resolve" if told.is_over else "trigger",
+        "dedup_key": f"queueops/{about}",
+    }
+    if told.is_over:
+        return event
+    payload = {
+        "summary": told.subject[:PAGERDUTY_SUMMARY],
+        "source": "queueops",
+        "severity": PAGERDUTY_SEVERITIES[told.severity],
+        "timestamp": told.content["timestamp"],
+        "custom_details": {"text": told.text, **told.content.get("data", {})},
+    }
+    links = [{"href": told.link, "text": "Open in QueueOps"}] if told.link else []
+    return {**event, "payload": payload, "links": links}

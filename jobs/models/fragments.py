@@ -1,0 +1,44 @@
+"""What statements of jobs/sql/ say of the states, written from jobs/states.py: lists of them, and their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, JobState
+
+from .flow import BACKLOG
+
+
+def written_fragments() -> dict[str, str]:
+    """
+    Return the text of each fragment by its name.
+
+    - `waiting`, `running`, `unfinished`, `ended`: the states of the group, for `IN`.
+    - `counts`: the counting columns of jobs_jobcount. `sum_counts`: the sum of each.
+    - `count_moves`: what moves from `left_status` to the parameter `target` add to each column.
+    - `add_counts`: adds what is to be inserted to the counts of a shard that has some.
+    - `sum_unfinished`: how many jobs have not ended.
+    - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
+    """
+    return {
+        "waiting": _listed(WAITING),
+        "running": _listed(RUNNING),
+        "unfinished": _listed(UNFINISHED),
+        "ended": _listed(TERMINAL),
+        "counts": ", ".join(JobState),
+        "sum_counts": ", ".join(f"sum({state}) AS {state}" for state in JobState),
+        "count_moves": ",\n           ".join(_count_moves(state) for state in JobState),
+        "add_counts": "ON CONFLICT (project_id, batch_id, shard) DO UPDATE\n   SET "
+        + ",\n       ".join(f"{state} = total.{state} + excluded.{state}" for state in JobState),
+        "sum_unfinished": f"coalesce(sum({' + '.join(sorted(UNFINISHED))}), 0)",
+        "backlog": ", ".join(f"coalesce(sums.{name}, 0)" if name in UNFINISHED else "letters.open" for name in BACKLOG),
+    }
+
+
+def _listed(states: Iterable[JobState]) -> str:
+    return "({})".format(", ".join(f"'{state}'" for state in sorted(states)))
+
+
+def _count_moves(state: JobState) -> str:
+    entered = f"(%(target)s::text = '{state}')::int * count(*)"
+    return entered if state in TERMINAL else f"{entered} - count(*) FILTER (WHERE left_status = '{state}')"

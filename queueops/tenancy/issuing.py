@@ -1,0 +1,47 @@
+"""Making projects and issuing keys, each with its entry in the audit trail."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from queueops.audit import trail
+from queueops.tenancy.models import ProducerKey, Project
+
+
+@transaction.atomic
+def create_project(project_id: str, *, actor: str, **fields: Any) -> Project:
+    """
+    Make a project.
+
+    Args:
+        fields: Of Project; those not given keep their defaults.
+
+    Raises:
+        ValidationError: The id or a field breaks its rule, or there is such a project.
+    """
+    project = Project(pk=project_id, **fields)
+    project.full_clean()
+    project.save(force_insert=True)
+    after = {name: getattr(project, name) for name in ("id", "name", "weight", "max_waiting_jobs", "anonymous_read")}
+    trail.record(actor=actor, action="add_project", target=f"project {project.pk}", after=after, project_id=project.pk)
+    return project
+
+
+@transaction.atomic
+def issue_key(
+    project: Project,
+    *,
+    actor: str,
+    name: str,
+    scopes: list[str],
+    requests_per_minute: int | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ProducerKey, str]:
+    """Issue a key of a project; returns its row, and its text: the only time it can be seen."""
+    given = {"name": name, "scopes": scopes, "requests_per_minute": requests_per_minute, "expires_at": expires_at}
+    key, secret = ProducerKey.issue(project, **given)
+    trail.record(actor=actor, action="issue_key", target=f"key {key.prefix}", after=given, project_id=project.pk)
+    return key, secret

@@ -1,0 +1,73 @@
+"""Projects and keys from a terminal, where nobody has signed in yet."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from queueops.audit.models import AuditEntry
+from queueops.tenancy.models import ProducerKey, Project, digest_of
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*arguments: str) -> tuple[str, str]:
+    out, err = StringIO(), StringIO()
+    call_command(*arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def test_a_project_and_its_key_are_made_and_audited(client):
+    said, _ = run("create_project", "acme", "--name", "Acme Ltd", "--weight", "2")
+    assert "create_key acme" in said
+    project = Project.objects.get(pk="acme")
+    assert (project.name, project.weight) == ("Acme Ltd", 2.0)
+    secret, told = run("create_key", "acme", "--name", "nightly", "--days", "30", "--requests-per-minute", "120")
+    key = ProducerKey.objects.get()
+    assert key.digest == digest_of(secret.strip())
+    assert (key.scopes, key.requests_per_minute) == (["read", "submit"], 120)
+    assert key.expires_at is not None
+    assert timedelta(days=29) < key.expires_at - timezone.now() <= timedelta(days=30)
+    assert secret.strip() not in told
+    answer = client.get("/api/v1/project/", headers={"Authorization": f"Bearer {secret.strip()}"})
+    assert answer.json()["id"] == "acme"
+    entries = AuditEntry.objects.order_by("pk").values_list("action", "actor", "project_id")
+    assert list(entries) == [
+        ("add_project", "system:create_project", "acme"),
+        ("issue_key", "system:create_key", "acme"),
+    ]
+    assert secret.strip() not in str(list(AuditEntry.objects.values()))
+
+
+def test_a_key_has_the_scopes_that_are_named_once_each():
+    run("create_project", "acme")
+    assert Project.objects.get().name == "acme"
+    run("create_key", "acme", "--name", "a", "--scope", "usage", "--scope", "decide", "--scope", "usage")
+    assert ProducerKey.objects.get().scopes == ["decide", "usage"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("create_project", "Acme"), "lower-case"),
+        (("create_project", "there"), "already exists"),
+        (("create_project", "acme", "--weight", "0"), "0.01"),
+        (("create_project", "acme", "--name", "x" * 201), "200 characters"),
+        (("create_key", "nobody", "--name", "a"), "create_project makes one"),
+        (("create_key", "there", "--name", "a", "--days", "0"), "--days 0"),
+        (("create_key", "there", "--name", "a", "--days", "99999"), "--days 99999"),
+        (("create_key", "there", "--name", "a", "--requests-per-minute", "0"), "greater than or equal to 1"),
+        (("create_key", "there", "--name", ""), "cannot be blank"),
+        (("create_key", "there", "--name", "a", "--scope", "everything"), "invalid choice"),
+    ],
+)
+def test_wrong_input_is_refused_and_nothing_is_made(arguments, told):
+    run("create_project", "there")
+    with pytest.raises(CommandError, match=told):
+        run(*arguments)
+    assert [project.pk for project in Project.objects.all()] == ["there"]
+    assert not ProducerKey.objects.exists()
