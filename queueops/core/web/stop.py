@@ -88,7 +88,7 @@ class StoppingServer(daphne.server.Server):
         """End when nothing is under way; again and again, because a connection may be busy now and idle later."""
         self._close_idle_channels()
         under_way, sockets = self._requests_under_way(), self._open_sockets()
-        if (under_way or sockets) and time.monotonic() < (self._until or 0.0):
+        if (under_way or sockets or self._sends()) and time.monotonic() < (self._until or 0.0):
             reactor.callLater(STOP_LOOK_SECONDS, self._look)
             return
         self.cut_off = len(under_way)
@@ -105,6 +105,11 @@ class StoppingServer(daphne.server.Server):
             channel.persistent = False
             for request in channel.requests:
                 request.responseHeaders.setRawHeaders(b"connection", [b"close"])
+
+    def _sends(self) -> bool:
+        """Whether an answer is still on its way out: Twisted drops what it has not sent when it ends."""
+        transports = (protocol._channel.transport for protocol in self.http_factory.channels)  # noqa: SLF001
+        return any(transport is not None and not transport.disconnected for transport in transports)
 
     def _requests_under_way(self) -> list[Any]:
         return [

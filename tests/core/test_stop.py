@@ -1,0 +1,71 @@
+"""The web process stops with answers still on their way out to a client that reads slowly."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.processes import RunningProcess, free_port, started, wait_for
+
+ANSWER_BYTES = 64_000_000  # more than the sockets of both sides take
+
+SERVER = """
+import logging
+import sys
+from queueops.core.web.body_cap import BodyLimits
+from queueops.core.web.server import serve
+
+logging.basicConfig(level=logging.INFO)
+
+async def application(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"Content-Length", sys.argv[2].encode())]})
+    await send({"type": "http.response.body", "body": b"x" * int(sys.argv[2])})
+    print("answered", flush=True)
+
+serve(application, host="127.0.0.1", port=int(sys.argv[1]), limits=BodyLimits(1000, {}),
+      grace_seconds=float(sys.argv[3]))
+"""
+
+
+@contextmanager
+def slow_reader(*, grace_seconds: float) -> Iterator[tuple[RunningProcess, http.client.HTTPResponse]]:
+    """The server that has answered and was then asked to stop, and the answer of which only the head is read."""
+    port = free_port()
+    arguments = (str(port), str(ANSWER_BYTES), str(grace_seconds))
+    with started(sys.executable, "-c", SERVER, *arguments, environ={"PYTHONPATH": "."}) as server:
+        wait_for(lambda: _listens(port), what="the server")
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        client.request("GET", "/")
+        answer = client.getresponse()
+        server.wait_for_output("answered")
+        server.send(signal.SIGTERM)
+        wait_for(lambda: not _listens(port), what="the refusal of a new connection")
+        yield server, answer
+        client.close()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_an_answer_is_sent_to_its_end():
+    with slow_reader(grace_seconds=30) as (server, answer):
+        assert len(answer.read()) == ANSWER_BYTES
+        assert server.process.wait(20) == 0
+
+
+def test_whoever_does_not_read_holds_the_stop_up_for_the_grace_period_at_most():
+    with slow_reader(grace_seconds=0.3) as (server, answer):
+        assert server.process.wait(20) == 0
+        with pytest.raises(http.client.IncompleteRead):
+            answer.read()
