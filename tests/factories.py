@@ -13,8 +13,10 @@ from django.utils import timezone
 
 from jobs.handlers.registry import find_handler
 from jobs.models import Batch, DeadLetter, Job, Webhook, new_id
+from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot
 from jobs.services.submit.prepare import JobSpec, PreparedJob
 from jobs.services.submit.submit import insert_prepared
+from jobs.services.upkeep.batches import foresee_batches
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.tenancy.models import Project
@@ -227,3 +229,10 @@ def make_route(*, secret: str = SIGNING_SECRET, **fields: Any) -> AlertRoute:
     given = {"name": "pager", "channel": "webhook", "target": "http://127.0.0.1:9/"}
     sealed = seal_signing_secret(secret) if secret else None
     return AlertRoute.objects.create(**{**given, "secret": sealed, **fields})
+
+
+def foreseen(batch: Batch) -> BatchSnapshot:
+    """What is told of a batch once the duty has looked at it."""
+    foresee_batches()
+    batch.refresh_from_db()
+    return batch_snapshot(batch)

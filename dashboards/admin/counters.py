@@ -12,7 +12,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.services.explain.queues import clears_at, queues_behind
-from queueops.core.clock import database_now
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice
@@ -155,6 +154,6 @@ def _page_of(counter: Counter) -> dict[str, Any]:
             )
         ),
         "queue": queue,
-        "clears": showing.ago(clears_at(queue, gauge, database_now())),
+        "clears": showing.ago(clears_at(queue, gauge)),
         **users_of(limit, counter.key),
     }

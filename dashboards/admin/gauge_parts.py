@@ -9,7 +9,6 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from jobs.services.explain.queues import Queue, clears_at, queues_behind
-from queueops.core.clock import database_now
 from queueops.screens import showing
 from ratelimits.models import Limit, Unit
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
@@ -40,13 +39,12 @@ def standings(limits: Sequence[Limit]) -> dict[int, LimitStanding]:
     read: dict[int, list[CounterGauge]] = {limit_id: [] for limit_id in behind}
     for gauge in gauges(list(behind), most=COUNTERS_OF_A_LIST):
         read[gauge.limit_id].append(gauge)
-    now = database_now()
-    return {limit_id: _standing(read[limit_id], behind[limit_id], now) for limit_id in behind}
+    return {limit_id: _standing(read[limit_id], behind[limit_id]) for limit_id in behind}
 
 
-def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], now: float) -> LimitStanding:
+def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue]) -> LimitStanding:
     by_key = {gauge.key: gauge for gauge in found}
-    ends = [clears_at(queue, by_key[key], now) for key, queue in queues.items() if key in by_key]
+    ends = [clears_at(queue, by_key[key]) for key, queue in queues.items() if key in by_key]
     known = [end for end in ends if end is not None]
     return LimitStanding(
         fullest=found[0] if found else None,
@@ -60,14 +58,13 @@ def _standing(found: Sequence[CounterGauge], queues: Mapping[str, Queue], now: f
 def counter_rows(limit: Limit, *, most: int) -> list[dict[str, object]]:
     """The counters of a limit as its page lists them, the fullest first."""
     queues = queues_behind(rules_of([limit]))[limit.pk]
-    now = database_now()
     return [
         {
             "key": showing.link("ratelimits_counter", gauge.counter_id, gauge.key),
             "gauge": gauge_bar(gauge),
             "marks": marks(gauge),
             "waiting": queues.get(gauge.key, NO_QUEUE).count,
-            "clears": showing.ago(clears_at(queues.get(gauge.key, NO_QUEUE), gauge, now)),
+            "clears": showing.ago(clears_at(queues.get(gauge.key, NO_QUEUE), gauge)),
             "updated": showing.ago(gauge.updated_at),
         }
         for gauge in gauges([limit.pk], most=most)[:most]

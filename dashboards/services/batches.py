@@ -55,6 +55,7 @@ def _cards(shown: Sequence[Batch], *, links: bool) -> list[dict[str, Any]]:
                 "percent": snapshot.progress,
                 "rate": None if batch.rate_per_second is None else round(batch.rate_per_second, 2),
                 "eta": iso(snapshot.eta),
+                "eta_earliest": iso(snapshot.eta_earliest),
                 "state": "ended" if batch.finished_at else "paused" if batch.paused else "open",
                 "created_at": iso(batch.created_at),
                 "finished_at": iso(batch.finished_at),

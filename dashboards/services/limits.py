@@ -42,7 +42,7 @@ def limits_now() -> tuple[list[dict[str, Any]], list[HeldBack]]:
     behind = queues_behind(known)
     now = database_now()
     candidates = [
-        (rule, gauge, queue, clears_at(queue, gauge, now))
+        (rule, gauge, queue, clears_at(queue, gauge))
         for rule, found in _gauges(known, now)
         for gauge in _first(found, behind[rule.id])
         for queue in [behind[rule.id].get(gauge.key, _NO_QUEUE)]

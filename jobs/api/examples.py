@@ -144,6 +144,7 @@ BATCH_ROW = {
     "progress": 47.5,
     "rate_per_second": 5.0,
     "eta": LATER,
+    "eta_earliest": None,
     "recheck_after_seconds": 105.0,
 }
 BATCH_DETAIL = {**BATCH_ROW, "cursor": 1_048_213}

@@ -221,7 +221,10 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
     rate_per_second = serializers.FloatField(allow_null=True)
     eta = serializers.DateTimeField(
         allow_null=True,
-        help_text="The later of what its past speed and the limits say; in lists of past speed alone. A forecast.",
+        help_text="A forecast from its past speed and the limits; null while nothing is known.",
+    )
+    eta_earliest = serializers.DateTimeField(
+        allow_null=True, help_text="Set where the two differ much: it ends between this and `eta`."
     )
     recheck_after_seconds = serializers.FloatField(allow_null=True)
 
@@ -235,6 +238,7 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
             "progress",
             "rate_per_second",
             "eta",
+            "eta_earliest",
             "recheck_after_seconds",
         )
         read_only_fields = fields
@@ -359,6 +363,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "progress": snapshot.progress,
         "rate_per_second": batch.rate_per_second,
         "eta": snapshot.eta and _time.to_representation(snapshot.eta),
+        "eta_earliest": snapshot.eta_earliest and _time.to_representation(snapshot.eta_earliest),
         "recheck_after_seconds": snapshot.recheck_after_seconds,
     }
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from jobs.services.explain import flow
 from jobs.services.finish import breaker
-from jobs.services.upkeep import executors, unserved, upkeep, watch
+from jobs.services.upkeep import batches, executors, unserved, upkeep, watch
 from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.services.limiter import decide
 from ratelimits.services.usage import release
@@ -60,7 +60,13 @@ class Duties:
         if not self.has_time:
             return
         if executors.take_duty("tick", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
-            _do_all(upkeep.expire_waiting, upkeep.finish_batches, breaker.tend_breakers, decide.reclaim_expired)
+            _do_all(
+                upkeep.expire_waiting,
+                batches.finish_batches,
+                batches.foresee_batches,
+                breaker.tend_breakers,
+                decide.reclaim_expired,
+            )
         if now >= self._alert_at:
             self._alert_at = now + ALERT_SECONDS
             if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * ALERT_SECONDS):

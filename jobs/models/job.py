@@ -34,7 +34,7 @@ def new_id() -> uuid.UUID:
 
 
 class Batch(models.Model):
-    """Jobs submitted together. Its counts live in JobCount; rate and finished_at are set by upkeep."""
+    """Jobs submitted together. Its counts live in JobCount; rate, forecast and finished_at are set by upkeep."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     project = models.ForeignKey(Project, models.PROTECT, related_name="batches")
@@ -48,6 +48,11 @@ class Batch(models.Model):
     rate_per_second = models.FloatField(null=True, help_text="Jobs finished per second, smoothed.")
     sampled_at = models.DateTimeField(null=True)
     sampled_finished = models.PositiveIntegerField(default=0, db_default=0)
+    ends_at = models.DateTimeField(null=True, help_text="A forecast; null: nothing is known.")
+    ends_earliest = models.DateTimeField(
+        null=True, help_text="Where its past speed and the limits differ much: what the speed says."
+    )
+    foreseen_at = models.DateTimeField(null=True, help_text="When that was computed.")
     created_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True)
 

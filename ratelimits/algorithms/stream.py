@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ratelimits.algorithms.admission import Algorithm, State
-from ratelimits.algorithms.measures import cost_units, microseconds
+from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
 from ratelimits.algorithms.sliding_window import BUCKETS, SlidingWindow
 
 # A burst of fewer calls, in the limit's unit, or within a longer window's slack reaches its provider in time.
@@ -42,6 +42,11 @@ class Stream:
 
     def take(self, units: int, now: int) -> None:
         self.opens_at = min(self._begins(now) + self._step(units), self.latest(now))
+
+    @property
+    def seconds_a_unit(self) -> float:
+        """How far calls that follow each other lie apart at least, by what they take in the limit's unit."""
+        return seconds(self._step(MICRO))
 
     def latest(self, now: int) -> int:
         return now + LONGEST_WAIT_BUCKETS * self.width

@@ -10,6 +10,7 @@ import pytest
 
 from jobs.lanes import lane_name
 from jobs.models import Executor, Job
+from jobs.services.upkeep.batches import foresee_batches
 from jobs.states import JobState
 from ratelimits.models import Limit
 from ratelimits.services.limiter.decide import Call, decide
@@ -82,6 +83,7 @@ def test_a_job_outside_lanes_has_a_reason_and_no_position(api):
 def test_a_batch_says_when_its_limits_let_it_end_and_when_to_ask_again(api):
     batch = make_batch()
     limited(20, batch=batch)
+    foresee_batches()
     response = api.get(f"/batches/{batch.pk}/")
     answer = response.json()
     left = datetime.fromisoformat(answer["eta"]).timestamp() - datetime.fromisoformat(answer["created_at"]).timestamp()

@@ -20,6 +20,7 @@ from dashboards.services.ops import ops_snapshot
 from jobs.lanes import lane_name
 from jobs.models import Executor, FlowSample, Job, PauseSwitch, ServiceBreaker
 from jobs.services.finish.breaker import tend_breakers
+from jobs.services.upkeep.batches import foresee_batches
 from jobs.services.upkeep.watch import watch_failing
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
@@ -189,6 +190,7 @@ def test_an_open_breaker_is_an_outage(executor: Executor):
 def test_work_held_by_an_outage_does_not_wait_for_quota(executor: Executor):
     batch = make_batch(rate_per_second=1.0)
     jobs = make_jobs(5, state=JobState.RATE_LIMITED, batch=batch)
+    foresee_batches()
     assert ops_snapshot()["batches"][0]["eta"]
     ServiceBreaker.objects.create(service=jobs[0].service, project_id="acme", opened_at=Now(), next_probe_at=Now())
     tend_breakers()

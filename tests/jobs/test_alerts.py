@@ -188,7 +188,7 @@ def wait_in_lane(count: int, **fields) -> None:
 
 
 def test_a_queue_behind_a_cap_is_told_of_with_its_end_until_it_has_gone():
-    limit = make_limit(clears_late_seconds=100)
+    limit = make_limit(clears_late_seconds=120)
     wait_in_lane(50)
     watch_lanes()
     assert opened("saturated") == []  # there is room for all of them

@@ -21,7 +21,8 @@ from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.operate import cancel_jobs
 from jobs.services.submit.prepare import JobSpec
 from jobs.services.submit.submit import submit_job
-from jobs.services.upkeep.upkeep import finish_batches, rescue_lapsed
+from jobs.services.upkeep.batches import finish_batches
+from jobs.services.upkeep.upkeep import rescue_lapsed
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.errors import IdempotencyKeyReused

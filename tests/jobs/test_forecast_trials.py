@@ -13,14 +13,13 @@ from jobs.lanes import lane_name
 from jobs.models import Job
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import Parking
-from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.explain.waiting import explain_waiting
 from ratelimits.algorithms.admission import State
 from ratelimits.models import Limit
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
-from tests.factories import make_batch, make_jobs
+from tests.factories import foreseen, make_batch, make_jobs
 from tests.ratelimits.one_counter import admit
 from tests.support.documents import FEWEST_TOKENS, MOST_TOKENS, TOKENS_PER_MINUTE
 from tests.support.people import signed_in
@@ -86,7 +85,7 @@ def test_documents_of_more_than_half_a_window_are_foreseen_one_by_one_and_their_
     for place in (5, 12, 19):
         assert start_seconds(jobs[place]) == pytest.approx(times[place], rel=CLOSE)
     decide([Call(SUBJECT, cost=TOKENS_PER_MINUTE * 0.6)])  # as when it is under way
-    eta = batch_snapshot(batch).eta
+    eta = foreseen(batch).eta
     assert eta is not None
     assert (eta - timezone.now()).total_seconds() == pytest.approx(times[19] + 60, rel=CLOSE)
 
@@ -105,7 +104,7 @@ def test_jobs_that_leave_together_are_foreseen_together(sheets):
     assert start_seconds(jobs[-1]) == pytest.approx(times[-1], rel=CLOSE)
     assert start_seconds(jobs[CELLS // 2]) == pytest.approx(times[calls // 2], rel=CLOSE)
     decide([Call(SUBJECT)])
-    eta = batch_snapshot(batch).eta
+    eta = foreseen(batch).eta
     assert eta is not None
     assert (eta - timezone.now()).total_seconds() == pytest.approx(times[-1] + 61, rel=CLOSE)
 
@@ -136,3 +135,15 @@ def test_the_row_of_a_parked_job_and_every_list_tell_what_its_page_tells():
     stored = jobs[19].scheduled_at
     assert stored is not None
     assert (stored - timezone.now()).total_seconds() > 1.5 * start_seconds(jobs[19])
+
+
+def test_a_burst_s_worth_of_jobs_is_foreseen_as_the_stream_that_it_leaves_in():
+    """600 behind 300 a minute that nobody has used: none leaves in a burst, so a whole window more is needed."""
+    window(capacity=300)
+    batch = make_batch()
+    jobs = waiting([1] * 600, batch=batch)
+    eta = foreseen(batch).eta
+    assert eta is not None
+    assert (eta - timezone.now()).total_seconds() == pytest.approx(600 / 300 * 61, rel=CLOSE)
+    assert start_seconds(jobs[-1]) == pytest.approx(600 / 300 * 61, rel=CLOSE)
+    assert start_seconds(jobs[249]) == pytest.approx(250 / 300 * 61, rel=CLOSE)

@@ -28,7 +28,9 @@ from jobs.models import (
     WebhookDelivery,
 )
 from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.upkeep import batches as batch_upkeep
 from jobs.services.upkeep import upkeep
+from jobs.services.upkeep.batches import finish_batches
 from jobs.services.upkeep.partitions import EVENTS, make_partitions
 from jobs.states import WAITING, JobState
 from jobs.transitions import Move, move_jobs
@@ -146,13 +148,13 @@ def test_a_batch_is_closed_when_its_last_job_has_ended_and_its_project_is_told_o
     make_webhook(make_project("globex"))
     last = make_job(batch=batch, state=JobState.IN_PROGRESS)
     make_job(batch=batch, state=JobState.CANCELLED)
-    upkeep.finish_batches()
+    finish_batches()
     assert Batch.objects.get(pk=batch.pk).finished_at is None
     move_along("complete", [last.pk])
-    upkeep.finish_batches()
+    finish_batches()
     finished_at = Batch.objects.get(pk=batch.pk).finished_at
     assert finished_at is not None
-    upkeep.finish_batches()
+    finish_batches()
     assert Batch.objects.get(pk=batch.pk).finished_at == finished_at
     delivery = WebhookDelivery.objects.get()
     assert (delivery.webhook, delivery.batch) == (webhook, batch)
@@ -170,8 +172,8 @@ def test_a_batch_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
             raise LookupError("no such thing")
         return 0
 
-    monkeypatch.setattr(upkeep, "send_batch_webhooks", send)
-    upkeep.finish_batches()
+    monkeypatch.setattr(batch_upkeep, "send_batch_webhooks", send)
+    finish_batches()
     assert list(Batch.objects.filter(finished_at=None).values_list("project_id", flat=True)) == ["globex"]
 
 
@@ -192,7 +194,7 @@ def test_a_second_keeper_that_saw_the_batch_open_does_not_close_it_again():
     batch = make_batch()
     make_job(batch=batch, state=JobState.COMPLETED)
     Batch.objects.filter(pk=batch.pk).update(finished_at=(an_hour_ago := datetime.now(UTC) - timedelta(hours=1)))
-    upkeep._close_batch(batch.pk)
+    batch_upkeep._close_batch(batch.pk)
     assert Batch.objects.get(pk=batch.pk).finished_at == an_hour_ago
 
 
@@ -200,13 +202,13 @@ def test_a_batch_that_a_requeue_opened_again_is_closed_again_and_not_announced_t
     batch = make_batch()
     make_webhook(batch.project)
     letter = make_dead_letter(batch=batch)
-    upkeep.finish_batches()
+    finish_batches()
     new = requeue_dead_letters([letter.pk], actor="user:1").moved[letter.pk]
     assert Batch.objects.get(pk=batch.pk).finished_at is None
-    upkeep.finish_batches()
+    finish_batches()
     assert Batch.objects.get(pk=batch.pk).finished_at is None
     move_jobs("cancel", [Move(new)])
-    upkeep.finish_batches()
+    finish_batches()
     assert Batch.objects.get(pk=batch.pk).finished_at is not None
     assert WebhookDelivery.objects.count() == 1
 
@@ -214,10 +216,10 @@ def test_a_batch_that_a_requeue_opened_again_is_closed_again_and_not_announced_t
 def test_the_rate_of_a_batch_is_sampled_while_it_runs():
     batch = make_batch()
     jobs = make_jobs(20, batch=batch, state=JobState.IN_PROGRESS)
-    upkeep.finish_batches()
+    finish_batches()
     move_along("complete", [job.pk for job in jobs[:10]])
     Batch.objects.filter(pk=batch.pk).update(sampled_at=Now() - timedelta(seconds=5))
-    upkeep.finish_batches()
+    finish_batches()
     batch.refresh_from_db()
     assert batch.rate_per_second == pytest.approx(2, rel=0.2)
     assert batch.sampled_finished == 10
@@ -229,7 +231,7 @@ def test_the_first_jobs_after_a_window_s_silence_do_not_pass_for_the_pace():
     move_along("complete", [job.pk for job in jobs[:1]])
     silent_since = Now() - timedelta(seconds=50)
     Batch.objects.filter(pk=batch.pk).update(rate_per_second=6.0, sampled_at=silent_since, sampled_finished=0)
-    upkeep.finish_batches()
+    finish_batches()
     batch.refresh_from_db()
     assert batch.rate_per_second == pytest.approx(3, rel=0.1)
 
@@ -247,7 +249,7 @@ def test_a_webhook_gets_a_message_signed_as_standard_webhooks_say():
     async def deliver() -> None:
         async with serving(answer) as url:
             await sync_to_async(make_webhook)(batch.project, url=f"{url}/hook")
-            await sync_to_async(upkeep.finish_batches)()
+            await sync_to_async(finish_batches)()
             delivery = await WebhookDelivery.objects.aget()
             handler = find_handler("queueops.webhook")
             job = RunningJob(

@@ -22,7 +22,7 @@ from jobs.lanes import lane_name
 from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
 from jobs.services.explain import position as positions
 from jobs.services.explain.position import Position, aging_rules, effective_priority_of, find_position
-from jobs.services.explain.snapshots import batch_snapshot, job_snapshot
+from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Waiting, explain_waiting
 from jobs.services.operate.operate import reset_to_pending, schedule_jobs
 from jobs.states import JobState, Priority
@@ -32,7 +32,7 @@ from ratelimits.models import Limit
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject, counter_id
-from tests.factories import make_batch, make_job, make_jobs, make_project
+from tests.factories import foreseen, make_batch, make_job, make_jobs, make_project
 
 pytestmark = pytest.mark.django_db
 
@@ -480,7 +480,7 @@ def test_a_batch_ends_no_sooner_than_its_limits_allow():
     use_up(1)
     batch = make_batch(rate_per_second=50.0)
     in_lane(120, batch=batch)
-    eta = batch_snapshot(batch).eta
+    eta = foreseen(batch).eta
     assert eta is not None
     assert (eta - timezone.now()).total_seconds() == pytest.approx(1200, abs=SLOW)
 
@@ -491,18 +491,18 @@ def test_a_batch_that_has_not_begun_has_an_eta_from_its_limits():
     batch = make_batch()
     in_lane(60, batch=batch, user="u-1")
     in_lane(60, batch=batch, user="u-2", state=JobState.RATE_LIMITED)
-    eta = batch_snapshot(batch).eta
+    eta = foreseen(batch).eta
     assert eta is not None
     assert (eta - timezone.now()).total_seconds() == pytest.approx(1200, abs=SLOW)
     make_jobs(1, batch=batch)
-    assert batch_snapshot(batch).eta is None  # nobody knows how long the job outside limits takes
+    assert foreseen(batch).eta is None  # nobody knows how long the job outside limits takes
 
 
 def test_limits_that_have_room_for_all_of_a_batch_do_not_delay_it():
     limit(capacity=300.0)
     batch = make_batch(rate_per_second=0.1)
     in_lane(10, batch=batch)
-    eta = batch_snapshot(batch).eta
+    eta = foreseen(batch).eta
     assert eta is not None
     assert (eta - timezone.now()).total_seconds() == pytest.approx(100, abs=SLOW)
 
@@ -513,7 +513,7 @@ def test_a_large_batch_is_sampled_and_scaled_up(monkeypatch):
     use_up(1)
     batch = make_batch()
     in_lane(200, batch=batch)
-    eta = batch_snapshot(batch).eta
+    eta = foreseen(batch).eta
     assert eta is not None
     assert (eta - timezone.now()).total_seconds() == pytest.approx(2000, abs=SLOW)
 

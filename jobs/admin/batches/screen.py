@@ -90,7 +90,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
 
     @admin.display(description="ends")
     def eta(self, batch: Batch) -> SafeString | str:
-        return showing.ago(batch.finished_at or _snapshot(batch).eta)
+        return _ends(_snapshot(batch)) or showing.NOTHING
 
     @admin.display(description="age")
     def age(self, batch: Batch) -> SafeString:
@@ -156,6 +156,14 @@ def rate_of(batch: Batch) -> str:
     )
 
 
+def _ends(snapshot: BatchSnapshot) -> SafeString | str:
+    """When it ended or should end; empty: nothing is known."""
+    at = snapshot.batch.finished_at or snapshot.eta
+    if at is None or snapshot.eta_earliest is None:
+        return showing.ago(at) if at else ""
+    return format_html("{}; at its speed so far {}", showing.ago(at), showing.ago(snapshot.eta_earliest))
+
+
 def _snapshot(batch: Batch) -> BatchSnapshot:
     return batch.snapshot  # type: ignore[attr-defined, no-any-return]
 
@@ -171,7 +179,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "badge": batch_badge(batch),
         "progress_bar": progress_of(snapshot),
         "rate": rate_of(batch) if batch.rate_per_second else "",
-        "ends": showing.ago(batch.finished_at or snapshot.eta) if batch.finished_at or snapshot.eta else "",
+        "ends": _ends(snapshot),
         "created": showing.ago(batch.created_at),
         "who": name_of(batch.submitted_by),
         "total": f"{batch.total:,}",

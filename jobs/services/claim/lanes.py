@@ -11,10 +11,10 @@ from itertools import chain, zip_longest
 
 from jobs.lanes import Lane, read_lane, tag_of
 from jobs.models import PauseSwitch, ServiceBreaker
+from jobs.services.explain.queues import crowded_lanes
 from jobs.states import Priority
-from queueops.core.sql import plain_array, run_sql
+from queueops.core.sql import run_sql
 from ratelimits.services.limiter.headroom import Headroom, read_headroom
-from ratelimits.services.limits.catalogue import windows_of
 from ratelimits.subjects import Subject
 
 from .turns import LaneTurns
@@ -161,7 +161,7 @@ class LaneGate:
         self._listed = [(str(name), str(priority)) for name, priority in rows]
         # More than fit are taken in turn, from where this list ended.
         self._after = self._listed[-1][0] if len(rows) == MOST_LANES_CLAIMED else ""
-        self.crowded = _crowded([name for name, _ in self._listed])
+        self.crowded = crowded_lanes([name for name, _ in self._listed])
         took = time.monotonic() - now
         self._list_at, self._list_again_at = now + LIST_SECONDS, now + took / READING_SHARE
         if not {name for name, _ in self._listed} <= self._lanes.keys():
@@ -248,21 +248,6 @@ def _alternating(rows: list[list[LaneHeadroom]]) -> list[LaneHeadroom]:
 
 def _tier(one: LaneHeadroom) -> int:
     return TIERS.index(one.priority)
-
-
-def _crowded(names: list[str]) -> frozenset[str]:
-    """The lanes that have more waiting than their share of a window."""
-    windows = {name: windows_of(read_lane(name).subject) for name in names}
-    sharing = Counter(counter for found in windows.values() for counter, _ in found)
-    depths = {
-        name: min(int(capacity / sharing[counter]) for counter, capacity in found)
-        for name, found in windows.items()
-        if found
-    }
-    if not depths:
-        return frozenset()
-    rows = run_sql("jobs", "find_crowded_lanes", {"lanes": list(depths), "depths": plain_array(list(depths.values()))})
-    return frozenset(row[0] for row in rows)
 
 
 def _claimable(lanes: list[tuple[str, Lane, str]]) -> list[tuple[str, Lane, str]]:

@@ -35,6 +35,7 @@ from ratelimits.services.limits.catalogue import limited_services
 
 from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
 from .position import Position, Rules, effective_priority_of, reached_by
+from .queues import crowded_lanes
 
 MOST_SHARERS_READ = 500  # that are looked at for sharers; some milliseconds
 FULL_SHARE = 0.5
@@ -118,10 +119,11 @@ def forecast_start(
         return by_time
     best: Forecast | None = None
     sharers = _sharers(job, limits, rules, now=now)
+    crowded = bool(job.lane and crowded_lanes([job.lane]))
     for limit in limits:
         lanes, is_exact = sharers[limit.rule.id]
         calls = [(amount, times * lanes) for amount, times in _amounts(position, limit)]
-        at = limit.passed_at(calls)
+        at = limit.passed_at(calls, crowded=crowded)
         if at is None:
             continue
         starts_at = max(floor, datetime.fromtimestamp(at, UTC))

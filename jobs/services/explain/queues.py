@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from jobs.lanes import read_lane
-from queueops.core.sql import run_sql
+from queueops.core.sql import plain_array, run_sql
 from ratelimits.models import Unit
+from ratelimits.services.limiter.drain import passed_at
 from ratelimits.services.limiter.gauges import CounterGauge
-from ratelimits.services.limits.catalogue import Rule
+from ratelimits.services.limits.catalogue import Rule, windows_of
 
 MOST_LANES_COUNTED = 500
 MOST_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
@@ -38,9 +40,11 @@ class LaneCount(NamedTuple):
     since: float | None
     more: bool
 
-    def units_of(self, rule: Rule) -> float:
-        """What its jobs need of a limit, about."""
-        return self.waiting * (self.cost if rule.unit == Unit.TOKENS else self.calls)
+    def calls_for(self, rule: Rule) -> tuple[float, float]:
+        """What each of its calls takes of a limit, about, and how many there are."""
+        if rule.unit == Unit.TOKENS:
+            return self.cost, float(self.waiting)
+        return 1.0, self.waiting * self.calls
 
 
 def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_COSTS_SAMPLED) -> list[LaneCount]:
@@ -51,6 +55,21 @@ def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_COSTS_SAMPLED) -> l
     return [
         LaneCount(name, waiting, cost, calls, since, more=waiting >= most) for name, waiting, cost, calls, since in rows
     ]
+
+
+def crowded_lanes(names: Sequence[str]) -> frozenset[str]:
+    """The lanes that have more waiting than their share of a window."""
+    windows = {name: windows_of(read_lane(name).subject) for name in names}
+    sharing = Counter(counter for found in windows.values() for counter, _ in found)
+    depths = {
+        name: min(int(capacity / sharing[counter]) for counter, capacity in found)
+        for name, found in windows.items()
+        if found
+    }
+    if not depths:
+        return frozenset()
+    rows = run_sql("jobs", "find_crowded_lanes", {"lanes": list(depths), "depths": plain_array(list(depths.values()))})
+    return frozenset(row[0] for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +89,19 @@ class Queue:
     Jobs whose calls one counter counts, and that wait, be it for this limit or for another that counts them too.
 
     Attributes:
-        units: What they need of the limit, about.
+        calls: What they take of the limit, about, lane by lane, as `drain.passed_at` wants it.
         more: There are more jobs than were counted.
         lanes: The longest first, at most MOST_LANES_NAMED.
     """
 
     waiting: int = 0
-    units: float = 0.0
+    calls: list[tuple[float, float]] = field(default_factory=list)
     more: bool = False
     lanes: list[WaitingLane] = field(default_factory=list)
+
+    @property
+    def units(self) -> float:
+        return sum(amount * times for amount, times in self.calls)
 
     @property
     def count(self) -> str:
@@ -104,7 +127,7 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
             if count.waiting and rule.applies_to(lane.subject):
                 queue = found[rule.id].setdefault(rule.key(lane.subject), Queue())
                 queue.waiting += count.waiting
-                queue.units += count.units_of(rule)
+                queue.calls.append(count.calls_for(rule))
                 queue.more |= count.more or len(rows) == MOST_LANES_COUNTED
                 queue.lanes.append(WaitingLane(count.name, lane.project, lane.user, count.waiting, more=count.more))
     for by_key in found.values():
@@ -113,10 +136,7 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
     return found
 
 
-def clears_at(queue: Queue, gauge: CounterGauge, now: float) -> datetime | None:
-    """Return about when a queue has passed its limit at the limit's pace; None: no pace is known, or nothing waits."""
-    if not queue.waiting or not gauge.per_second:
-        return None
-    begins = max(now, gauge.blocked_until.timestamp() if gauge.blocked_until else now)
-    missing = max(0.0, queue.units - gauge.available)
-    return datetime.fromtimestamp(begins + missing / gauge.per_second, UTC)
+def clears_at(queue: Queue, gauge: CounterGauge) -> datetime | None:
+    """Return about when a queue has passed its limit; None: no pace is known, or nothing waits."""
+    at = passed_at(gauge.opened, queue.calls) if queue.waiting else None
+    return None if at is None else datetime.fromtimestamp(at, UTC)

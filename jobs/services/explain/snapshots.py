@@ -12,9 +12,8 @@ from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
 from jobs.services.finish.outages import count_held_of
-from jobs.states import TERMINAL, WAITING, JobState
+from jobs.states import TERMINAL, JobState
 
-from .forecast import limits_of_batch
 from .position import effective_priority_of
 from .waiting import Waiting, explain_waiting
 
@@ -23,6 +22,7 @@ Counts = dict[str, int]
 NO_JOBS: Counts = {state.value: 0 for state in JobState}
 SUMS = [Sum(state.value) for state in JobState]
 RECHECK_RUNNING_SECONDS = 1.0
+FORECAST_HOLDS = timedelta(minutes=5)  # then nobody has foreseen it anew: no executor lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,9 @@ class BatchSnapshot:
         counts: Items by state; a requeued item counts once, as its latest job.
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
         progress: Percent of the items that have ended; 100 of none, as where every job was a duplicate.
-        eta: None while the rate is unknown, when nothing moves, while an outage holds a part of it, and once the batch
-            has ended.
+        eta: When it should end, as stored a second ago or a few; None while nothing is known, nothing moves or an
+            outage holds a part of it, and once it has ended.
+        eta_earliest: Where it may end much sooner; None: where it does not seem so.
     """
 
     batch: Batch
@@ -72,6 +73,7 @@ class BatchSnapshot:
     finished: int
     progress: float
     eta: datetime | None
+    eta_earliest: datetime | None
     recheck_after_seconds: float | None
 
 
@@ -90,18 +92,18 @@ def job_snapshot(job: Job) -> JobSnapshot:
 def batch_snapshot(batch: Batch, counts: Counts | None = None, held: Mapping[UUID, int] | None = None) -> BatchSnapshot:
     """
     Args:
-        counts: From `batch_counts`, where a caller shows many batches. Their ETA follows from past speed alone: a
-            page of them would read the limits of every one.
+        counts: From `batch_counts`, where a caller shows many batches.
         held: From `count_held_of`, likewise.
     """
-    sees_limits = counts is None
     counts = counts or batch_counts([batch.pk])[batch.pk]
     finished = sum(counts[state] for state in TERMINAL)
     everything = sum(counts.values())
     held_by_outage = (count_held_of([batch]) if held is None else held).get(batch.pk, 0)
-    eta = None
-    if not held_by_outage and not batch.paused and batch.finished_at is None and finished < everything:
-        eta = _eta(batch, counts, everything - finished, sees_limits=sees_limits)
+    now = timezone.now()
+    moves = not held_by_outage and not batch.paused and batch.finished_at is None and finished < everything
+    is_news = batch.foreseen_at is not None and now - batch.foreseen_at < FORECAST_HOLDS
+    eta = max(now, batch.ends_at) if moves and is_news and batch.ends_at else None
+    earliest = max(now, batch.ends_earliest) if eta and batch.ends_earliest else None
     return BatchSnapshot(
         batch=batch,
         counts=counts,
@@ -109,6 +111,7 @@ def batch_snapshot(batch: Batch, counts: Counts | None = None, held: Mapping[UUI
         finished=finished,
         progress=round(100 * finished / everything, 1) if everything else 100.0,
         eta=eta,
+        eta_earliest=earliest,
         recheck_after_seconds=None if finished == everything else _bounded_wait(eta),
     )
 
@@ -130,28 +133,6 @@ def project_counts(project_id: str) -> Counts:
 
 def _counts(sums: Sequence[int]) -> Counts:
     return dict(zip(NO_JOBS, sums, strict=True))
-
-
-def _eta(batch: Batch, counts: Counts, left: int, *, sees_limits: bool) -> datetime | None:
-    """
-    The later of what past speed and what the limits say; None while neither tells when all of it ends.
-
-    Past speed shows what the limits do not: slots, slow handlers. The limits show what it does not yet: a burst that is
-    over, a changed cap, a batch that has not begun. Where a full limit sets the pace of all that is left, past speed
-    tells nothing: large calls and calls for many jobs end in bursts.
-    """
-    now = timezone.now()
-    ends = [left / batch.rate_per_second] if batch.rate_per_second else []
-    limited = limits_of_batch(batch.pk, counts, now=now) if sees_limits and _waits(counts) else None
-    if limited is not None and limited.is_whole and limited.is_full:
-        ends = [limited.seconds]
-    elif limited is not None and (ends or limited.is_whole):
-        ends.append(limited.seconds)
-    return now + timedelta(seconds=max(ends)) if ends else None
-
-
-def _waits(counts: Counts) -> bool:
-    return any(counts[state] for state in WAITING)
 
 
 def _bounded_wait(until: datetime | None) -> float:

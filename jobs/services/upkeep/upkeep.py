@@ -11,21 +11,17 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count
 from django.db.models.functions import Now
-from django.utils import timezone
 from pydantic import ValidationError
 
 from jobs.aging import DEFAULT_RULES
 from jobs.backoff import TEMPLATES
 from jobs.classify import Failure
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import AgingRule, Batch, Job, JobEvent, RetryPolicy
-from jobs.services.explain.snapshots import Counts, batch_counts
+from jobs.models import AgingRule, Job, JobEvent, RetryPolicy
 from jobs.services.finish.claimed import holder_of
 from jobs.services.finish.finish import bury
-from jobs.services.finish.webhooks import send_batch_webhooks
-from jobs.states import RUNNING, TERMINAL, WAITING, JobState
+from jobs.states import RUNNING, WAITING, JobState
 from jobs.transitions import Move, move_jobs
-from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.services.limiter.decide import reclaim
 
 from . import executors
@@ -38,10 +34,6 @@ MAX_CRASHES = 3
 FREE_LOSSES = 2
 LOST_WITH_HOST = "lost_with_host"  # in the event's data, with the fencing token of the claim
 LOST = "all executors of its host's cluster went away"
-CLOSE_AT_ONCE = 20
-RATE_MEMORY_SECONDS = 10.0
-# One sample never replaces more: after a window's silent part it has little but the silence, and the next burst none.
-MOST_OF_RATE = 0.5
 
 
 def prepare_database() -> None:
@@ -167,47 +159,3 @@ def expire_waiting() -> int:
     failure = Failure("expired", "expired", "it waited longer than its producer allowed")
     kinds = {job.pk: (job.kind, failure) for job in expired}
     return len(bury("reject", kinds, [Move(pk, error_code=failure.code, message=failure.message) for pk in kinds]))
-
-
-def finish_batches() -> None:
-    """Sample the rate of open batches, and close those whose items have all ended, with their webhooks."""
-    open_batches = list(Batch.objects.filter(finished_at=None))
-    counts = batch_counts([batch.pk for batch in open_batches])
-    ended, moving = [], []
-    for batch in open_batches:
-        finished = _finished(counts[batch.pk])
-        if finished == sum(counts[batch.pk].values()):
-            ended.append(batch.pk)
-        elif finished != batch.sampled_finished or batch.sampled_at is None:
-            _sample_rate(batch, finished)
-            moving.append(batch)
-    Batch.objects.bulk_update(moving, ["rate_per_second", "sampled_at", "sampled_finished"], batch_size=500)
-    # A bounded part: an executor does this between its claims.
-    one_by_one(ended[:CLOSE_AT_ONCE], _close_batch, what="closing the batch")
-
-
-@transaction.atomic()
-def _close_batch(batch_id: UUID) -> None:
-    # The lock waits for a requeue that is adding to this batch, and the counts are read after it: otherwise a batch
-    # could be announced as ended with a queued job in it.
-    batch = Batch.objects.select_for_update().get(pk=batch_id)
-    counts = batch_counts([batch_id])[batch_id]
-    if batch.finished_at is None and _finished(counts) == sum(counts.values()):
-        Batch.objects.filter(pk=batch_id).update(finished_at=Now(), rate_per_second=None)
-        send_batch_webhooks(batch)
-
-
-def _finished(counts: Counts) -> int:
-    return sum(counts[state] for state in TERMINAL)
-
-
-def _sample_rate(batch: Batch, finished: int) -> None:
-    """Smooth over about ten seconds, so that the ETA does not jump with every flush."""
-    now = timezone.now()
-    rate = batch.rate_per_second
-    if batch.sampled_at is not None:
-        seconds = max(0.001, (now - batch.sampled_at).total_seconds())
-        latest = max(0, finished - batch.sampled_finished) / seconds
-        share = min(MOST_OF_RATE, seconds / RATE_MEMORY_SECONDS)
-        rate = latest if rate is None else rate + share * (latest - rate)
-    batch.rate_per_second, batch.sampled_at, batch.sampled_finished = rate, now, finished

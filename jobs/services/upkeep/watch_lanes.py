@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from django.db import transaction
@@ -10,9 +10,11 @@ from django.db import transaction
 from jobs.lanes import read_lane
 from jobs.services.explain.queues import count_lanes
 from queueops.core.sql import run_sql
-from ratelimits.models import QuotaAlert
+from ratelimits.models import Counter, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile, resolve, saturation
+from ratelimits.services.limiter.counters import counter_of
 from ratelimits.services.limiter.decide import Binding
+from ratelimits.services.limiter.drain import passed_at
 from ratelimits.services.limiter.headroom import Headroom, read_headroom
 from ratelimits.services.limits.catalogue import Rule, rules
 from ratelimits.subjects import counter_id
@@ -37,9 +39,8 @@ class _Behind:
     rule: Rule
     key: str
     waiting: int = 0
-    units: float = 0.0
+    calls: list[tuple[float, float]] = field(default_factory=list)
     more: bool = False
-    retry_at: float | None = None
     capacity: float = 0.0
 
 
@@ -74,12 +75,12 @@ def watch_lanes() -> list[StaleLane]:
             rule = by_id[binding.limit_id]
             one = behind.setdefault(counter_id(rule.id, binding.key), _Behind(rule, binding.key))
             one.waiting += count.waiting
-            one.units += count.units_of(rule)
+            one.calls.append(count.calls_for(rule))
             one.more |= count.more
-            one.retry_at = max(one.retry_at or 0.0, binding.retry_at or 0.0) or None
             one.capacity = binding.capacity
     now = next(iter(open_rooms.values())).now
-    found = [opening for one in behind.values() if (opening := _opening(one, now))]
+    counters = Counter.objects.in_bulk(list(behind)) if behind else {}
+    found = [opening for name, one in behind.items() if (opening := _opening(one, counters.get(name), now))]
     complete = len(lanes) < MOST_LANES_WATCHED
     known = held_up if complete else {*held_up, *_open_subjects()}
     reconcile(QuotaAlert.Kind.SATURATED, found, keep=known)
@@ -100,14 +101,10 @@ def _binding(room: Headroom, by_id: dict[int, Rule]) -> Binding | None:
     return next((binding for binding in room.blocking if binding.limit_id in by_id), None)
 
 
-def _opening(one: _Behind, now: float) -> Opening | None:
-    rate = one.rule.rate_per_second(one.key)
-    clears_at = None
-    if rate:
-        clears_at = max(one.retry_at or now, now + one.units / rate)
-        is_news = clears_at - now >= SATURATED_SECONDS
-    else:
-        is_news = one.waiting >= one.capacity  # nobody knows how long calls take; a whole round more than fits
+def _opening(one: _Behind, counter: Counter | None, now: float) -> Opening | None:
+    clears_at = passed_at(counter_of(one.rule, one.key, counter, now), one.calls)
+    # Where nobody knows how long calls take: a whole round more than fits.
+    is_news = one.waiting >= one.capacity if clears_at is None else clears_at - now >= SATURATED_SECONDS
     if not is_news:
         return None
     return saturation(one.rule, one.key, waiting=one.waiting, clears_at=clears_at, now=now, more=one.more)

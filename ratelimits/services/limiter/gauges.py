@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from ratelimits.services.alerts.alerts import WHOLE_CAP
 from ratelimits.services.limits.catalogue import Rule, rules_of
 from ratelimits.subjects import NOBODY
 
-from .counters import counter_of, usage
+from .counters import OpenCounter, counter_of, usage
 
 MOST_GAUGES = 200  # of one limit, those that changed last
 MOST_TALLIES_SUMMED = 100_000  # summed up for one list of users
@@ -38,6 +38,7 @@ class CounterGauge:
         next_free_at: When one more call has room; None: now.
         proposed_capacity: What the provider says the cap of this key is; None: nothing waits for an operator.
         per_second: The pace at which a queue behind it drains; None: calls in flight set it.
+        opened: The counter that all of it was read from.
     """
 
     counter_id: str
@@ -61,6 +62,7 @@ class CounterGauge:
     shadow: bool
     shadow_denials: int
     updated_at: datetime
+    opened: OpenCounter = field(repr=False)
     proposed_capacity: float | None = None
     proposed_at: datetime | None = None
 
@@ -158,6 +160,7 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
         shadow=rule.shadow,
         shadow_denials=counter.shadow_denials,
         updated_at=counter.updated_at,
+        opened=opened,
         proposed_capacity=counter.proposed_capacity,
         proposed_at=counter.proposed_at,
     )

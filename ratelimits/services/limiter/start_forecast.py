@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, repeat
 from typing import NamedTuple
 
-from ratelimits.algorithms.admission import Algorithm, State, never_fits
+from ratelimits.algorithms.admission import never_fits
 from ratelimits.algorithms.estimates import clamped
-from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
+from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.models import Counter, Unit
 from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import Subject
 
-from .counters import counter_of
-
-LARGE_SHARE = 0.05  # of a limit: smaller calls fill it whatever their order
-MOST_LINED = 2000
+from .counters import OpenCounter, counter_of
+from .drain import LARGE_SHARE, Calls, passed_at
 
 
 class Asked(NamedTuple):
@@ -53,9 +49,7 @@ class LimitForecast:
     why: str
     rate_per_second: float | None
     pressure: float
-    now: float
-    algorithm: Algorithm = field(repr=False)
-    state: State = field(repr=False, default_factory=dict)
+    counter: OpenCounter = field(repr=False)
 
     @property
     def per_call(self) -> bool:
@@ -71,43 +65,9 @@ class LimitForecast:
         """What a call takes of this limit, in its unit."""
         return 1.0 if self.per_call else clamped(cost, known_cost, self.rule.algorithm(self.key).capacity)
 
-    def passed_at(self, calls: Sequence[tuple[float, float]]) -> float | None:
-        """
-        Return when the last of the calls has gone through, if nothing else comes; None: no rate is known.
-
-        Small calls go as what is free and the limit's rate let them. Large ones leave room unused that the next does
-        not fit into, so they are lined up one by one, MOST_LINED of them, and those behind are taken to go at the pace
-        of these. A cool-down comes before all.
-
-        Args:
-            calls: In order, what each takes, and how many like it there are.
-        """
-        if not self.rate_per_second:
-            return None
-        begins = max(self.now, self.cooled_until or 0.0)
-        whole = sum(amount * times for amount, times in calls)
-        if max((amount for amount, _ in calls), default=0.0) <= LARGE_SHARE * self.capacity:
-            return self._flown_at(whole, begins)
-        meter = self.algorithm.open(self.state, begins)
-        lined, at = 0.0, begins
-        copies = chain.from_iterable(repeat(amount, max(1, int(times))) for amount, times in calls)
-        for amount in islice(copies, MOST_LINED):
-            at = max(begins, seconds(meter.line_up(cost_units(min(amount, self.capacity)))))
-            lined += amount
-        return begins + (at - begins) * max(1.0, whole / lined)
-
-    def _flown_at(self, amount: float, begins: float) -> float | None:
-        """What is free goes at once and the rest at the rate; of a fixed window, in as many windows as it fills."""
-        if not self.rate_per_second:
-            return None
-        missing = amount - self.available
-        if missing <= 0:
-            return begins
-        reset = self.algorithm.reset_after(microseconds(begins))
-        if reset is not None:
-            window = self.capacity / self.rate_per_second
-            return seconds(reset) + (math.ceil(missing / self.capacity) - 1) * window
-        return begins + missing / self.rate_per_second
+    def passed_at(self, calls: Calls, *, crowded: bool = False) -> float | None:
+        """See `drain.passed_at`."""
+        return passed_at(self.counter, calls, crowded=crowded)
 
 
 def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[LimitForecast, ...]]:
@@ -154,7 +114,5 @@ def forecast_of(rule: Rule, call: Asked, counter: Counter | None, now: float) ->
         why=never or opened.blocked_reason,
         rate_per_second=algorithm.rate_per_second,
         pressure=opened.pressure,
-        now=now,
-        algorithm=algorithm,
-        state=opened.stored,
+        counter=opened,
     )

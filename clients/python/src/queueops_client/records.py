@@ -117,6 +117,7 @@ class Batch(Record):
         held_by_outage: Of those rate_limited, how many wait for an outage to end, and not for quota.
         progress: Percent of the items that have ended.
         eta: A forecast; None while nothing is known.
+        eta_earliest: Where its speed so far and the limits differ much: what the speed says.
     """
 
     id: UUID
@@ -129,6 +130,7 @@ class Batch(Record):
     progress: float = 0.0
     rate_per_second: float | None = None
     eta: datetime | None = None
+    eta_earliest: datetime | None = None
     created_at: datetime | None = None
     finished_at: datetime | None = None
     recheck_after_seconds: float | None = None

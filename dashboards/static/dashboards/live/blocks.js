@@ -130,7 +130,8 @@ function batch(row, page) {
         h("span", { class: `part part-${one.tone}`, "data-key": one.state, vars: { "--share": `${(100 * one.count) / row.total}%` } }));
     const shown = states.map((one) => h("span", { class: `count count-${one.tone}`, "data-key": one.state }, icon(one.sign), `${number(one.count)} ${one.words}`));
     const end = ended ? [row.finished_at ? ["ended ", moment(row.finished_at)] : null]
-        : [row.rate && row.state === "open" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null];
+        : [row.rate && row.state === "open" ? `${figure(row.rate)} jobs/s` : null, row.eta ? [row.rate ? ", ends " : "ends ", moment(row.eta)] : null,
+            row.eta_earliest ? ["; at its speed so far ", moment(row.eta_earliest)] : null];
     const about = { "data-batch": row.id, "data-name": name, "data-left": left };
     return h("li", { class: "batch", "data-key": row.id },
         h("div", { class: "row-head" },

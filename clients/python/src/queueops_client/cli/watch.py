@@ -134,7 +134,12 @@ def drawing(update: Update) -> RenderableType:
         state = counted(subject.counts, held_by_outage=subject.held_by_outage)
         name, percent = subject.name or f"batch {subject.id}", subject.progress
         of = f"{subject.finished:,} of {sum(subject.counts.values()):,}"
-        facts = [of, rate(subject.rate_per_second), forecast(subject.eta), "paused" * subject.paused]
+        facts = [
+            of,
+            rate(subject.rate_per_second),
+            forecast(subject.eta, subject.eta_earliest),
+            "paused" * subject.paused,
+        ]
     elif isinstance(subject, Job):
         state, name = job_line(subject), f"{subject.kind} {subject.id}"
         percent = 100.0 if subject.has_ended else subject.progress or 0.0

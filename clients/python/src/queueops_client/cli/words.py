@@ -27,9 +27,16 @@ def duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def forecast(eta: datetime | None) -> str:
-    """`done in 5 min`; empty when nothing is known."""
-    return "" if eta is None else f"done in {duration((eta - datetime.now(UTC)).total_seconds())}"
+def forecast(eta: datetime | None, earliest: datetime | None = None) -> str:
+    """`done in 5 min`, and at its speed so far where that differs much; empty when nothing is known."""
+    if eta is None:
+        return ""
+    done = f"done in {_until(eta)}"
+    return done if earliest is None else f"{done} ({_until(earliest)} at its speed so far)"
+
+
+def _until(moment: datetime) -> str:
+    return duration((moment - datetime.now(UTC)).total_seconds())
 
 
 def counted(counts: Mapping[str, int], *, held_by_outage: int = 0) -> str:
@@ -64,7 +71,7 @@ def batch_line(batch: Batch) -> str:
         parts += [
             rate(batch.rate_per_second),
             "paused" if batch.paused else "",
-            forecast(batch.eta),
+            forecast(batch.eta, batch.eta_earliest),
         ]
     return ", ".join(part for part in parts if part)
 

@@ -1,0 +1,123 @@
+"""What is known of open batches: their speed, when they should end, and that they have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from jobs.models import Batch
+from jobs.services.explain.forecast import limits_of_batch
+from jobs.services.explain.snapshots import Counts, batch_counts
+from jobs.services.finish.outages import count_held_of
+from jobs.services.finish.webhooks import send_batch_webhooks
+from jobs.states import TERMINAL, WAITING
+from queueops.core.clock import database_now
+from queueops.core.processes.one_by_one import one_by_one
+
+CLOSE_AT_ONCE = 20
+RATE_MEMORY_SECONDS = 10.0
+# One sample never replaces more: after a window's silent part it has little but the silence, and the next burst none.
+MOST_OF_RATE = 0.5
+FORESEEN_AT_ONCE = 50
+FORESEE_SECONDS = 0.05  # an executor claims nothing meanwhile
+RANGE_FACTOR = 1.5  # what past speed and the limits say may differ by it before both are told
+
+
+def finish_batches() -> None:
+    """Sample the rate of open batches, and close those whose items have all ended, with their webhooks."""
+    open_batches = list(Batch.objects.filter(finished_at=None))
+    counts = batch_counts([batch.pk for batch in open_batches])
+    ended, moving = [], []
+    for batch in open_batches:
+        finished = _finished(counts[batch.pk])
+        if finished == sum(counts[batch.pk].values()):
+            ended.append(batch.pk)
+        elif finished != batch.sampled_finished or batch.sampled_at is None:
+            _sample_rate(batch, finished)
+            moving.append(batch)
+    Batch.objects.bulk_update(moving, ["rate_per_second", "sampled_at", "sampled_finished"], batch_size=500)
+    # A bounded part: an executor does this between its claims.
+    one_by_one(ended[:CLOSE_AT_ONCE], _close_batch, what="closing the batch")
+
+
+def foresee_batches() -> None:
+    """
+    Store when open batches should end: once a second, those first whose forecast is oldest.
+
+    At most FORESEEN_AT_ONCE, and those that FORESEE_SECONDS suffice for, but one at least.
+    """
+    waiting = Batch.objects.filter(finished_at=None).order_by(F("foreseen_at").asc(nulls_first=True), "pk")
+    batches = list(waiting[:FORESEEN_AT_ONCE])
+    counts, held = batch_counts([batch.pk for batch in batches]), count_held_of(batches)
+    until = time.monotonic() + FORESEE_SECONDS
+    done = []
+    for batch in batches:
+        _foresee(batch, counts[batch.pk], is_stopped=batch.paused or bool(held.get(batch.pk)))
+        done.append(batch)
+        if time.monotonic() > until:
+            break
+    Batch.objects.bulk_update(done, ["ends_at", "ends_earliest", "foreseen_at"], batch_size=FORESEEN_AT_ONCE)
+
+
+@transaction.atomic()
+def _close_batch(batch_id: UUID) -> None:
+    # The lock waits for a requeue that is adding to this batch, and the counts are read after it: otherwise a batch
+    # could be announced as ended with a queued job in it.
+    batch = Batch.objects.select_for_update().get(pk=batch_id)
+    counts = batch_counts([batch_id])[batch_id]
+    if batch.finished_at is None and _finished(counts) == sum(counts.values()):
+        Batch.objects.filter(pk=batch_id).update(finished_at=Now(), rate_per_second=None)
+        send_batch_webhooks(batch)
+
+
+def _finished(counts: Counts) -> int:
+    return sum(counts[state] for state in TERMINAL)
+
+
+def _sample_rate(batch: Batch, finished: int) -> None:
+    """Smooth over about ten seconds, so that the ETA does not jump with every flush."""
+    now = timezone.now()
+    rate = batch.rate_per_second
+    if batch.sampled_at is not None:
+        seconds = max(0.001, (now - batch.sampled_at).total_seconds())
+        latest = max(0, finished - batch.sampled_finished) / seconds
+        share = min(MOST_OF_RATE, seconds / RATE_MEMORY_SECONDS)
+        rate = latest if rate is None else rate + share * (latest - rate)
+    batch.rate_per_second, batch.sampled_at, batch.sampled_finished = rate, now, finished
+
+
+def _foresee(batch: Batch, counts: Counts, *, is_stopped: bool) -> None:
+    now = datetime.fromtimestamp(database_now(), UTC)
+    batch.foreseen_at, batch.ends_at, batch.ends_earliest = now, None, None
+    if not is_stopped and (ends := _ends(batch, counts, now)):
+        batch.ends_at = now + timedelta(seconds=max(ends))
+        if len(ends) > 1 and max(ends) > RANGE_FACTOR * min(ends):
+            batch.ends_earliest = now + timedelta(seconds=min(ends))
+
+
+def _ends(batch: Batch, counts: Counts, now: datetime) -> Sequence[float]:
+    """
+    What past speed and the limits say, in seconds; empty while neither tells when all of it ends.
+
+    Past speed shows what the limits do not: slots, slow handlers. The limits show what it does not yet: a burst that is
+    over, a changed cap, a batch that has not begun. Where a full limit sets the pace of all that is left, past speed
+    tells nothing: large calls and calls for many jobs end in bursts. Limits that let it go sooner hold nothing.
+    """
+    left = sum(counts.values()) - _finished(counts)
+    if not left:
+        return []
+    speed = [left / batch.rate_per_second] if batch.rate_per_second else []
+    waits = any(counts[state] for state in WAITING)
+    limited = limits_of_batch(batch.pk, counts, now=now) if waits else None
+    if limited is None or not (speed or limited.is_whole):
+        return speed
+    if limited.is_whole and limited.is_full:
+        return [limited.seconds]
+    return [*speed, limited.seconds] if limited.seconds >= max(speed, default=0.0) else speed

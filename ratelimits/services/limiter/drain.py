@@ -1,0 +1,61 @@
+"""When a queue has passed a limit: one answer for forecasts, gauges and alerts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import chain, islice, repeat
+
+from ratelimits.algorithms.measures import cost_units, seconds
+
+from .counters import OpenCounter
+
+LARGE_SHARE = 0.05  # of a limit: smaller calls fill it whatever their order
+MOST_LINED = 2000
+
+Calls = Sequence[tuple[float, float]]
+"""In order, what each takes, in the limit's unit, and how many like it there are."""
+
+
+def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> float | None:
+    """
+    Return when the last of the calls has gone through, if nothing else comes; None: no rate is known.
+
+    They are lined up as the limiter would admit them: large calls one by one, because each leaves room unused that the
+    next does not fit into, small ones in pieces of LARGE_SHARE. MOST_LINED are, and those behind go at the pace of
+    these. What goes in a stream (docs/adr/0018) follows the piece before it no sooner than the stream allows. A
+    cool-down comes before all.
+
+    Args:
+        crowded: More calls wait in their lane than a window admits, be they more than these.
+    """
+    rate, capacity = counter.algorithm.rate_per_second, counter.algorithm.capacity
+    if not rate:
+        return None
+    begins = max(counter.now, counter.blocked_until or 0.0)
+    whole = sum(amount * times for amount, times in calls)
+    if not whole:
+        return begins
+    meter = counter.algorithm.open(counter.stored, begins)
+    if max(amount for amount, _ in calls) > LARGE_SHARE * capacity:
+        copies = chain.from_iterable(repeat(amount, max(1, int(times))) for amount, times in calls)
+        lined, stream = list(islice(copies, MOST_LINED)), None
+    else:
+        lined, stream = _pieces(whole, LARGE_SHARE * capacity), counter.stream
+    left, apart, passed = sum(lined), 0.0, begins
+    share = whole / left
+    if stream and counter.is_streamed(crowded=crowded or whole > capacity):
+        apart = stream.seconds_a_unit
+        passed = max(begins, seconds(stream.opens_at)) + left * apart
+    for amount in lined:
+        has_room_at = seconds(meter.line_up(cost_units(min(amount, capacity))))
+        if stream and has_room_at > begins:
+            apart = stream.seconds_a_unit  # by then it has been full
+        left -= amount
+        passed = max(passed, has_room_at + left * apart)
+    return begins + (passed - begins) * max(1.0, share)
+
+
+def _pieces(whole: float, piece: float) -> list[float]:
+    full = min(MOST_LINED, math.ceil(whole / piece)) - 1
+    return [*repeat(piece, full), min(piece, whole - full * piece)]
