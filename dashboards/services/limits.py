@@ -112,6 +112,7 @@ def _row(gauge: CounterGauge, queue: Queue, clears: datetime | None, *, binds: b
         "next_free_at": iso(gauge.next_free_at),
         "shadow": gauge.shadow,
         "binds": binds,
+        "paced": binds and gauge.opened.is_streamed(crowded=queue.units > gauge.capacity),
         "waiting": queue.waiting,
         "waiting_words": queue.count,
         "clears_at": iso(clears),

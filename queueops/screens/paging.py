@@ -1,7 +1,7 @@
 """
 Lists that open on millions of rows.
 
-Nothing counts the table. Pages go by id, newest first, so that a page costs the same however deep it is. A filter
+Nothing counts a large table. Pages go by id, newest first, so that a page costs the same however deep it is. A filter
 without an index of its own looks through windows of WINDOW rows, newest first, MOST_WINDOWS_OF_A_PAGE of them at most,
 and then offers to look further back: no combination of filters reads more than that for a page.
 """
@@ -31,6 +31,7 @@ from .admin import QueueAdmin
 WINDOW = 50_000
 MOST_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
+MOST_COUNTED = 10_000  # rows of a list that nothing narrows; some milliseconds
 BEFORE = "before"
 LONGEST_NUMBER = 19  # a bigint's digits
 
@@ -105,12 +106,18 @@ class BoundedChangeList(TypedChangeList):
         self.older_link = self.get_query_string({BEFORE: self.older_before}) if self.older_before else None
 
     @cached_property
-    def about(self) -> int | None:
-        """The planner's estimate of the whole table, where nothing narrows the list and this page is not all of it."""
-        if self.query or self.has_active_filters or (self.is_first_page and self.older_link is None):
+    def everything(self) -> str | None:
+        """How many rows the list has, in words, where this page is not all of them and somebody knows."""
+        if self.query or (self.is_first_page and self.older_link is None):
             return None
-        # The estimate is old: a table that has grown since may show more on one page.
-        return max(about_how_many(self.opts.db_table), self.result_count)
+        wanted = {name: values[-1] for name, values in self.get_filters_params().items() if values and values[-1]}
+        known = self.model_admin.count_rows(wanted)
+        if known is not None or wanted:
+            return None if known is None else f"{known:,}"
+        counted = self.root_queryset.order_by()[: MOST_COUNTED + 1].count()
+        if counted <= MOST_COUNTED:
+            return f"{counted:,}"
+        return f"about {max(about_how_many(self.opts.db_table), MOST_COUNTED):,}"
 
     def _bounded(self, before: Any) -> tuple[QuerySet[Any], Any]:
         rows = self.queryset if before is None else self.queryset.filter(pk__lt=before)
@@ -187,6 +194,10 @@ class BoundedListMixin(QueueAdmin):
 
     def rows_by_index(self, rows: QuerySet[Any], wanted: Mapping[str, str]) -> QuerySet[Any] | None:
         """The rows, when one of the conditions has an index that finds few enough of them; None: use a window."""
+        return None
+
+    def count_rows(self, wanted: Mapping[str, str]) -> int | None:
+        """How many rows these conditions have, where counters know; None: they don't."""
         return None
 
     def in_order(self, wanted: Mapping[str, str]) -> bool:

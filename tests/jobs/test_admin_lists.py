@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -66,7 +67,7 @@ def test_a_page_takes_as_many_queries_for_fifty_rows_as_for_one_and_counts_no_ta
     assert len(many) <= len(few) + 1  # the window's own query, once there are rows enough
     assert len(many) <= MOST_QUERIES
     whole_table = re.compile(r'COUNT\(\*\).*FROM "jobs_(job|batch|jobevent)"', re.IGNORECASE)
-    assert not [sql for sql in many if whole_table.search(sql)]
+    assert not [sql for sql in many if whole_table.search(sql) and "LIMIT" not in sql]
 
 
 def test_pages_follow_each_other_by_id_and_miss_nothing():
@@ -84,16 +85,27 @@ def test_pages_follow_each_other_by_id_and_miss_nothing():
     assert len(seen) == len(set(seen))
 
 
-def test_an_estimate_is_given_only_where_a_page_is_not_all_and_is_never_less_than_the_page(monkeypatch):
-    monkeypatch.setattr(paging, "about_how_many", lambda table: 4)  # as old as the last analyze
+def shown_of(page: Any) -> str:
+    """What the foot of a list says of its size."""
+    foot = page.content.decode().partition("qo-pages")[2].partition("</nav>")[0]
+    return " ".join(re.sub(r"<[^>]*>", " ", foot.partition('muted">')[2]).split())
+
+
+def test_a_list_says_how_much_there_is_exactly_where_it_can(monkeypatch):
     client = signed_in("superuser")
+    batch = make_batch()
     make_jobs(5)
-    assert "about" not in client.get(JOBS).content.decode().partition("qo-pages")[2].partition("</nav>")[0]
-    make_jobs(200)
-    page = client.get(JOBS)
-    shown = page.context["cl"].result_count
-    assert shown < 205
-    assert f"{shown} shown of about {shown}" in page.content.decode()
+    assert shown_of(client.get(JOBS)) == "5 shown"
+    make_jobs(200, batch=batch)
+    make_jobs(120, state=JobState.COMPLETED)
+    assert shown_of(client.get(JOBS)) == "50 shown of 325"
+    assert shown_of(client.get(f"{JOBS}?state=queued")) == "50 shown of 205"
+    assert shown_of(client.get(f"{JOBS}?batch_id={batch.pk}")) == "50 shown of 200"
+    assert shown_of(client.get(f"{JOBS}?state=completed")) == "50 shown"  # counters keep what retention deleted
+    assert shown_of(client.get(f"{JOBS}?state=queued&kind=sandbox.call")).endswith("shown")
+    monkeypatch.setattr(paging, "MOST_COUNTED", 300)
+    monkeypatch.setattr(paging, "about_how_many", lambda table: 4)  # as old as the last analyze
+    assert shown_of(client.get(JOBS)) == "50 shown of about 300"
 
 
 def test_a_filter_without_an_index_reads_a_bounded_number_of_rows_and_offers_to_look_further(monkeypatch):

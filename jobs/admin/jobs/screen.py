@@ -24,7 +24,7 @@ from jobs.services.explain.foresee import foresee
 from jobs.services.explain.position import aging_rules
 from jobs.services.finish.outages import Key, is_held, out_keys
 from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
-from jobs.states import OUTAGE, RUNNING, WAITING, JobState, Priority
+from jobs.states import OUTAGE, RUNNING, UNFINISHED, WAITING, JobState, Priority
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter, UserFilter
@@ -147,6 +147,18 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         if state in INDEXED_STATES and _jobs_in(state) <= WINDOW:
             return rows.filter(**INDEXED_STATES[state])
         return None
+
+    def count_rows(self, wanted: Mapping[str, str]) -> int | None:
+        state, batch = wanted.get("state"), as_uuid(wanted.get("batch_id", ""))
+        # Ended jobs that retention has deleted stay counted.
+        is_exact = state in UNFINISHED or (batch and (not state or state in JobState))
+        if not is_exact or not wanted.keys() <= set(COUNTED_FILTERS):
+            return None
+        counters = JobCount.objects.filter(batch_id=batch or WHOLE_PROJECT)
+        if wanted.get("project"):
+            counters = counters.filter(project_id=wanted["project"])
+        sums = counters.aggregate(**{f"sum_{name}": Sum(name, default=0) for name in JobState})
+        return int(sums[f"sum_{state}"]) if state else sum(sums.values())
 
     def window_source(self, wanted: Mapping[str, str]) -> QuerySet[Job]:
         user = as_uuid(wanted.get("user_id", ""))

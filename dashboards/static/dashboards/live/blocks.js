@@ -71,7 +71,7 @@ function limit(row, used, page) {
     const fullness = row.cooled_until || row.percent >= 100 ? "full" : row.percent >= row.warning_percent ? "high"
         : row.percent >= row.notice_percent ? "mid" : "low";
     const marks = [
-        row.binds ? mark("warn", "hourglass_top", "binds") : null,
+        row.binds ? mark("warn", "hourglass_top", row.paced ? `binds, paced: ${figure(row.per_second)} a second` : "binds") : null,
         row.cooled_until ? mark("warn", "ac_unit", ["cooled down, ends ", moment(row.cooled_until)], row.cooled_because) : null,
         row.factor < 1 ? mark("warn", "compress", `slowed to ${number(row.factor * 100)} %`, "The provider pushed back; the cap recovers step by step.") : null,
         row.shadow ? mark("", "visibility", "shadow: blocks nothing") : null,
