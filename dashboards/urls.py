@@ -5,13 +5,14 @@ from django.urls import path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from .views import actions, me, ops
+from .views import actions, find, me, ops
 
 # Late: where static files are is a setting.
 ICON = lazy(static, str)("dashboards/icon.svg")
 
 urlpatterns = [
     path("", ops.dashboard, name="dashboard"),
+    path("find/", find.page, name="find"),
     path("live/ops.json", ops.ops_data, name="ops-data"),
     path("live/charts.json", ops.charts_data, name="charts-data"),
     path("live/users.json", ops.users_data, name="users-data"),

@@ -20,7 +20,7 @@ class OnePage(TypedChangeList):
     beyond: ClassVar = "pk__gt"
     first_words, next_words = "First", "More"
     searched_back_to = None
-    about = None
+    everything = None
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
         wanted: dict[str, Any] = super().get_filters_params(params)

@@ -292,6 +292,11 @@ def test_a_jobs_events_are_found_by_its_id(backlog):
     assert_bounded(plan, rows=20, blocks=200)
 
 
+def test_the_end_of_an_id_is_looked_for_in_one_window_of_the_primary_key(backlog):
+    plan = explain_file("find_by_ending", before=None, most=500, ending=b"abcd")
+    assert_bounded(plan, rows=500, blocks=1500)
+
+
 def test_counts_are_not_counted(backlog):
     for plan in explain_reads(lambda: (project_counts("p1"), batch_counts([BATCH]))):
         assert not any(BIG_TABLES.match(node.get("Relation Name", "")) for node in nodes(plan))

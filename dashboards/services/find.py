@@ -1,0 +1,198 @@
+"""One search over everything that has a name or an id."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db.models import Model, Q, QuerySet
+from django.urls import reverse
+
+from jobs.handlers.registry import all_handlers
+from jobs.models import Batch, Job
+from jobs.states import SHOWN, JobState
+from queueops.core.sql import run_sql
+from queueops.core.values.identifiers import time_of
+from queueops.tenancy.models import KEY_PREFIX_LENGTH, Credential, Issuer, ProducerKey, Project
+from ratelimits.models import Limit
+
+LONGEST = 200
+MOST_OF_A_SORT = 10
+MOST_PROJECTS = 1000  # a search by idempotency key probes its index once a project
+NEWEST_BATCHES = 50_000  # whose names are looked at
+ENDING_BYTES = 4  # of an id, as lists show it
+WINDOW = 100_000  # ids; some 15 ms from memory
+LOOK_SECONDS = 0.3  # after which no further window is begun
+
+SEARCHED = (
+    "job and batch ids, in full or as lists show them",
+    "idempotency keys, in full",
+    "users' ids",
+    "names of batches, projects, keys, people, limits, kinds, credentials and issuers",
+    "the first characters of a key",
+)
+
+_DECORATION = re.compile(r"^(?:…|\.\.\.)|^key:(?=qo_)")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """`about`: what it belongs to, or how it is."""
+
+    title: str
+    about: str
+    href: str
+
+
+@dataclass(slots=True)
+class Found:
+    """
+    Attributes:
+        hits: By what they are; MOST_OF_A_SORT of each at most.
+        looked_back_to: Where a search for the end of an id stopped; None: it saw all, or there was none.
+    """
+
+    hits: dict[str, list[Hit]] = field(default_factory=dict)
+    looked_back_to: datetime | None = None
+
+    @property
+    def only(self) -> Hit | None:
+        """The hit, where there is exactly one."""
+        everything = [hit for hits in self.hits.values() for hit in hits]
+        return everything[0] if len(everything) == 1 else None
+
+
+Finder = Callable[[str, Found], Iterator[Hit]]
+
+
+def find(term: str, viewer: User) -> Found:
+    """
+    Return what matches and what the viewer may see, in a bounded number of reads.
+
+    Args:
+        term: As it was typed, or copied from a screen.
+    """
+    text = _DECORATION.sub("", term.strip().replace("\0", ""))[:LONGEST].strip()
+    found = Found()
+    if not text:
+        return found
+    for sort, permission, finder in _FINDERS:
+        if viewer.has_perm(permission) and (hits := list(finder(text, found))):
+            found.hits[sort] = hits[:MOST_OF_A_SORT]
+    return found
+
+
+def _jobs(text: str, found: Found) -> Iterator[Hit]:
+    rows = Job.objects.order_by("-pk").only("id", "kind", "status", "project_id")
+    if identifier := _uuid(text):
+        chosen = rows.filter(pk=identifier)
+    elif ending := _ending(text):
+        ids, found.looked_back_to = _ids_by_ending(ending)
+        chosen = rows.filter(pk__in=ids)
+    else:
+        projects = list(Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS])
+        # By id afterwards: with an order the planner might walk the table for the key.
+        keyed = Job.objects.filter(project_id__in=projects, idempotency_key=text).order_by().ids()
+        chosen = rows.filter(pk__in=list(keyed[:MOST_OF_A_SORT]))
+    for job in chosen[:MOST_OF_A_SORT]:
+        state = SHOWN[JobState(job.status)].words
+        yield Hit(str(job.pk), f"{job.kind}, {job.project_id}, {state}", _page("jobs_job", job))
+
+
+def _batches(text: str, found: Found) -> Iterator[Hit]:
+    rows = Batch.objects.order_by("-pk")
+    if identifier := _uuid(text):
+        rows = rows.filter(pk=identifier)
+    else:
+        newest = Batch.objects.filter(pk__in=Batch.objects.order_by("-pk").values("pk")[:NEWEST_BATCHES])
+        end = _ending(text)
+        ids = [pk for pk in newest.values_list("pk", flat=True) if pk.bytes.endswith(end)] if end else []
+        rows = newest.filter(Q(name__icontains=text) | Q(pk__in=ids)).order_by("-pk")
+    for batch in rows[:MOST_OF_A_SORT]:
+        yield Hit(batch.name or str(batch.pk), f"{batch.project_id}, {batch.total:,} jobs", _page("jobs_batch", batch))
+
+
+def _users(text: str, found: Found) -> Iterator[Hit]:
+    identifier = _uuid(text)
+    if identifier and Job.objects.filter(user_id=identifier).order_by("-pk").exists():
+        yield Hit(str(identifier), "their jobs", _list("jobs_job", user_id=identifier))
+
+
+def _kinds(text: str, found: Found) -> Iterator[Hit]:
+    for handler in all_handlers():
+        if text.casefold() in handler.kind.casefold():
+            yield Hit(handler.kind, f"jobs at {handler.service}", _list("jobs_job", kind=handler.kind))
+
+
+def _keys(text: str, found: Found) -> Iterator[Hit]:
+    # Of a key that was pasted whole the database has its first characters.
+    wanted = Q(prefix__startswith=text[:KEY_PREFIX_LENGTH]) | Q(name__icontains=text)
+    for key in ProducerKey.objects.filter(wanted).order_by("pk")[:MOST_OF_A_SORT]:
+        yield Hit(str(key), key.project_id, _page("tenancy_producerkey", key))
+
+
+def _named(screen: str, rows: Callable[[], QuerySet[Any]], *fields: str, about: str = "") -> Finder:
+    """Rows of a small table by a part of these fields; the first is what they are called."""
+
+    def finder(text: str, found: Found) -> Iterator[Hit]:
+        matches = Q()
+        for name in fields:
+            matches |= Q(**{f"{name}__icontains": text})
+        for row in rows().filter(matches).order_by("pk")[:MOST_OF_A_SORT]:
+            yield Hit(str(getattr(row, fields[0])), str(getattr(row, about, "") or ""), _page(screen, row))
+
+    return finder
+
+
+_FINDERS: Sequence[tuple[str, str, Finder]] = (
+    ("Jobs", "jobs.view_job", _jobs),
+    ("Batches", "jobs.view_batch", _batches),
+    ("Users", "jobs.view_job", _users),
+    ("Kinds", "jobs.view_job", _kinds),
+    ("Projects", "tenancy.view_project", _named("tenancy_project", Project.objects.all, "name", "id", about="id")),
+    ("Limits", "ratelimits.view_limit", _named("ratelimits_limit", Limit.objects.all, "name", about="service")),
+    ("Keys", "tenancy.view_producerkey", _keys),
+    ("People", "auth.view_user", _named("auth_user", User.objects.all, "username", "email", about="email")),
+    ("Credentials", "tenancy.view_credential", _named("tenancy_credential", Credential.objects.all, "name")),
+    ("Issuers", "tenancy.view_issuer", _named("tenancy_issuer", Issuer.objects.all, "name", about="project_id")),
+)
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _ending(text: str) -> bytes | None:
+    """The bytes that an id ends with, as a list shows them."""
+    return bytes.fromhex(text) if re.fullmatch(rf"[0-9a-fA-F]{{{2 * ENDING_BYTES}}}", text) else None
+
+
+def _ids_by_ending(ending: bytes) -> tuple[list[UUID], datetime | None]:
+    """The newest jobs whose ids end so, and how far back they were looked for; None: to the first."""
+    until, before = time.monotonic() + LOOK_SECONDS, None
+    while True:
+        rows = run_sql("jobs", "find_by_ending", {"before": before, "most": WINDOW, "ending": ending})
+        ids = [row[0] for row in rows if not row[1]]
+        before = next((row[0] for row in rows if row[1]), None)
+        if ids or before is None:
+            return ids, None
+        if time.monotonic() > until:
+            return [], time_of(before)
+
+
+def _page(screen: str, row: Model) -> str:
+    return reverse(f"admin:{screen}_change", args=[row.pk])
+
+
+def _list(screen: str, **filters: object) -> str:
+    return f"{reverse(f'admin:{screen}_changelist')}?{urlencode(filters)}"
