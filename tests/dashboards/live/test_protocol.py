@@ -115,10 +115,10 @@ def test_producers_follow_their_project_and_operators_everything(client: LiveCli
     mine = client.watch("me", key=key)
     ops = client.watch("ops", session=operator)
     narrowed = client.watch("me?project=other", session=operator)
+    narrowed.closed()  # there is no such project yet
     mine.first("snapshot")
     job = make_job(project="other")
     assert ops.first("snapshot")["data"]["health"]
-    narrowed.closed()  # there was no such project yet
     narrowed = client.watch("me?project=other", session=operator)
     narrowed.first("snapshot")
     own = make_job()
