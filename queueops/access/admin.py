@@ -130,6 +130,7 @@ class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignor
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "has_second_factor", "last_login")
     list_select_related = ("authenticator",)
+    filter_horizontal = ()  # Django's two boxes cannot be told apart by a screen reader
     actions = ("reset_second_factor_selected",)
     actions_detail = ("reset_second_factor",)
 
@@ -153,6 +154,8 @@ class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignor
 
 @admin.register(Group)
 class GroupAdmin(AuditedPeopleMixin, DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]  # unfold has no types
+    filter_horizontal = ()  # as for users
+
     def audited(self, obj: Group) -> Mapping[str, Any]:
         return {"name": obj.name, "permissions": _names(obj.permissions.all())}
 

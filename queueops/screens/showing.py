@@ -77,12 +77,15 @@ def link(screen: str, identifier: object, text: object | None = None) -> SafeStr
 
 
 def bar(percent: float, label: str = "") -> SafeString:
+    words = label or f"{percent:.0f} %"
     return format_html(
-        '<span class="qo-meter"><span class="qo-bar" role="progressbar" aria-valuemin="0" aria-valuemax="100"'
-        ' aria-valuenow="{}"><span class="qo-bar-done" style="width:{}%"></span></span><span>{}</span></span>',
+        '<span class="qo-meter"><span class="qo-bar" role="progressbar" aria-label="{}" aria-valuemin="0"'
+        ' aria-valuemax="100" aria-valuenow="{}"><span class="qo-bar-done" style="width:{}%"></span></span>'
+        "<span>{}</span></span>",
+        words,
         round(percent),
         round(percent, 1),
-        label or f"{percent:.0f} %",
+        words,
     )
 
 

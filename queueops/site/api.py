@@ -159,7 +159,9 @@ def _answer_503(request: HttpRequest, body: dict[str, Any]) -> HttpResponse:
 
 
 # Its template has no answer to OPTIONS.
-API_PAGE = SpectacularSwaggerSplitView.as_view(url_name="schema", http_method_names=["get", "head"])
+API_PAGE = SpectacularSwaggerSplitView.as_view(
+    url_name="schema", http_method_names=["get", "head"], template_name="api/docs.html"
+)
 
 version_1: list[URLPattern | URLResolver] = [
     path("", include("jobs.api.urls")),

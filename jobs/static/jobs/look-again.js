@@ -1,0 +1,23 @@
+// Reads the page again every `data-look-again` seconds as long as it asks for it, and puts the new figures in place.
+
+const shown = () => document.querySelector("[data-look-again]");
+
+async function look() {
+    try {
+        const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+        if (!answer.ok || answer.redirected) return location.reload();
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const now = page.querySelector("[data-look-again]");
+        if (!now) return location.reload(); // it has ended: other buttons are offered
+        shown().replaceChildren(...now.childNodes);
+    } catch {
+        // Asked again: the server may be starting anew.
+    }
+    soon();
+}
+
+function soon() {
+    setTimeout(look, 1000 * Number(shown().dataset.lookAgain));
+}
+
+if (shown()) soon();
