@@ -25,10 +25,10 @@ from ratelimits.models import Limit
 
 LONGEST = 200
 MOST_OF_A_SORT = 10
-MOST_PROJECTS = 1000  # a search by idempotency key probes its index once a project
+PROJECTS_PROBED = 1000  # a search by idempotency key probes its index once a project
 NEWEST_BATCHES = 50_000  # whose names are looked at
 ENDING_BYTES = 4  # of an id, as lists show it
-WINDOW = 100_000  # ids; some 15 ms from memory
+IDS_AT_ONCE = 100_000  # ids; some 15 ms from memory
 LOOK_SECONDS = 0.3  # after which no further window is begun
 
 SEARCHED = (
@@ -97,7 +97,7 @@ def _jobs(text: str, found: Found) -> Iterator[Hit]:
         ids, found.looked_back_to = _ids_by_ending(ending)
         chosen = rows.filter(pk__in=ids)
     else:
-        projects = list(Project.objects.values_list("pk", flat=True)[:MOST_PROJECTS])
+        projects = list(Project.objects.values_list("pk", flat=True)[:PROJECTS_PROBED])
         # By id afterwards: with an order the planner might walk the table for the key.
         keyed = Job.objects.filter(project_id__in=projects, idempotency_key=text).order_by().ids()
         chosen = rows.filter(pk__in=list(keyed[:MOST_OF_A_SORT]))
@@ -181,7 +181,7 @@ def _ids_by_ending(ending: bytes) -> tuple[list[UUID], datetime | None]:
     """The newest jobs whose ids end so, and how far back they were looked for; None: to the first."""
     until, before = time.monotonic() + LOOK_SECONDS, None
     while True:
-        rows = run_sql("jobs", "find_by_ending", {"before": before, "most": WINDOW, "ending": ending})
+        rows = run_sql("jobs", "find_by_ending", {"before": before, "most": IDS_AT_ONCE, "ending": ending})
         ids = [row[0] for row in rows if not row[1]]
         before = next((row[0] for row in rows if row[1]), None)
         if ids or before is None:

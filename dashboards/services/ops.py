@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs.models import Executor
+from jobs.models import Executor, PauseSwitch
 from jobs.services.claim.ready import oldest_ready
-from jobs.services.upkeep.health import Finding, health_of
+from jobs.services.operate.pauses import OPERATORS
+from jobs.services.upkeep.health import Finding, ShownPause, health_of
 from jobs.states import JobState
 from queueops.core.clock import database_now
 
@@ -19,6 +20,7 @@ from .overview import Overview, address_of, read_overview
 from .tiles import tiles
 from .wire import iso
 
+MOST_PAUSES_SHOWN = 6
 MOST_PROJECTS = 50  # asked for their oldest ready job, those with the most queued first
 
 
@@ -34,6 +36,7 @@ def ops_snapshot() -> dict[str, Any]:
     return {
         "at": iso(datetime.fromtimestamp(database_now(), UTC)),
         "health": {**verdict, "also": others},
+        "pauses": [_pause(one) for one in overview.paused[:MOST_PAUSES_SHOWN]],
         "tiles": tiles(overview.everybody, letters=overview.letters, oldest=_oldest(overview), held=overview.held),
         "limits": overview.limits,
         "has_limits": bool(overview.limits) or limits_made(),
@@ -48,6 +51,16 @@ def _oldest(overview: Overview) -> datetime | None:
     queued = {project: counts[JobState.QUEUED] for project, counts in overview.by_project.items()}
     busiest = sorted((project for project in queued if queued[project]), key=lambda project: -queued[project])
     return min(oldest_ready(busiest[:MOST_PROJECTS]).values(), default=None)
+
+
+def _pause(one: ShownPause) -> dict[str, Any]:
+    return {
+        "id": one.switch.pk,
+        "name": "everything" if one.switch.scope == PauseSwitch.Scope.GLOBAL else one.name,
+        "is_everything": one.switch.scope == PauseSwitch.Scope.GLOBAL,
+        "may_end": one.switch.scope in OPERATORS,  # the platform ends its own
+        "waiting": one.waiting,
+    }
 
 
 def _executor(executor: Executor) -> dict[str, Any]:

@@ -6,11 +6,14 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_POST
 
-from jobs.models import Batch
+from jobs.models import Batch, PauseSwitch
+from jobs.services.operate.pauses import pause_scope
 from queueops.core.errors import QueueOpsError, error_body
+from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, verb_of
 from ratelimits.models import QuotaAlert
 
@@ -32,6 +35,22 @@ def acknowledge_alert(request: HttpRequest, alert_id: int) -> HttpResponse:
     return _act(request, QuotaAlert.objects.filter(pk=alert_id), "acknowledge")
 
 
+@require_POST
+def resume(request: HttpRequest, switch_id: int) -> HttpResponse:
+    return _act(request, PauseSwitch.objects.filter(pk=switch_id), "resume")
+
+
+@require_POST
+@operators_data("jobs.pause_work")
+def pause_everything(request: HttpRequest) -> HttpResponse:
+    """Nothing new starts until it is resumed; who may do it and its audit entry are those of any pause."""
+    form = OptionalReasonForm(request.POST, rows=[])
+    if not form.is_valid():
+        return JsonResponse(_faults(form), status=400)
+    pause_scope(PauseSwitch.Scope.GLOBAL, "", actor=actor_of(request), **form.cleaned_data)
+    return JsonResponse({"report": "Everything is paused. Running jobs go on."})
+
+
 def _act(request: HttpRequest, rows: QuerySet[Any], name: str) -> HttpResponse:
     verb = verb_of(rows.model, name)
     if verb is None:
@@ -46,8 +65,7 @@ def _act(request: HttpRequest, rows: QuerySet[Any], name: str) -> HttpResponse:
             return JsonResponse(LEFT_ALONE, status=409)
         form = verb.form(request.POST, rows=chosen)
         if not form.is_valid():
-            faults = {name: [str(fault) for fault in found] for name, found in form.errors.items()}
-            return JsonResponse(error_body("invalid_input", "Something is missing.", fields=faults), status=400)
+            return JsonResponse(_faults(form), status=400)
         try:
             outcome = verb.carry_out([row.pk for row in chosen], actor=actor_of(request), **form.cleaned_data)
         except QueueOpsError as error:
@@ -55,6 +73,11 @@ def _act(request: HttpRequest, rows: QuerySet[Any], name: str) -> HttpResponse:
         return JsonResponse({"report": _sentence(verb, outcome), "moved": outcome.moved, "href": outcome.goes_to})
 
     return allowed(request)
+
+
+def _faults(form: Form) -> dict[str, Any]:
+    faults = {name: [str(fault) for fault in found] for name, found in form.errors.items()}
+    return error_body("invalid_input", "Something is missing.", fields=faults)
 
 
 def _sentence(verb: Verb, outcome: VerbOutcome) -> str:

@@ -31,7 +31,7 @@ from .admin import QueueAdmin
 WINDOW = 50_000
 MOST_WINDOWS_OF_A_PAGE = 10  # looked through for one page; about 25 ms each from memory
 SEARCH_SECONDS = 0.25  # after which no further window is begun: from a cold disk one may take that long
-MOST_COUNTED = 10_000  # rows of a list that nothing narrows; some milliseconds
+MOST_COUNTED = 1_000  # rows of a list that nothing narrows
 BEFORE = "before"
 LONGEST_NUMBER = 19  # a bigint's digits
 

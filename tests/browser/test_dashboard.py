@@ -207,6 +207,31 @@ def test_a_batch_is_paused_and_cancelled_by_the_keyboard_alone(page: Page, busy:
     page.keyboard.press("Escape")
 
 
+def test_everything_is_paused_and_resumed_in_two_clicks_each(page: Page, busy: dict[str, Any]):
+    open_dashboard(page)
+    page.get_by_role("button", name="Pause everything").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Nothing new starts, in any project")
+    dialog.get_by_role("button", name="Pause everything").click()
+    expect(page.locator("#verdict")).to_contain_text("Everything is paused.")
+    page.get_by_role("button", name="Resume everything").click()
+    dialog.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Pause everything")).to_be_visible()
+    assert not PauseSwitch.objects.filter(scope="global").exists()
+
+
+def test_the_search_is_a_key_away_on_the_dashboard_and_in_the_admin(page: Page):
+    batch = make_batch(name="Monthly report")
+    for address in ("/", "/admin/", "/find/"):
+        page.goto(address)
+        page.keyboard.press("Control+k")
+        box = page.get_by_role("searchbox", name="Find anything").and_(page.locator(":focus"))
+        expect(box).to_be_focused()
+        box.fill("monthly")
+        box.press("Enter")
+        page.wait_for_url(f"**/admin/jobs/batch/{batch.pk}/change/")
+
+
 def test_hostile_texts_are_shown_and_never_run(page: Page):
     batch = make_batch(name=HOSTILE)
     make_jobs(1, batch=batch, state=JobState.IN_PROGRESS, progress=40, progress_message=HOSTILE)

@@ -8,7 +8,8 @@ import pytest
 from django.test import Client
 
 from dashboards.services import cache
-from jobs.models import Batch, BulkOperation
+from jobs.models import Batch, BulkOperation, PauseSwitch
+from jobs.services.finish.kinds import UNSERVED
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.tenancy.models import ProducerKey
@@ -47,6 +48,8 @@ def actions() -> list[tuple[str, str]]:
         (f"/live/batches/{batch}/resume", "operator"),
         (f"/live/batches/{batch}/cancel", "operator"),
         (f"/live/alerts/{an_alert().pk}/acknowledge", "operator"),
+        ("/live/pauses/everything", "operator"),
+        (f"/live/pauses/{PauseSwitch.objects.create(scope='service', key='llm').pk}/resume", "operator"),
     ]
 
 
@@ -112,6 +115,28 @@ def test_a_batch_is_paused_resumed_and_cancelled_with_a_trace():
     assert {("pause", "a release"), ("resume", ""), ("bulk_cancel_jobs", "sent twice")} <= trail
 
 
+def test_everything_is_paused_and_resumed_with_a_trace():
+    client = signed_in("operator")
+    make_jobs(3)
+    said = client.post("/live/pauses/everything", {"reason": "the provider asked us to"}).json()
+    assert said["report"] == "Everything is paused. Running jobs go on."
+    assert client.post("/live/pauses/everything").status_code == 200  # as pressing it twice
+    [shown] = client.get("/live/ops.json").json()["data"]["pauses"]
+    assert (shown["name"], shown["is_everything"], shown["may_end"]) == ("everything", True, True)
+    assert client.post(f"/live/pauses/{shown['id']}/resume", {"reason": "x" * 2001}).status_code == 400
+    assert client.post(f"/live/pauses/{shown['id']}/resume").json()["report"].startswith("1 resumed")
+    assert client.get("/live/ops.json").json()["data"]["pauses"] == []
+    assert AuditEntry.objects.filter(action="pause", reason="the provider asked us to").count() == 1
+
+
+def test_what_the_platform_paused_it_ends_itself():
+    switch = PauseSwitch.objects.create(scope=next(iter(UNSERVED)), key="unknown.kind", paused_by="system")
+    client = signed_in("operator")
+    [shown] = client.get("/live/ops.json").json()["data"]["pauses"]
+    assert not shown["may_end"]
+    assert client.post(f"/live/pauses/{switch.pk}/resume").status_code == 409
+
+
 def test_an_alert_is_acknowledged_once():
     client, alert = signed_in("operator"), an_alert()
     assert client.post(f"/live/alerts/{alert.pk}/acknowledge").json()["report"] == "1 acknowledged, 0 left alone."
@@ -121,7 +146,9 @@ def test_an_alert_is_acknowledged_once():
     assert AuditEntry.objects.filter(action="acknowledge_alert").count() == 1
 
 
-@pytest.mark.parametrize("address", [f"/live/batches/{uuid4()}/pause", "/live/alerts/999/acknowledge"])
+@pytest.mark.parametrize(
+    "address", [f"/live/batches/{uuid4()}/pause", "/live/alerts/999/acknowledge", "/live/pauses/999/resume"]
+)
 def test_what_is_gone_is_told(address: str):
     assert signed_in("superuser").post(address).status_code == 404
 

@@ -1,9 +1,11 @@
 /** Ctrl+K or ⌘K goes to the search, from anywhere on a page. */
-document.addEventListener("keydown", (event) => {
+addEventListener("keydown", (event) => {
     if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
-    const box = document.getElementById("find");
+    const dialog = document.getElementById("find-anywhere"); // the admin's; its side bar is hidden on a narrow screen
+    const box = (dialog ?? document).querySelector("[role=search] input[name=q]");
     if (!box) return;
     event.preventDefault();
+    if (dialog && !dialog.open) dialog.showModal();
     box.focus();
     box.select();
 });

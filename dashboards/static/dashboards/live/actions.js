@@ -6,9 +6,11 @@ import { number } from "./format.js";
 const byId = (id) => document.getElementById(id);
 
 const ASKED = {
-    pause: { title: (name) => `Pause ${name}`, explains: (left) => `None of its ${number(left)} open items starts until it is resumed. Running ones go on.`, yes: "Pause", needsReason: false },
-    resume: { title: (name) => `Resume ${name}`, explains: (left) => `Its ${number(left)} open items may start again, unless another pause covers them.`, yes: "Resume", needsReason: false },
-    cancel: { title: (name) => `Cancel ${name}?`, explains: (left) => `${number(left)} items have not ended and will be cancelled, running ones too. This cannot be taken back.`, yes: "Yes, cancel", needsReason: true },
+    pause: { title: (name) => `Pause ${name}`, explains: (left) => `None of its ${number(Number(left))} open items starts until it is resumed. Running ones go on.`, yes: "Pause", needsReason: false },
+    resume: { title: (name) => `Resume ${name}`, explains: (left) => `Its ${number(Number(left))} open items may start again, unless another pause covers them.`, yes: "Resume", needsReason: false },
+    pauseEverything: { title: () => "Pause everything?", explains: () => "Nothing new starts, in any project, until it is resumed. Running jobs go on.", yes: "Pause everything", needsReason: false, address: () => "/live/pauses/everything" },
+    resumePause: { title: (name) => `Resume ${name}`, explains: (left) => `${left === "" ? "Its" : number(Number(left))} waiting jobs may start again, unless another pause covers them.`, yes: "Resume", needsReason: false, address: ({ pause }) => `/live/pauses/${encodeURIComponent(pause)}/resume` },
+    cancel: { title: (name) => `Cancel ${name}?`, explains: (left) => `${number(Number(left))} items have not ended and will be cancelled, running ones too. This cannot be taken back.`, yes: "Yes, cancel", needsReason: true },
 };
 
 async function post(address, values) {
@@ -39,14 +41,15 @@ function ask(verb, name, left) {
     return { dialog, fault, reason };
 }
 
-function onBatch(verb, { batch, name, left }) {
-    const { dialog, fault, reason } = ask(verb, name, Number(left));
+function act(verb, about) {
+    const { dialog, fault, reason } = ask(verb, about.name, about.left);
+    const address = ASKED[verb].address?.(about) ?? `/live/batches/${encodeURIComponent(about.batch)}/${verb}`;
     byId("dialog-no").onclick = () => dialog.close();
     byId("dialog-form").onsubmit = async (event) => {
         event.preventDefault();
         byId("dialog-yes").disabled = true;
         try {
-            const done = await post(`/live/batches/${encodeURIComponent(batch)}/${verb}`, { reason: reason.value });
+            const done = await post(address, { reason: reason.value });
             dialog.close();
             tell(done.report, "good");
         } catch (error) {
@@ -72,7 +75,7 @@ export function offerActions(holder) {
     holder.addEventListener("click", ({ target }) => {
         const button = target.closest("button[data-action]");
         if (!button) return;
-        if (button.dataset.action in ASKED) onBatch(button.dataset.action, button.dataset);
+        if (button.dataset.action in ASKED) act(button.dataset.action, button.dataset);
         if (button.dataset.action === "acknowledge") acknowledge(button);
     });
 }

@@ -46,6 +46,15 @@ export function also(others) {
             h("a", { href: one.href }, one.text)));
 }
 
+export function steering(pauses, page) {
+    if (!page.mayPause) return [];
+    const ends = pauses.filter((one) => one.may_end).map((one) =>
+        h("button", { type: "button", class: "quiet small", "data-action": "resumePause", "data-pause": one.id, "data-name": one.name, "data-left": one.waiting ?? "" }, icon("play_arrow"), h("span", {}, `Resume ${one.name}`)));
+    const all = pauses.some((one) => one.is_everything) ? null
+        : h("button", { type: "button", class: "quiet small", "data-action": "pauseEverything", "data-name": "everything" }, icon("pause"), h("span", {}, "Pause everything"));
+    return [...ends, all];
+}
+
 export function tile(one) {
     const value = one.since !== undefined
         ? (one.since ? moment(one.since, "age") : h("span", {}, "none"))
@@ -152,7 +161,7 @@ function button(action, sign, words, name, about) {
 }
 
 export function alerts(rows, page) {
-    if (!rows.length) return empty("notifications_off", "No alert is open.", "Caps that fill up, refusals of providers and stuck executors are told here.");
+    if (!rows.length) return h("p", { class: "muted" }, "No alert is open.");
     return h("ul", { class: "rows" }, rows.map((row) => h("li", { class: `alert alert-${row.severity} ${row.acknowledged_at || row.silenced_until ? "is-seen" : ""}`, "data-key": String(row.id) },
         h("div", { class: "row-head" },
             h("span", { class: `mark mark-${row.severity === "critical" ? "bad" : row.severity === "warning" ? "warn" : ""}` }, icon(SEVERITIES[row.severity]), row.severity),
