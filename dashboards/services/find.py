@@ -15,8 +15,8 @@ from django.contrib.auth.models import User
 from django.db.models import Model, Q, QuerySet
 from django.urls import reverse
 
-from jobs.handlers.registry import all_handlers
 from jobs.models import Batch, Job
+from jobs.services.finish.kinds import kinds_served
 from jobs.states import SHOWN, JobState
 from queueops.core.sql import run_sql
 from queueops.core.values.identifiers import time_of
@@ -126,9 +126,9 @@ def _users(text: str, found: Found) -> Iterator[Hit]:
 
 
 def _kinds(text: str, found: Found) -> Iterator[Hit]:
-    for handler in all_handlers():
-        if text.casefold() in handler.kind.casefold():
-            yield Hit(handler.kind, f"jobs at {handler.service}", _list("jobs_job", kind=handler.kind))
+    for kind in sorted(kinds_served()):
+        if text.casefold() in kind.casefold():
+            yield Hit(kind, "its jobs", _list("jobs_job", kind=kind))
 
 
 def _keys(text: str, found: Found) -> Iterator[Hit]:
