@@ -1,4 +1,4 @@
-"""The traceback that is kept with an attempt which a handler's bug has failed, and where it must be left out."""
+"""What is kept of a handler's own words, such as the traceback of its bug, and where it must be left out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from jobs.handlers.http.answers import MOST_SECRETS, storable
+from queueops.core.logs import without_secrets
 from queueops.core.values.masking import masked_text
 from queueops.tenancy.credentials import OpenCredential
 
@@ -18,6 +19,7 @@ MAX_FRAMES = 40  # of one exception, the innermost
 MAX_PART = 1_000  # characters of one frame, or of an exception's message: a long one must not push the frames out
 MAX_LINE = 300
 CUT = "[cut]\n"
+DIAGNOSTICS = frozenset({"traceback", "log"})  # of an event's data
 SHORTEST_SECRET = 6  # shorter ones would mask ordinary words
 
 _EXECUTOR = "jobs.executor.loop"
@@ -60,9 +62,15 @@ def secrets_of(credential: object) -> list[str]:
     return sorted((text for text in found if len(text) >= SHORTEST_SECRET), key=len, reverse=True)[:MOST_SECRETS]
 
 
-def without_traceback(data: Any) -> Any:
-    """An event's data for those who are not shown the operator's code."""
-    return {name: value for name, value in data.items() if name != "traceback"} if isinstance(data, dict) else data
+def fit_line(text: str, secrets: Sequence[str] = ()) -> str:
+    """One line that a handler logged, as it is stored: masked, then cut to MAX_LINE characters."""
+    kept = _fit(text, tuple(secrets)).rstrip("\n").replace("\n", " ")
+    return kept if len(kept) <= MAX_LINE else kept[:MAX_LINE] + "…"
+
+
+def without_diagnostics(data: Any) -> Any:
+    """An event's data for those who are not shown the operator's code, nor what it logs."""
+    return {name: value for name, value in data.items() if name not in DIAGNOSTICS} if isinstance(data, dict) else data
 
 
 def _below_executor(raised_in: TracebackType | None) -> TracebackType | None:
@@ -78,7 +86,7 @@ def _below_executor(raised_in: TracebackType | None) -> TracebackType | None:
 def _fit(part: str, secrets: tuple[str, ...]) -> str:
     """One frame or message; what is known to be secret is masked first, or a cut might leave half of it."""
     whole = storable(part, secrets)
-    kept = masked_text(whole[:MAX_PART]) + ("…" if len(whole) > MAX_PART else "")
+    kept = without_secrets(masked_text(whole[:MAX_PART])) + ("…" if len(whole) > MAX_PART else "")
     lines = _PATH.sub(lambda found: _shortened(found[0]), kept).splitlines()
     return "".join(f"{line if len(line) <= MAX_LINE else line[:MAX_LINE] + '…'}\n" for line in lines)
 

@@ -17,7 +17,7 @@ from dashboards.services.ops import ops_snapshot
 from jobs.api.serializers import batch_detail_answer, job_answer
 from jobs.models import Batch, Job, JobEvent
 from jobs.services.explain.snapshots import batch_snapshot, job_snapshot
-from jobs.tracebacks import without_traceback
+from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked
 
 from .events import OPS, Event, Group, user_group
@@ -211,5 +211,5 @@ def _event(row: JobEvent) -> Event:
         percent=row.progress_percent,
         at=row.created_at,
         service=row.service,
-        data=None if row.data is None else json.dumps(without_traceback(row.data)),
+        data=None if row.data is None else json.dumps(without_diagnostics(row.data)),
     )

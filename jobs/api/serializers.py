@@ -13,7 +13,7 @@ from jobs.services.explain.foresee import foresee
 from jobs.services.explain.snapshots import BatchSnapshot, JobSnapshot
 from jobs.services.explain.waiting import Code, Reason, Waiting
 from jobs.states import JobState
-from jobs.tracebacks import without_traceback
+from jobs.tracebacks import without_diagnostics
 
 JOB_FIELDS = (
     "id",
@@ -72,7 +72,7 @@ class EventData(AnyJSON):
     def to_representation(self, value: Any) -> Any:
         if self.context.get(SHOWS_TRACEBACKS):
             return super().to_representation(value)
-        return [without_traceback(one) for one in value] if isinstance(value, list) else without_traceback(value)
+        return [without_diagnostics(one) for one in value] if isinstance(value, list) else without_diagnostics(value)
 
 
 class JobSerializer(serializers.ModelSerializer[Job]):

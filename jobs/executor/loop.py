@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -46,6 +46,7 @@ from queueops.core.logs import tell_of
 from queueops.core.outbound.client import OutboundResponse, answers_noted, refusal_noted
 from queueops.tenancy.credentials import OpenCredential
 
+from .attempt_log import KEEPER, AttemptLog, current_log
 from .holding import LoopWatch, tell_whose
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class _Run:
     calls: list[tuple[int, int]] = field(default_factory=list)  # a group's are its first member's
     refusal: list[OutboundResponse] = field(default_factory=list)  # its last 429; of a group, all members'
     deadline: float = field(default=float("inf"))
+    log: AttemptLog = field(default_factory=AttemptLog)  # what is logged for a whole group is in its first member's
 
     def facts(self) -> dict[str, Any]:
         """For log lines that its handler writes."""
@@ -114,6 +116,7 @@ class HandlerLoop:
         self._was_late = False
 
     def start(self) -> None:
+        logging.getLogger().addHandler(KEEPER)
         self._thread.start()
 
     def carry_out(self, jobs: Sequence[ClaimedJob], credentials: Mapping[str, Opened] | None = None) -> None:
@@ -242,6 +245,7 @@ class HandlerLoop:
         answers_noted.set(run.calls)
         refusal_noted.set(run.refusal)
         tell_of("job", run.facts)
+        current_log.set(run.log)
         try:
             outcome = _unsent(run) if self._is_too_late([run]) else self._answered(run, await self._call(run))
         except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
@@ -263,6 +267,7 @@ class HandlerLoop:
             run.refusal = ready[0].refusal
         refusal_noted.set(ready[0].refusal)
         tell_of("job", ready[0].facts)
+        current_log.set(ready[0].log)
         try:
             handler = find_handler(ready[0].job.kind)
             async with asyncio.timeout(handler.timeout.total_seconds()):
@@ -364,6 +369,7 @@ class HandlerLoop:
             effect_key=job.effect_key,
             attempt=job.retry_count + 1,
             report=lambda percent, message: self._note(run, percent, message),
+            say=run.log.add,
             cost=job.cost,
             credential=run.credential,
             partial=None if job.partial is None else json.loads(job.partial),
@@ -417,6 +423,8 @@ class HandlerLoop:
             return  # written off before
         self.watch.end(run.job, comes_back=isinstance(outcome, Failed | GivenBack))
         if outcome is not None:
+            if run.log:
+                outcome = replace(outcome, log=run.log.kept(secrets_of(run.credential)))
             self._outcomes.append(outcome)
             if self._first_outcome_at is None:
                 self._first_outcome_at = time.monotonic()

@@ -140,6 +140,16 @@ class RunningJob(Generic[P]):
     credential: OpenCredential | None = field(default=None, repr=False)
     partial: Any = None  # of the last Continue
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
+    say: Callable[[str, str], None] = field(default=lambda level, text: None, repr=False)
+
+    def log(self, text: str, level: str = "INFO") -> None:
+        """
+        Keep a line with this attempt: it stands on the job's page and with its dead letter, for people alone.
+
+        What the handler's own loggers write stands there, too, as far as the installation's log level lets it through.
+        The first 10 and the last 40 lines of an attempt are kept, 300 characters of each, secrets masked.
+        """
+        self.say(level, str(text))
 
     def progress(self, percent: int, message: str = "") -> None:
         """

@@ -50,7 +50,10 @@ def _groups() -> list[dict[str, Any]]:
     newest, oldest = _ends(list(counts), "-pk"), _ends(list(counts), "pk")
     samples = (
         DeadLetter.objects.defer("payload", "attempts")
-        .annotate(traceback=KeyTransform("traceback", KeyTransform(-1, "attempts")))
+        .annotate(
+            traceback=KeyTransform("traceback", KeyTransform(-1, "attempts")),
+            log=KeyTransform("log", KeyTransform(-1, "attempts")),
+        )
         .in_bulk(list(newest.values()))
     )
     found = []
@@ -69,7 +72,7 @@ def _groups() -> list[dict[str, Any]]:
                 "last": showing.ago(sample.created_at),
                 "query": query,
                 "newest_href": reverse("admin:jobs_deadletter_change", args=[sample.pk]) + "#attempts",
-                "has_traceback": bool(sample.traceback),  # type: ignore[attr-defined]  # annotated
+                "newest_has": " and ".join(name for name in ("traceback", "log") if getattr(sample, name)),
             }
         )
     return found

@@ -13,12 +13,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.admin.filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, KindFilter, ServiceFilter
+from jobs.admin.jobs.timeline import log_text
 from jobs.admin.matching import Matching, MatchingMixin
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.models import DeadLetter, Resolution
 from jobs.services.operate.dead_letter_filter import DeadLetterFilter
 from jobs.services.operate.job_filter import Counted
-from jobs.tracebacks import without_traceback
+from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
@@ -195,8 +196,9 @@ def _page_of(letter: DeadLetter) -> dict[str, Any]:
             {
                 "at": str(one.get("at") or "")[:19].replace("T", " "),
                 "message": masked_text(str(one.get("message") or "")),
-                "data": pretty(without_traceback(one))[0],
+                "data": pretty(without_diagnostics(one))[0],
                 "traceback": masked_text(str(one.get("traceback") or "")),
+                "log": log_text(one),
             }
             for one in attempts
             if isinstance(one, dict)

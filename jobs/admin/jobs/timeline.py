@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from jobs.admin.states import state_badge
 from jobs.models import Job, JobEvent
 from jobs.states import OUTAGE, RUNNING, SHOWN, TERMINAL, JobState
-from jobs.tracebacks import without_traceback
+from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens.showing import duration
 
@@ -61,6 +61,7 @@ class Attempt:
     answer: str
     facts: Sequence[tuple[str, Any]]
     traceback: str = ""
+    log: str = ""
 
 
 def _shown(event: JobEvent) -> str:
@@ -99,7 +100,7 @@ def happenings_of(events: Sequence[JobEvent]) -> list[Happening]:
                 after="" if last is None else f"+{duration(event.created_at - last)}",
                 badge=state_badge(_shown(event)) if event.to_status else None,
                 message=masked_text(event.message),
-                data=pretty(without_traceback(event.data))[0] if event.data else "",
+                data=pretty(without_diagnostics(event.data))[0] if event.data else "",
             )
         )
         last = event.created_at
@@ -120,6 +121,14 @@ def attempts_of(events: Sequence[JobEvent]) -> list[Attempt]:
     return attempts
 
 
+def log_text(data: Mapping[str, Any]) -> str:
+    """What a handler logged in an attempt, a line each: `+1,204 ms  INFO  asked for page 3`."""
+    lines = data.get("log")
+    if not isinstance(lines, list):
+        return ""
+    return masked_text("\n".join(f"+{int(at):,} ms  {level:<7} {text}".rstrip() for at, level, text in lines))
+
+
 def _attempt(number: int, began: JobEvent, ended: JobEvent) -> Attempt:
     data = ended.data or {}
     shown = ("http_status", "error_code", "error_class", "retry_after", "delay_seconds", "duration_ms")
@@ -131,4 +140,5 @@ def _attempt(number: int, began: JobEvent, ended: JobEvent) -> Attempt:
         answer=masked_text(ended.message or str(data.get("error_message") or "")),
         facts=[(name.replace("_", " "), data[name]) for name in shown if data.get(name) is not None],
         traceback=masked_text(str(data.get("traceback") or "")),
+        log=log_text(data),
     )

@@ -34,6 +34,8 @@ UNCOOLED_SECONDS = 60.0
 # What a job's calls were answered with: (status, bytes), a status of 0 where no answer came.
 Calls = Sequence[tuple[int, int]]
 MOST_CALLS_LOGGED = 100  # of one outcome, kept in the log
+# What its handler logged: milliseconds since it began, level, text. Masked and bounded, see executor/attempt_log.py.
+Lines = Sequence[tuple[int, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Succeeded:
     cost: int | None = None
     calls: Calls = ()
     known_cost: int | None = None
+    log: Lines = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Failed:
     calls: Calls = ()
     wait_seconds: float = UNCOOLED_SECONDS
     cost: int | None = None
+    log: Lines = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class GivenBack:
     coalesce_key: str | None = None
     calls: Calls = ()
     misfit: bool = False
+    log: Lines = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +136,7 @@ def record_outcomes(
     given_back = [outcome for outcome in outcomes if isinstance(outcome, GivenBack)]
     _move(
         "complete",
-        [
-            Move(o.job.id, token=o.job.token, result=o.result, data=_figures(o.job, o.duration_ms, o.calls))
-            for o in succeeded
-        ],
+        [Move(o.job.id, token=o.job.token, result=o.result, data=_figures(o)) for o in succeeded],
         flushed,
     )
     _move(
@@ -275,6 +277,7 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
         "gave_up": gave_up,
         "details": failure.details or None,
         "traceback": failure.traceback or None,
+        "log": outcome.log or None,
     }
     return Move(
         outcome.job.id,
@@ -286,11 +289,12 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
     )
 
 
-def _figures(job: ClaimedJob, duration_ms: float, calls: Calls) -> str:
+def _figures(outcome: Succeeded) -> str:
     """What flow.py sums up, of a success. Written without json, because every job pays for it."""
-    waited = f', "waited_ms": {job.waited * 1000:.1f}' if _was_picked_up(job) else ""
-    answers = f', "calls": {_as_json(calls)}' if calls else ""
-    return f'{{"duration_ms": {duration_ms:.1f}{waited}{answers}}}'
+    waited = f', "waited_ms": {outcome.job.waited * 1000:.1f}' if _was_picked_up(outcome.job) else ""
+    answers = f', "calls": {_as_json(outcome.calls)}' if outcome.calls else ""
+    lines = f', "log": {clean_json(json.dumps(outcome.log))}' if outcome.log else ""
+    return f'{{"duration_ms": {outcome.duration_ms:.1f}{waited}{answers}{lines}}}'
 
 
 def _facts_of_part(outcome: GivenBack) -> str | None:
@@ -298,7 +302,9 @@ def _facts_of_part(outcome: GivenBack) -> str | None:
     facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
         facts |= {"calls": outcome.calls[:MOST_CALLS_LOGGED]}
-    return json.dumps(facts) if facts else None
+    if outcome.log:
+        facts |= {"log": outcome.log}
+    return clean_json(json.dumps(facts)) if facts else None
 
 
 def _was_picked_up(job: ClaimedJob) -> bool:
