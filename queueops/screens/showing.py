@@ -70,10 +70,15 @@ def short_id(identifier: UUID) -> SafeString:
     return format_html('<code class="qo-id" title="{}">…{}</code>', identifier, str(identifier)[-8:])
 
 
+def address(screen: str, identifier: object) -> str:
+    """Of the page of one row: `address("jobs_job", id)`."""
+    return reverse(f"admin:{screen}_change", args=[quote(str(identifier))])
+
+
 def link(screen: str, identifier: object, text: object | None = None) -> SafeString:
-    """A link to the page of one row: `link("jobs_job", id)`."""
-    address = reverse(f"admin:{screen}_change", args=[quote(str(identifier))])
-    return format_html('<a class="qo-link" href="{}">{}</a>', address, text or short_id(UUID(str(identifier))))
+    """A link to the page of one row."""
+    shown = text or short_id(UUID(str(identifier)))
+    return format_html('<a class="qo-link" href="{}">{}</a>', address(screen, identifier), shown)
 
 
 def bar(percent: float, label: str = "") -> SafeString:

@@ -11,10 +11,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from jobs.admin.dead_letters.groups import causes_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge
 from jobs.models import Batch, Job
 from jobs.services.explain.batch_pace import batch_pace
+from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
 from jobs.states import OUTAGE, SHOWN, JobState, told_apart
@@ -24,8 +26,11 @@ from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.people import name_of
+from ratelimits.services.limits.catalogue import rules
 
 from .verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
+
+MOST_CAUSES_OF_A_BATCH = 5
 
 
 class BatchStateFilter(Choice):
@@ -119,6 +124,12 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
     ) -> HttpResponse:
         batch = self.get_object(request, object_id) if as_uuid(object_id) else None
         shown = _page_of(batch) if batch is not None and self.has_view_permission(request, batch) else {}
+        if shown and request.user.has_perm("jobs.view_deadletter"):
+            shown |= {
+                "groups": causes_of({"batch_id": object_id}, most=MOST_CAUSES_OF_A_BATCH),
+                "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),
+                "may_discard": request.user.has_perm("jobs.discard_deadletter"),
+            }
         response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
         return response
 
@@ -184,6 +195,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "who": name_of(batch.submitted_by),
         "total": f"{batch.total:,}",
         "picture": _picture(batch),
+        "holds": [] if batch.finished_at else _holds(batch),
         "jobs_href": jobs,
         "letters_href": f"{reverse('admin:jobs_deadletter_changelist')}?batch_id={batch.pk}",
         "states": [
@@ -200,6 +212,20 @@ def _page_of(batch: Batch) -> dict[str, Any]:
             if count or name != OUTAGE
         ],
     }
+
+
+def _holds(batch: Batch) -> list[dict[str, Any]]:
+    """What its waiting jobs wait for, in the words of their own pages."""
+    limits = {rule.name: showing.address("ratelimits_limit", rule.id) for rule in rules()}
+    return [
+        {
+            "jobs": f"{'> ' if hold.more else ''}{hold.jobs:,}",
+            "user": hold.user or showing.NOTHING,
+            "reasons": [{"text": reason.text, "limit_href": limits.get(reason.limit or "")} for reason in hold.reasons],
+            "last": showing.ago(hold.last_starts_at),
+        }
+        for hold in holds_of_batch(batch.pk)
+    ]
 
 
 def _picture(batch: Batch) -> dict[str, Any] | None:

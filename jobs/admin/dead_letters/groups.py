@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 from django.db.models.fields.json import KeyTransform
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
@@ -16,19 +17,25 @@ from jobs.models import DeadLetter
 from queueops.core.values.identifiers import time_of
 from queueops.core.values.masking import masked_text
 from queueops.screens import showing
+from queueops.screens.paging import as_uuid
 
 MOST_CAUSES_SHOWN = 200
+NARROWED_BY = {"project": "project_id", "batch_id": "batch_id"}  # the address's parameters, and what they narrow
 
 
 def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
     """Open dead letters by cause, the most frequent first."""
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
+    narrowed = {name: value for name in NARROWED_BY if (value := request.GET.get(name, "").replace("\0", ""))}
+    if "batch_id" in narrowed and as_uuid(narrowed["batch_id"]) is None:
+        raise Http404
     context = {
         **model_admin.admin_site.each_context(request),
         "opts": model_admin.opts,
         "title": "Dead letters by cause",
-        "groups": _groups(),
+        "groups": causes_of(narrowed),
+        "narrowed": narrowed,
         "most_groups": MOST_CAUSES_SHOWN,
         "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),
         "may_discard": request.user.has_perm("jobs.discard_deadletter"),
@@ -37,17 +44,24 @@ def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/jobs/deadletter/groups.html", context)
 
 
-def _groups() -> list[dict[str, Any]]:
-    """The counts come from the index of open dead letters alone; one row of each group says what it is."""
+def causes_of(narrowed: Mapping[str, str], *, most: int = MOST_CAUSES_SHOWN) -> list[dict[str, Any]]:
+    """
+    The causes of open dead letters, the most frequent first.
+
+    The counts come from the index of open dead letters alone; one row of each group says what it is.
+
+    Args:
+        narrowed: By NARROWED_BY, of a project or a batch alone.
+    """
+    letters = DeadLetter.objects.open().filter(**{NARROWED_BY[name]: value for name, value in narrowed.items()})
     counted = (
-        DeadLetter.objects.open()
-        .order_by()
+        letters.order_by()
         .values_list("fingerprint")
         .annotate(open_ones=Count("pk"))
-        .order_by("-open_ones", "fingerprint")[:MOST_CAUSES_SHOWN]
+        .order_by("-open_ones", "fingerprint")[:most]
     )
     counts = dict(counted)
-    newest, oldest = _ends(list(counts), "-pk"), _ends(list(counts), "pk")
+    newest, oldest = _ends(letters, list(counts), "-pk"), _ends(letters, list(counts), "pk")
     samples = (
         DeadLetter.objects.defer("payload", "attempts")
         .annotate(
@@ -61,7 +75,7 @@ def _groups() -> list[dict[str, Any]]:
         sample = samples.get(newest.get(fingerprint))
         if sample is None:
             continue  # resolved between the two queries
-        query = urlencode({"fingerprint": fingerprint})
+        query = urlencode({**narrowed, "fingerprint": fingerprint})
         found.append(
             {
                 "count": f"{count:,}",
@@ -78,13 +92,12 @@ def _groups() -> list[dict[str, Any]]:
     return found
 
 
-def _ends(fingerprints: list[str], order: str) -> dict[str, Any]:
+def _ends(letters: QuerySet[DeadLetter], fingerprints: list[str], order: str) -> dict[str, Any]:
     """The newest or oldest open one of each: one probe of the index a fingerprint, in one statement."""
     if not fingerprints:
         return {}
     first = [
-        DeadLetter.objects.open().filter(fingerprint=one).order_by(order).values_list("fingerprint", "pk")[:1]
-        for one in fingerprints
+        letters.filter(fingerprint=one).order_by(order).values_list("fingerprint", "pk")[:1] for one in fingerprints
     ]
     rows = first[0].union(*first[1:], all=True) if len(first) > 1 else first[0]
     return dict(rows)

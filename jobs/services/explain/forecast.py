@@ -224,6 +224,12 @@ def _sharers(
     }
 
 
+def sample_of_batch(batch_id: UUID) -> list[tuple[str | None, UUID]]:
+    """Lane and id of waiting jobs of a batch, in the order in which their lanes release them."""
+    waiting = [row for state in sorted(WAITING) for row in _sampled(batch_id, state)]
+    return [(row[0], row[len(ORDER)]) for row in sorted(waiting, key=_in_order)]
+
+
 def _sampled(batch_id: UUID, state: JobState) -> list[tuple[Any, ...]]:
     """Lane, place in it and standing of a state's first jobs."""
     # A range and an order, so that the index is walked: of an equal batch the planner would read all it has.
