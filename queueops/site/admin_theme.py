@@ -2,30 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.http import HttpRequest
 from django.templatetags.static import static
-from django.urls import reverse_lazy
+from django.urls import reverse, reverse_lazy
 
 
 def _allowed(permission: str) -> Callable[[HttpRequest], bool]:
     return lambda request: request.user.has_perm(permission)
 
 
-def _superuser(request: HttpRequest) -> bool:
-    return bool(request.user.is_superuser)
+Tab = tuple[str, str, str | None]
+"""What a screen is called, its model as `<app>_<model>`, and who may see it; None: superusers only."""
+
+# The side bar's entries, each with the screens that it leads to: a dozen and three can be taken in at a glance.
+ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
+    ("Jobs", "list_alt", (("Jobs", "jobs_job", "jobs.view_job"),)),
+    ("Batches", "stacks", (("Batches", "jobs_batch", "jobs.view_batch"),)),
+    ("Uploads", "upload_file", (("Uploads", "jobs_upload", "jobs.view_upload"),)),
+    (
+        "Dead letters",
+        "report",
+        (
+            ("Dead letters", "jobs_deadletter", "jobs.view_deadletter"),
+            ("Bulk operations", "jobs_bulkoperation", "jobs.view_bulkoperation"),
+        ),
+    ),
+    (
+        "Alerts",
+        "notifications",
+        (
+            ("Alerts", "ratelimits_quotaalert", "ratelimits.view_quotaalert"),
+            ("Silences", "ratelimits_alertsilence", "ratelimits.view_alertsilence"),
+            ("Routes", "ratelimits_alertroute", "ratelimits.view_alertroute"),
+        ),
+    ),
+    (
+        "Pauses",
+        "pause_circle",
+        (
+            ("Pauses", "jobs_pauseswitch", "jobs.view_pauseswitch"),
+            ("Service outages", "jobs_servicebreaker", "jobs.view_servicebreaker"),
+        ),
+    ),
+    (
+        "Limits",
+        "speed",
+        (
+            ("Limits", "ratelimits_limit", "ratelimits.view_limit"),
+            ("Counters", "ratelimits_counter", "ratelimits.view_counter"),
+        ),
+    ),
+    (
+        "Allowances",
+        "savings",
+        (
+            ("Allowances", "ratelimits_allowance", "ratelimits.view_allowance"),
+            ("Usage", "ratelimits_usagetracking", "ratelimits.view_usagetracking"),
+            ("Overrides", "ratelimits_allowanceoverride", "ratelimits.view_allowanceoverride"),
+            ("Reservations", "ratelimits_usagereservation", "ratelimits.view_usagereservation"),
+            ("Events", "ratelimits_usageevent", "ratelimits.view_usageevent"),
+        ),
+    ),
+    (
+        "Rules",
+        "tune",
+        (
+            ("Retry policies", "jobs_retrypolicy", "jobs.view_retrypolicy"),
+            ("Aging rules", "jobs_agingrule", "jobs.view_agingrule"),
+        ),
+    ),
+    (
+        "Projects",
+        "apartment",
+        (
+            ("Projects", "tenancy_project", "tenancy.view_project"),
+            ("Keys", "tenancy_producerkey", "tenancy.view_producerkey"),
+            ("Issuers", "tenancy_issuer", "tenancy.view_issuer"),
+            ("Credentials", "tenancy_credential", "tenancy.view_credential"),
+            ("Webhooks", "jobs_webhook", "jobs.view_webhook"),
+            ("Deliveries", "jobs_webhookdelivery", "jobs.view_webhookdelivery"),
+        ),
+    ),
+    (
+        "Executors",
+        "memory",
+        (
+            ("Executors", "jobs_executor", "jobs.view_executor"),
+            ("Schedules", "django_q_schedule", None),
+            ("Queued tasks", "django_q_ormq", None),
+            ("Failed tasks", "django_q_failure", None),
+            ("Finished tasks", "django_q_success", None),
+        ),
+    ),
+    (
+        "People",
+        "group",
+        (
+            ("Users", "auth_user", "auth.view_user"),
+            ("Roles", "auth_group", "auth.view_group"),
+            ("Failed sign-ins", "access_signincount", "access.view_signincount"),
+        ),
+    ),
+    ("Audit trail", "history", (("Audit trail", "audit_auditentry", "audit.view_auditentry"),)),
+)
 
 
-def _item(title: str, icon: str, screen: str, permission: str | None) -> dict[str, Any]:
-    """An entry of the sidebar. `permission` None: superusers only."""
-    return {
-        "title": title,
-        "icon": icon,
-        "link": reverse_lazy(f"admin:{screen}_changelist"),
-        "permission": _allowed(permission) if permission else _superuser,
-    }
+def _address(tab: Tab) -> str:
+    return reverse(f"admin:{tab[1]}_changelist")
+
+
+def _may_see(request: HttpRequest, tab: Tab) -> bool:
+    return _allowed(tab[2])(request) if tab[2] else bool(request.user.is_superuser)
+
+
+def _entry(title: str, icon: str, tabs: Sequence[Tab]) -> dict[str, Any]:
+    """An entry of the side bar: it leads to the first of its screens that the person may see."""
+
+    def link(request: HttpRequest) -> str:
+        return next((_address(tab) for tab in tabs if _may_see(request, tab)), "")
+
+    def is_active(request: HttpRequest) -> bool:
+        return any(request.path.startswith(_address(tab)) for tab in tabs)
+
+    def may_see_any(request: HttpRequest) -> bool:
+        return any(_may_see(request, tab) for tab in tabs)
+
+    return {"title": title, "icon": icon, "link": link, "active": is_active, "permission": may_see_any}
+
+
+def _tabs(tabs: Sequence[Tab]) -> dict[str, Any]:
+    """The screens of one entry, as tabs above each of their lists."""
+
+    def item(tab: Tab) -> dict[str, Any]:
+        return {
+            "title": tab[0],
+            "link": reverse_lazy(f"admin:{tab[1]}_changelist"),
+            "permission": lambda request: _may_see(request, tab),
+        }
+
+    return {"models": [".".join(tab[1].rsplit("_", 1)) for tab in tabs], "items": [item(tab) for tab in tabs]}
 
 
 UNFOLD: dict[str, Any] = {
@@ -62,6 +180,7 @@ UNFOLD: dict[str, Any] = {
             "950": "oklch(28.2% .09 266)",
         },
     },
+    "TABS": [_tabs(tabs) for _, _, tabs in ROOMS if len(tabs) > 1],
     "SIDEBAR": {
         "show_search": False,
         "navigation": [
@@ -77,75 +196,7 @@ UNFOLD: dict[str, Any] = {
                     {"title": "Overview", "icon": "monitoring", "link": reverse_lazy("admin:index")},
                 ],
             },
-            {
-                "title": "Work",
-                "items": [
-                    _item("Jobs", "list_alt", "jobs_job", "jobs.view_job"),
-                    _item("Batches", "stacks", "jobs_batch", "jobs.view_batch"),
-                    _item("Uploads", "upload_file", "jobs_upload", "jobs.view_upload"),
-                    _item("Dead letters", "report", "jobs_deadletter", "jobs.view_deadletter"),
-                    _item("Bulk operations", "checklist", "jobs_bulkoperation", "jobs.view_bulkoperation"),
-                    _item("Alerts", "notifications", "ratelimits_quotaalert", "ratelimits.view_quotaalert"),
-                ],
-            },
-            {
-                "title": "Steering",
-                "items": [
-                    _item("Pauses", "pause_circle", "jobs_pauseswitch", "jobs.view_pauseswitch"),
-                    _item("Aging rules", "trending_up", "jobs_agingrule", "jobs.view_agingrule"),
-                    _item("Retry policies", "replay", "jobs_retrypolicy", "jobs.view_retrypolicy"),
-                    _item("Executors", "memory", "jobs_executor", "jobs.view_executor"),
-                    _item("Service outages", "cloud_off", "jobs_servicebreaker", "jobs.view_servicebreaker"),
-                ],
-            },
-            {
-                "title": "Quotas",
-                "items": [
-                    _item("Limits", "speed", "ratelimits_limit", "ratelimits.view_limit"),
-                    _item("Counters", "timer", "ratelimits_counter", "ratelimits.view_counter"),
-                ],
-            },
-            {
-                "title": "Allowances",
-                "items": [
-                    _item("Allowances", "savings", "ratelimits_allowance", "ratelimits.view_allowance"),
-                    _item("Usage", "data_usage", "ratelimits_usagetracking", "ratelimits.view_usagetracking"),
-                    _item("Overrides", "tune", "ratelimits_allowanceoverride", "ratelimits.view_allowanceoverride"),
-                    _item(
-                        "Reservations",
-                        "bookmark_manager",
-                        "ratelimits_usagereservation",
-                        "ratelimits.view_usagereservation",
-                    ),
-                    _item("Usage events", "receipt_long", "ratelimits_usageevent", "ratelimits.view_usageevent"),
-                ],
-            },
-            {
-                "title": "Projects",
-                "items": [
-                    _item("Projects", "apartment", "tenancy_project", "tenancy.view_project"),
-                    _item("Keys", "key", "tenancy_producerkey", "tenancy.view_producerkey"),
-                    _item("Issuers", "badge", "tenancy_issuer", "tenancy.view_issuer"),
-                    _item("Credentials", "passkey", "tenancy_credential", "tenancy.view_credential"),
-                    _item("Webhooks", "webhook", "jobs_webhook", "jobs.view_webhook"),
-                    _item("Deliveries", "outbox", "jobs_webhookdelivery", "jobs.view_webhookdelivery"),
-                ],
-            },
-            {
-                "title": "System",
-                "collapsible": True,
-                "items": [
-                    _item("Alert routes", "forward_to_inbox", "ratelimits_alertroute", "ratelimits.view_alertroute"),
-                    _item("Audit trail", "history", "audit_auditentry", "audit.view_auditentry"),
-                    _item("Users", "person", "auth_user", "auth.view_user"),
-                    _item("Roles", "group", "auth_group", "auth.view_group"),
-                    _item("Failed sign-ins", "lock", "access_signincount", "access.view_signincount"),
-                    _item("Schedules", "event_repeat", "django_q_schedule", None),
-                    _item("Queued tasks", "inbox", "django_q_ormq", None),
-                    _item("Failed tasks", "error", "django_q_failure", None),
-                    _item("Finished tasks", "task_alt", "django_q_success", None),
-                ],
-            },
+            {"items": [_entry(*room) for room in ROOMS]},
         ],
     },
 }

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.apps import apps
+from django.contrib import admin
 from django.contrib.auth.models import Group, Permission, User
 from django.db.models import F
 from django.db.models.functions import Now
@@ -425,11 +426,50 @@ def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     assert not PauseSwitch.objects.exists()
 
 
-@pytest.mark.parametrize(("address", "title"), [("/admin/", "Overview"), ("/admin/jobs/batch/", "Batches")])
+@pytest.mark.parametrize(
+    ("address", "title"),
+    [
+        ("/admin/", "Overview"),
+        ("/admin/jobs/batch/", "Batches"),
+        ("/admin/ratelimits/alertsilence/", "Alerts"),
+        ("/admin/jobs/webhookdelivery/", "Projects"),
+    ],
+)
 def test_the_sidebar_marks_the_screen_that_is_shown_and_no_other(address, title):
     page = signed_in("viewer").get(address).content.decode()
     marked = re.findall(r'<a href="[^"]*" class="[^"]* active">(.*?)</a>', page, re.DOTALL)
     assert [re.sub(r"<[^>]*>", " ", one).split()[-1] for one in marked] == [title]
+
+
+def sidebar(role: str) -> list[str]:
+    """The addresses of its entries."""
+    page = signed_in(role).get("/admin/").content.decode()
+    bar = page.partition('id="nav-sidebar-apps"')[2].partition('id="main"')[0]
+    return re.findall(r'<li>\s*<a href="([^"]*)"', bar)
+
+
+def test_the_sidebar_fits_one_glance_and_leads_to_every_screen():
+    assert len(sidebar("superuser")) <= 15
+    client = signed_in("superuser")
+    reached: set[str] = set()
+    for address in sidebar("superuser"):
+        page = client.get(address).content.decode()
+        tabs = page.partition('id="tabs-items"')[2].partition("</nav>")[0]
+        reached |= {address, *re.findall(r'<a href="([^"]*)"', tabs)}
+    screens = {
+        reverse(f"admin:{model._meta.label_lower.replace('.', '_')}_changelist")
+        for model, screen in admin.site._registry.items()
+        if screen.has_module_permission(client.get("/admin/").wsgi_request)
+    }
+    assert len(screens) > 25
+    assert screens - reached == set(), "screens that no entry or tab leads to"
+
+
+def test_an_entry_leads_to_the_first_screen_that_the_person_may_see():
+    addresses = sidebar("viewer")
+    client = signed_in("viewer")
+    assert addresses
+    assert {address: client.get(address).status_code for address in addresses} == dict.fromkeys(addresses, 200)
 
 
 def test_the_front_page_says_what_needs_a_person():
