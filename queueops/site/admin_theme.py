@@ -158,7 +158,7 @@ UNFOLD: dict[str, Any] = {
     "SHOW_BACK_BUTTON": True,
     "DASHBOARD_CALLBACK": "dashboards.admin.front_page.front_page",
     "STYLES": [lambda request: static("jobs/admin.css")],
-    "SCRIPTS": [lambda request: static("jobs/accessibility.js")],
+    "SCRIPTS": [lambda request: static("jobs/pages.js")],
     "ACCOUNT": {
         "navigation": [
             {"title": "Change password", "link": reverse_lazy("admin:password_change")},

@@ -3,7 +3,9 @@
 import { h } from "./dom.js";
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
+const local = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
+const utc = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium", timeZone: "UTC" });
+const exact = (time) => `${local.format(time)} (${utc.format(time)} UTC)`;
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 let ahead = 0; // milliseconds by which the server's clock is before ours
 
@@ -65,7 +67,7 @@ export function duration(seconds) {
 export function moment(at, how = "ago") {
     if (!at) return h("span", { class: "muted" }, "–");
     const time = new Date(at);
-    return h("time", { datetime: at, title: exact.format(time), "data-how": how }, words(time, how));
+    return h("time", { datetime: at, title: exact(time), "data-how": how }, words(time, how));
 }
 
 function words(time, how) {
