@@ -8,6 +8,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action
 
@@ -69,6 +70,16 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
     empty_hint = "Pause a project, service, kind, batch or everything with the button above."
 
     resume_selected, resume = on_selected(RESUME), on_one(RESUME)
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        return (*self.list_display, "in_row") if request.user.has_perm(PERMISSION) else self.list_display
+
+    @admin.display(description="")
+    def in_row(self, switch: PauseSwitch) -> SafeString | str:
+        if switch.scope not in pauses.OPERATORS:
+            return ""  # the platform ends its own
+        address = reverse("admin:jobs_pauseswitch_resume", args=[switch.pk])
+        return format_html('<a class="qo-link" href="{}">Resume…</a>', address)
 
     @admin.display(description="paused")
     def switch(self, switch: PauseSwitch) -> str:

@@ -426,6 +426,25 @@ def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     assert not PauseSwitch.objects.exists()
 
 
+def test_what_is_paused_is_resumed_in_its_row_by_those_who_may():
+    batches = [make_batch(), make_batch(paused=True), make_batch(finished_at="2026-01-01T00:00Z")]
+    switch = PauseSwitch.objects.create(scope="kind", key="http.request", paused_by="user:1")
+    own = PauseSwitch.objects.create(scope="unknown", key="nobody.knows", paused_by="system")
+    lists = {name: reverse(f"admin:jobs_{name}_changelist") for name in ("batch", "pauseswitch")}
+    operator = {name: signed_in("operator").get(address).content.decode() for name, address in lists.items()}
+    viewer = "".join(signed_in("viewer").get(address).content.decode() for address in lists.values())
+    links = {
+        "batch": [f"/admin/jobs/batch/{batches[0].pk}/pause/", f"/admin/jobs/batch/{batches[1].pk}/resume/"],
+        "pauseswitch": [f"/admin/jobs/pauseswitch/{switch.pk}/resume/"],
+    }
+    for name, addresses in links.items():
+        for address in addresses:
+            assert f'href="{address}"' in operator[name]
+            assert address not in viewer
+    assert f"/admin/jobs/batch/{batches[2].pk}/pause/" not in operator["batch"]
+    assert f"/admin/jobs/pauseswitch/{own.pk}/resume/" not in operator["pauseswitch"]
+
+
 @pytest.mark.parametrize(
     ("address", "title"),
     [

@@ -68,6 +68,17 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
     priority_selected, priority = on_selected(PRIORITY), on_one(PRIORITY)
     retry_failed_selected, retry_failed = on_selected(RETRY_FAILED), on_one(RETRY_FAILED)
 
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        return (*self.list_display, "in_row") if request.user.has_perm(PAUSE.permission) else self.list_display
+
+    @admin.display(description="")
+    def in_row(self, batch: Batch) -> SafeString | str:
+        if batch.finished_at:
+            return ""
+        verb = RESUME if batch.paused else PAUSE
+        address = reverse(f"admin:jobs_batch_{verb.name}", args=[batch.pk])
+        return format_html('<a class="qo-link" href="{}">{}…</a>', address, verb.label)
+
     @admin.display(description="batch")
     def batch(self, batch: Batch) -> SafeString:
         return format_html("{} {}", batch.name, showing.short_id(batch.pk))

@@ -39,7 +39,7 @@ def foresee(jobs: Sequence[Job]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HeldLane:
     """
     What jobs of a batch wait for that stand in one lane, or in none.
 
@@ -57,7 +57,7 @@ class Hold:
     last_starts_at: datetime | None
 
 
-def holds_of_batch(batch_id: UUID) -> list[Hold]:
+def holds_of_batch(batch_id: UUID) -> list[HeldLane]:
     """Return what the batch's waiting jobs wait for, lane by lane, those with most jobs first; MOST_LANES_FORESEEN."""
     rows = sample_of_batch(batch_id)
     more = len(rows) >= MOST_OF_A_BATCH_SAMPLED
@@ -72,7 +72,7 @@ def holds_of_batch(batch_id: UUID) -> list[Hold]:
         told = explain_waiting(job) if job is not None and job.status in WAITING else None
         if told is not None:
             starts_at = told.forecast.starts_at if told.forecast else None
-            holds.append(Hold(read_lane(lane).user if lane else "", len(pks), more, told.reasons, starts_at))
+            holds.append(HeldLane(read_lane(lane).user if lane else "", len(pks), more, told.reasons, starts_at))
     return holds
 
 
