@@ -220,6 +220,15 @@ def test_everything_is_paused_and_resumed_in_two_clicks_each(page: Page, busy: d
     assert not PauseSwitch.objects.filter(scope="global").exists()
 
 
+def test_the_search_lists_what_matches(page: Page, shoot: Callable[[str], None]):
+    for name in ("Monthly report", "Monthly clean-up"):
+        make_batch(name=name)
+    make_project("monthly")
+    page.goto("/find/?q=monthly")
+    expect(page.get_by_role("link", name="Monthly report")).to_be_visible()
+    shoot("search")
+
+
 def test_the_search_is_a_key_away_on_the_dashboard_and_in_the_admin(page: Page):
     batch = make_batch(name="Monthly report")
     for address in ("/", "/admin/", "/find/"):
