@@ -90,17 +90,16 @@ def find(term: str, viewer: User) -> Found:
 
 
 def _jobs(text: str, found: Found) -> Iterator[Hit]:
-    rows = Job.objects.order_by("-pk").only("id", "kind", "status", "project_id")
+    projects = list(Project.objects.values_list("pk", flat=True)[:PROJECTS_PROBED])
+    # By id afterwards: with an order the planner might walk the table for the key.
+    keyed = Job.objects.filter(project_id__in=projects, idempotency_key=text).order_by().ids()
+    ids = list(keyed[:MOST_OF_A_SORT])  # also of what looks like an id: many producers make their keys of some
     if identifier := _uuid(text):
-        chosen = rows.filter(pk=identifier)
+        ids.append(identifier)
     elif ending := _ending(text):
-        ids, found.looked_back_to = _ids_by_ending(ending)
-        chosen = rows.filter(pk__in=ids)
-    else:
-        projects = list(Project.objects.values_list("pk", flat=True)[:PROJECTS_PROBED])
-        # By id afterwards: with an order the planner might walk the table for the key.
-        keyed = Job.objects.filter(project_id__in=projects, idempotency_key=text).order_by().ids()
-        chosen = rows.filter(pk__in=list(keyed[:MOST_OF_A_SORT]))
+        ended, found.looked_back_to = _ids_by_ending(ending)
+        ids += ended
+    chosen = Job.objects.filter(pk__in=ids).order_by("-pk").only("id", "kind", "status", "project_id")
     for job in chosen[:MOST_OF_A_SORT]:
         state = SHOWN[JobState(job.status)].words
         yield Hit(str(job.pk), f"{job.kind}, {job.project_id}, {state}", _page("jobs_job", job))

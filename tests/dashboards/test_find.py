@@ -74,6 +74,13 @@ def test_each_sort_of_thing_is_found_by_what_people_have_of_it():
         assert [hit.title for hit in find(written, person).hits["Keys"]] == [str(key)]
 
 
+@pytest.mark.parametrize("key", ["018f6a52-0000-7000-8000-00000000abcd", "deadbeef"])
+def test_a_key_that_looks_like_an_id_is_found_as_a_key_too(key: str):
+    make_jobs(3)
+    keyed = make_job(idempotency_key=key)
+    assert goes_to(signed_in("viewer"), key) == page_of("jobs_job", keyed)
+
+
 def test_a_kind_is_found_and_leads_to_its_jobs():
     make_job(kind="http.request")
     address = goes_to(signed_in("viewer"), "http.req")

@@ -179,6 +179,8 @@ def test_the_box_leads_to_a_job_a_batch_or_an_idempotency_key_and_looks_for_noth
     make_project("globex")
     assert ids_of(client.get(f"{JOBS}?q=order 7&project=globex")) == []
     assert ids_of(client.get(f"{JOBS}?q=order")) == []
+    keyed = make_job(idempotency_key=(key := str(uuid4())))  # many producers make their keys of ids
+    assert ids_of(client.get(f"{JOBS}?q={key}")) == [keyed.pk]
     assert ids_of(client.get(f"{JOBS}?q=\0")) != []
     assert not [sql for sql in queries_of(client, f"{JOBS}?q=order 7") if "LIKE" in sql.upper()]
 

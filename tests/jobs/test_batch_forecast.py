@@ -132,6 +132,10 @@ def test_a_paused_batch_forgets_what_was_foreseen():
     foresee_batches()
     batch.refresh_from_db()
     assert batch.ends_at is None
+    foreseen_at = batch.foreseen_at
+    foresee_batches()
+    batch.refresh_from_db()
+    assert batch.foreseen_at == foreseen_at, "written for nothing"
 
 
 def test_a_time_that_has_passed_is_now():

@@ -170,14 +170,11 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         term = search_term.strip().replace("\0", "")
         if not term:
             return queryset, False
-        identifier = as_uuid(term)
-        if identifier is None:
-            chosen = request.GET.get("project")
-            projects = [chosen] if chosen else list(Project.objects.values_list("pk", flat=True)[:MOST_KEYED_PROJECTS])
-            # By id afterwards: with the order of the page the planner might walk the table for the key.
-            ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
-            return queryset.filter(pk__in=ids), False
-        return queryset.filter(pk=identifier), False
+        chosen, identifier = request.GET.get("project"), as_uuid(term)
+        projects = [chosen] if chosen else list(Project.objects.values_list("pk", flat=True)[:MOST_KEYED_PROJECTS])
+        # By id afterwards: with the order of the page the planner might walk the table for the key.
+        ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
+        return queryset.filter(pk__in=[*ids, identifier] if identifier else ids), False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         identifier = as_uuid(request.GET.get("q", ""))

@@ -53,8 +53,9 @@ def foresee_batches() -> None:
 
     At most FORESEEN_AT_ONCE, and those that FORESEE_SECONDS suffice for, but one at least.
     """
-    waiting = Batch.objects.filter(finished_at=None).order_by(F("foreseen_at").asc(nulls_first=True), "pk")
-    batches = list(waiting[:FORESEEN_AT_ONCE])
+    # What is paused and known to have no end would be written each second for nothing.
+    moving = Batch.objects.filter(finished_at=None).exclude(paused=True, ends_at=None)
+    batches = list(moving.order_by(F("foreseen_at").asc(nulls_first=True), "pk")[:FORESEEN_AT_ONCE])
     counts, held = batch_counts([batch.pk for batch in batches]), count_held_of(batches)
     until = time.monotonic() + FORESEE_SECONDS
     done = []
