@@ -102,13 +102,7 @@ def sandbox() -> Iterator[Sandbox]:
         yield running
 
 
-TOLD_TWICE = pytest.mark.xfail(reason="the failing service is told of beside its dead letters", strict=True)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[TOLD_TWICE] if one.alert == "dead_letters" else []) for name, one in INCIDENTS.items()],
-)
+@pytest.mark.parametrize("name", INCIDENTS)
 def test_every_surface_tells_of_it_alike_and_one_alert_does(
     ledger: Ledger, sandbox: Sandbox, name: str, figures: Callable[[str], None]
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
@@ -14,13 +15,21 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.lanes import lane_name
-from jobs.models import DeadLetter, Executor, Job
+from jobs.models import DeadLetter, Executor, FlowSample, Job
 from jobs.services.upkeep import watch
 from jobs.services.upkeep.notify_alerts import send_unsent
 from jobs.services.upkeep.retention import apply_retention
-from jobs.services.upkeep.watch import tend_alerts, watch_charges, watch_dead_letters, watch_executors, watch_ready
+from jobs.services.upkeep.watch import (
+    tend_alerts,
+    watch_charges,
+    watch_dead_letters,
+    watch_executors,
+    watch_failing,
+    watch_ready,
+)
 from jobs.services.upkeep.watch_lanes import watch_lanes
 from jobs.states import JobState
+from jobs.transitions import Move, move_jobs
 from ratelimits.models import Charge, Counter, Limit, QuotaAlert
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
@@ -106,6 +115,39 @@ def test_the_causes_of_what_came_fast_are_not_told_once_more_when_that_is_over()
     watch_dead_letters()
     watch_dead_letters()
     assert opened("dead_letters") == []
+
+
+def failed_attempts(service: str, code: str) -> None:
+    """Nearly all attempts at the service failed in the last minute, with that error."""
+    bins: dict[str, Any] = {name: [] for name in ("answers", "sizes", "latencies", "delays")}
+    FlowSample.objects.create(span_seconds=10, at=timezone.now(), service=service, completed=1, failed=60, **bins)
+    [job] = make_jobs(1, state=JobState.IN_PROGRESS, service=service)
+    move_jobs("reset", [Move(job.pk, delay_seconds=9, error_code=code, message="it failed")])
+
+
+@pytest.mark.parametrize(("letters", "subject"), [(1, "cause:" + "f" * 32), (6, "growth")])
+def test_a_service_that_fails_is_told_of_by_its_dead_letters_where_they_say_so(letters, subject):
+    [letter, *_] = make_dead_letters(letters, error_code="forbidden")
+    failed_attempts(letter.service, "forbidden")
+    for _ in range(2):
+        watch_dead_letters()
+        watch_failing()
+    assert [(name, severity) for name, severity, _ in opened("dead_letters")] == [(subject, "critical")]
+    assert opened("failing") == []
+
+
+def test_a_service_that_fails_with_something_else_than_its_dead_letters_is_told_of():
+    [letter] = make_dead_letters(1, error_code="forbidden")
+    failed_attempts(letter.service, "connection_broken")
+    watch_dead_letters()
+    watch_failing()
+    assert [severity for _, severity, _ in opened("dead_letters")] == ["warning"]
+    assert [severity for _, severity, _ in opened("failing")] == ["critical"]
+    DeadLetter.objects.update(resolution="discarded")
+    watch_dead_letters()
+    watch_failing()
+    assert opened("dead_letters") == []
+    assert len(opened("failing")) == 1
 
 
 def test_many_causes_at_once_are_no_flood_of_alerts(monkeypatch):

@@ -23,7 +23,7 @@ from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
 from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.subjects import LONGEST_ID
 
-from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, failing_services
+from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_services
 from .notify_alerts import send_unsent
 from .unserved import waiting_for
 from .watch_lanes import StaleLane, watch_lanes
@@ -73,7 +73,8 @@ def watch_dead_letters() -> None:
     Tell of each new cause once, while a letter of it is open; when dead letters come fast, or have become many,
     resolved at half of the threshold.
 
-    What comes fast because of causes just told of is no second alert, nor is a cause of what came fast.
+    What comes fast because of causes just told of is no second alert, nor is a cause of what came fast. Where nearly
+    all attempts at a service fail with the same error it is critical, and `watch_failing` opens no second one.
     """
     fast, many = settings.QUEUEOPS.alert_dead_letters, settings.QUEUEOPS.alert_open_dead_letters
     window = timezone.now() - timedelta(minutes=GROWTH_MINUTES)
@@ -83,19 +84,21 @@ def watch_dead_letters() -> None:
     )
     told, just_told = _causes_told(), _causes(QuotaAlert.objects.filter(opened_at__gt=window))
     others = [letter for letter in recent if letter.fingerprint not in just_told]
+    serious = {(one.service, one.code) for one in failing_services(share=SERIOUS_SHARE)} if recent else set()
     growth, size = len(others), _at_most(DeadLetter.objects.open().order_by(), many)
     found = []
     if growth >= fast:
         causes = _most_frequent(others)
         message = f"{fast:,} or more dead letters in {GROWTH_MINUTES} minutes; most: {causes[0]['cause']}"
-        found.append(Opening(Kind.DEAD_LETTERS, GROWTH, Severity.WARNING, message, {"causes": causes}))
+        found.append(Opening(Kind.DEAD_LETTERS, GROWTH, _severity(others, serious), message, {"causes": causes}))
     if size >= many:
         message = f"{many:,} or more dead letters are open"
         found.append(Opening(Kind.DEAD_LETTERS, SIZE, Severity.WARNING, message, {"open_at_least": size}))
     grew = QuotaAlert.objects.filter(kind=Kind.DEAD_LETTERS, subject=GROWTH).order_by("-opened_at").first()
     if growth < fast and (grew is None or grew.resolved_at):
         since = max(window, grew.resolved_at) if grew and grew.resolved_at else window
-        found += _of_causes([one for one in recent if one.resolution is None and one.created_at > since], told)
+        fresh = [one for one in recent if one.resolution is None and one.created_at > since]
+        found += _of_causes(fresh, told, serious)
     keep = {f"{CAUSE}{cause}" for cause in told} | {
         subject for subject, count, threshold in ((GROWTH, growth, fast), (SIZE, size, many)) if count * 2 > threshold
     }
@@ -114,7 +117,14 @@ def _causes(alerts: QuerySet[QuotaAlert]) -> set[str]:
     return {subject.removeprefix(CAUSE) for subject in subjects}
 
 
-def _of_causes(letters: Sequence[DeadLetter], told: Collection[str]) -> list[Opening]:
+def _severity(letters: Sequence[DeadLetter], serious: Collection[tuple[str, str]]) -> QuotaAlert.Severity:
+    """Args: serious: Services nearly all of whose attempts fail, with the error that they fail with."""
+    return Severity.CRITICAL if any((one.service, one.error_code) in serious for one in letters) else Severity.WARNING
+
+
+def _of_causes(
+    letters: Sequence[DeadLetter], told: Collection[str], serious: Collection[tuple[str, str]]
+) -> list[Opening]:
     """An alert a cause, of the newest letter of each; a bounded number of causes."""
     newest = {letter.fingerprint: letter for letter in reversed(letters)}
     fresh = [cause for cause in newest if cause not in told]
@@ -124,7 +134,7 @@ def _of_causes(letters: Sequence[DeadLetter], told: Collection[str]) -> list[Ope
         Opening(
             Kind.DEAD_LETTERS,
             f"{CAUSE}{cause}",
-            Severity.WARNING,
+            _severity([letter], serious),
             f"failed for good: {letter.error_code} ({letter.kind}, {letter.project_id}); {letter.remediation}",
             {"dead_letters": counts[cause], "minutes": GROWTH_MINUTES, "projects": [letter.project_id]},
         )
@@ -186,7 +196,7 @@ def watch_outages() -> None:
 
 
 def watch_failing() -> None:
-    """Tell of services most of whose attempts fail, where no outage says so already."""
+    """Tell of services most of whose attempts fail, where no outage nor alert of dead letters says so already."""
     out = set(
         ServiceBreaker.objects.filter(Q(opened_at__isnull=False) | Q(closed_at__gt=Now() - CALM)).values_list(
             "service", flat=True
@@ -202,9 +212,17 @@ def watch_failing() -> None:
             {"attempts": one.attempts, "share": round(one.share, 3), "error_code": one.code},
         )
         for one in failing
-        if one.share >= MOST_SHARE
+        if one.share >= MOST_SHARE and not _is_told_by_letters(one)
     ]
     reconcile(Kind.FAILING, found, keep={one.service for one in failing})
+
+
+def _is_told_by_letters(failing: Failing) -> bool:
+    """Whether an open alert tells of dead letters with the error that a service's attempts fail with."""
+    letters = DeadLetter.objects.open().filter(service=failing.service, error_code=failing.code)
+    if QuotaAlert.objects.filter(kind=Kind.DEAD_LETTERS, subject=GROWTH, resolved_at=None).exists():
+        return letters.filter(created_at__gt=timezone.now() - timedelta(minutes=GROWTH_MINUTES)).exists()
+    return letters.filter(fingerprint__in=_causes_told()).exists()
 
 
 def watch_unserved() -> None:
