@@ -1,7 +1,7 @@
 """One PostgreSQL server for the whole session: DATABASE_URL's, or an embedded one of our own."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import psycopg
 import pytest
@@ -51,6 +51,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("database")
         if chromium is None and item.get_closest_marker("browser"):
             item.add_marker(no_browser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    # A report goes to the controller as UTF-8: half a surrogate pair in what a test logged would end its worker.
+    report.sections = [(name, text.encode(errors="replace").decode()) for name, text in report.sections]
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
