@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import UUID
 
 from django.db import models
@@ -11,9 +12,31 @@ from .states import TERMINAL, WAITING
 
 if TYPE_CHECKING:
     from .models import Batch, DeadLetter, Job  # noqa: F401 - named as text in the base classes
+    from .models.tag import TagQuerySet
+
+Row = TypeVar("Row", bound=models.Model)
 
 
-class JobQuerySet(models.QuerySet["Job"]):
+class TaggedQuerySet(models.QuerySet[Row]):
+    def tagged(self, names: Iterable[str]) -> Self:
+        """Those that have all of these tags."""
+        rows = self
+        for name in names:
+            rows = rows.filter(pk__in=_tags().owners(name))
+        return rows
+
+    def tagged_any(self, names: Iterable[str]) -> Self:
+        """Those that have one of these tags, or several."""
+        return self.filter(pk__in=_tags().filter(name__in=list(names)).values("owner_id"))
+
+
+def _tags() -> TagQuerySet:
+    from .models import Tag
+
+    return Tag.objects.all()
+
+
+class JobQuerySet(TaggedQuerySet["Job"]):
     def of_project(self, project_id: str) -> JobQuerySet:
         return self.filter(project_id=project_id)
 
@@ -27,7 +50,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         return list(self.values_list("pk", flat=True))
 
 
-class BatchQuerySet(models.QuerySet["Batch"]):
+class BatchQuerySet(TaggedQuerySet["Batch"]):
     def of_project(self, project_id: str) -> BatchQuerySet:
         return self.filter(project_id=project_id)
 

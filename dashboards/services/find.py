@@ -13,14 +13,16 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db.models import Model, Q, QuerySet
+from django.db.models.functions import Upper
 from django.urls import reverse
 
 from jobs.models import Batch, Job
 from jobs.services.finish.kinds import kinds_served
+from jobs.services.submit.tags import tags_meant
 from jobs.states import SHOWN, JobState
 from queueops.core.sql import run_sql
 from queueops.core.values.identifiers import time_of
-from queueops.tenancy.models import KEY_PREFIX_LENGTH, Credential, Issuer, ProducerKey, Project
+from queueops.tenancy.models import KEY_PREFIX_LENGTH, Credential, Issuer, ProducerKey, Project, UserLabel
 from ratelimits.models import Limit
 
 LONGEST = 200
@@ -34,7 +36,8 @@ LOOK_SECONDS = 0.3  # after which no further window is begun
 SEARCHED = (
     "job and batch ids, in full or as lists show them",
     "idempotency keys, in full",
-    "users' ids",
+    "tags of jobs and batches, and payload fields that a kind is found by, in full",
+    "users' ids, and the beginnings of their labels",
     "names of batches, projects, keys, people, limits, kinds, credentials and issuers",
     "the first characters of a key",
 )
@@ -105,6 +108,19 @@ def _jobs(text: str, found: Found) -> Iterator[Hit]:
         yield Hit(str(job.pk), f"{job.kind}, {job.project_id}, {state}", _page("jobs_job", job))
 
 
+def _tags_of(rows: Callable[[], Any], screen: str, what: str) -> Finder:
+    """By tags in full: the one job or batch that has it, or the list of them."""
+
+    def finder(text: str, found: Found) -> Iterator[Hit]:
+        for name in tags_meant(text):
+            some = list(rows().tagged([name]).order_by()[:2])
+            if some:
+                only = some[0] if len(some) == 1 else None
+                yield Hit(name, str(only or what), _page(screen, only) if only else _list(screen, tags=name))
+
+    return finder
+
+
 def _batches(text: str, found: Found) -> Iterator[Hit]:
     rows = Batch.objects.order_by("-pk")
     if identifier := _uuid(text):
@@ -122,6 +138,8 @@ def _users(text: str, found: Found) -> Iterator[Hit]:
     identifier = _uuid(text)
     if identifier and Job.objects.filter(user_id=identifier).order_by("-pk").exists():
         yield Hit(str(identifier), "their jobs", _list("jobs_job", user_id=identifier))
+    for user in UserLabel.objects.filter(label__istartswith=text).order_by(Upper("label"))[:MOST_OF_A_SORT]:
+        yield Hit(user.label, f"user {user.user_id} of {user.project_id}", _list("jobs_job", user_id=user.user_id))
 
 
 def _kinds(text: str, found: Found) -> Iterator[Hit]:
@@ -153,6 +171,8 @@ def _named(screen: str, rows: Callable[[], QuerySet[Any]], *fields: str, about: 
 _FINDERS: Sequence[tuple[str, str, Finder]] = (
     ("Jobs", "jobs.view_job", _jobs),
     ("Batches", "jobs.view_batch", _batches),
+    ("Jobs by tag", "jobs.view_job", _tags_of(Job.objects.all, "jobs_job", "its jobs")),
+    ("Batches by tag", "jobs.view_batch", _tags_of(Batch.objects.all, "jobs_batch", "its batches")),
     ("Users", "jobs.view_job", _users),
     ("Kinds", "jobs.view_job", _kinds),
     ("Projects", "tenancy.view_project", _named("tenancy_project", Project.objects.all, "name", "id", about="id")),

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlencode
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import TextFilter
 
 from jobs.handlers.registry import all_handlers
 from jobs.states import Priority
+from queueops.core.values.tags import split_tags
 from queueops.screens.filters import Choice, ExactId, ExactText
 
 
@@ -42,6 +50,22 @@ class ErrorCodeFilter(ExactText):
 class FingerprintFilter(ExactText):
     title = "fingerprint"
     parameter_name = "fingerprint"
+
+
+class TagFilter(TextFilter):  # type: ignore[misc] # unfold has no types
+    title = "tags (all of these)"
+    parameter_name = "tags"
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        given = self.value()
+        return queryset.tagged(split_tags(given)) if given else queryset  # type: ignore[attr-defined]
+
+
+def tags_shown(screen: str, names: Iterable[str]) -> SafeString | None:
+    """Tags as links to the list of what has them; None where there are none."""
+    href = reverse(f"admin:{screen}_changelist")
+    links = ((href, urlencode({"tags": name}), name) for name in names)
+    return format_html_join(" ", '<a class="qo-tag" href="{}?{}">{}</a>', links) or None
 
 
 class BatchFilter(ExactId):

@@ -41,6 +41,7 @@ JOB = {
     "progress": 0,
     "progress_message": "",
     "idempotency_key": "import-2026-03-02-row-7",
+    "tags": ["import", "region:eu"],
     "retry_policy": None,
     "retry_count": 1,
     "crash_count": 0,
@@ -124,6 +125,7 @@ JOB_DETAIL = {
 BATCH_ROW = {
     "id": BATCH_ID,
     "name": "import 2026-03-02",
+    "tags": ["import"],
     "total": 1000,
     "paused": False,
     "submitted_by": "key:qo_k3Jx81Qz",

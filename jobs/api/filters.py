@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Resolution
 from jobs.states import EventType, JobState, Priority
 from queueops.core.values.identifiers import first_id_at
-from queueops.rest.filtering import ChoicesFilter, FilterSet, MomentFilter, TruthFilter
+from queueops.rest.filtering import ChoicesFilter, FilterSet, MomentFilter, TagsFilter, TruthFilter
 
 # An id is made by a web process's clock, created_at by the database's.
 CLOCK_SLACK = timedelta(hours=1)
@@ -35,7 +35,12 @@ class TimeOrderedFilterSet(CreatedFilterSet):
         return queryset.filter(created_at__lt=moment, pk__lt=first_id_at(moment, moved_by=CLOCK_SLACK))
 
 
-class JobFilterSet(TimeOrderedFilterSet):
+class TaggedFilterSet(TimeOrderedFilterSet):
+    tags = TagsFilter(lookup_expr="tagged", help_text="All of these.")
+    any_tag = TagsFilter(lookup_expr="tagged_any", help_text="One of these, or several.")
+
+
+class JobFilterSet(TaggedFilterSet):
     state = ChoicesFilter(field_name="status", choices=JobState.choices)
     priority = ChoicesFilter(choices=Priority.choices)
     batch = django_filters.UUIDFilter(field_name="batch_id")
@@ -54,7 +59,7 @@ class BatchJobFilterSet(JobFilterSet):
         pass
 
 
-class BatchFilterSet(TimeOrderedFilterSet):
+class BatchFilterSet(TaggedFilterSet):
     finished = TruthFilter(field_name="finished_at", lookup_expr="isnull", exclude=True)
     paused = TruthFilter()
 

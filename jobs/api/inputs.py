@@ -12,6 +12,7 @@ from jobs.services.submit.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
 from queueops.core.values.moments import Moment
 from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
+from queueops.core.values.tags import Tags
 from queueops.rest.inputs import Input
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
@@ -24,6 +25,7 @@ class BatchInput(Input):
     """Options of a batch; with NDJSON they are query parameters."""
 
     name: str = Field(default="", max_length=200)
+    tags: Tags = Field(default=(), description="Of the batch alone. As a query parameter, separated by commas.")
     partial: bool = Field(default=False, description="Accept the valid jobs and report the others.")
     start_interval_seconds: float = Field(default=0, ge=0, le=86_400, description="Start the jobs this far apart.")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent
+from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Tag
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.snapshots import BatchSnapshot, JobSnapshot
 from jobs.services.explain.waiting import Code, Reason, Waiting
@@ -30,6 +31,7 @@ JOB_FIELDS = (
     "progress",
     "progress_message",
     "idempotency_key",
+    "tags",
     "retry_policy",
     "retry_count",
     "crash_count",
@@ -58,11 +60,12 @@ class AnyJSON(serializers.JSONField):
 
 
 class _ListedJobs(serializers.ListSerializer[Job]):
-    """With today's forecast of those that wait for a limit."""
+    """With their tags, and today's forecast of those that wait for a limit."""
 
     def to_representation(self, data: Any) -> Any:
         jobs = list(data)
         foresee(jobs)
+        tell_tags(jobs)
         return super().to_representation(jobs)
 
 
@@ -75,7 +78,15 @@ class EventData(AnyJSON):
         return [without_diagnostics(one) for one in value] if isinstance(value, list) else without_diagnostics(value)
 
 
+def tell_tags(rows: Sequence[Job | Batch]) -> None:
+    """Fetch the tags of jobs or batches, for the serializers."""
+    tags = Tag.objects.of([row.pk for row in rows])
+    for row in rows:
+        row.tags = tags.get(row.pk, [])  # type: ignore[union-attr]
+
+
 class JobSerializer(serializers.ModelSerializer[Job]):
+    tags = serializers.ListField(child=serializers.CharField())
     state = serializers.ChoiceField(source="status", choices=JobState.choices)
 
     class Meta:
@@ -206,12 +217,13 @@ class CountsSerializer(serializers.Serializer[dict[str, int]]):
         return {state.value: serializers.IntegerField() for state in JobState}
 
 
-BATCH_FIELDS = ("id", "name", "total", "paused", "submitted_by", "created_at", "finished_at")
+BATCH_FIELDS = ("id", "name", "tags", "total", "paused", "submitted_by", "created_at", "finished_at")
 
 
 class BatchSerializer(serializers.ModelSerializer[Batch]):
     """Args, by attribute: see BatchSnapshot."""
 
+    tags = serializers.ListField(child=serializers.CharField())
     counts = CountsSerializer(help_text="Items by state; a requeued item counts once, as its latest job.")
     held_by_outage = serializers.IntegerField(
         help_text="Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000."
@@ -312,6 +324,7 @@ def job_answer(snapshot: JobSnapshot, *, cursor: int) -> dict[str, Any]:
         cursor: Of the log of events, read before the snapshot.
     """
     job = snapshot.job
+    tell_tags([job])
     shown = JobSerializer(job).data
     waiting = snapshot.waiting
     if job.status == JobState.RATE_LIMITED and job.lane is not None and waiting is not None and waiting.forecast:
@@ -352,6 +365,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
     return {
         "id": str(batch.pk),
         "name": batch.name,
+        "tags": batch.tags,  # type: ignore[attr-defined] # by tell_tags
         "total": batch.total,
         "paused": batch.paused,
         "submitted_by": batch.submitted_by,
@@ -373,6 +387,7 @@ def batch_detail_answer(snapshot: BatchSnapshot, *, cursor: int) -> dict[str, An
     Args:
         cursor: Of the log of events, read before the snapshot.
     """
+    tell_tags([snapshot.batch])
     return {**batch_answer(snapshot), "cursor": cursor}
 
 

@@ -12,11 +12,13 @@ from django.core.exceptions import ImproperlyConfigured
 from pydantic import TypeAdapter
 
 from jobs.states import CallType
+from queueops.core.values.tags import MOST_TAGS
 
 if TYPE_CHECKING:
     from jobs.handlers.registry import Handler
 
 KIND_RULE = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*\Z")
+FIELD_RULE = re.compile(r"\w{1,40}(\.\w{1,40}){0,3}\Z", re.ASCII)
 MAX_KIND_LENGTH = 100
 MAX_SERVICE_LENGTH = 64
 MAX_RETRY_LENGTH = 40
@@ -57,6 +59,20 @@ def read_schema(kind: str, given: Any) -> TypeAdapter[Any]:
         return TypeAdapter(given)
     except Exception as error:  # pydantic raises many kinds, some of them Python's own
         raise _wrong(kind, "payload", given, f"a type that pydantic can validate ({error})") from error
+
+
+def read_searchable(kind: str, given: Any) -> tuple[str, ...]:
+    """
+    Raises:
+        ImproperlyConfigured
+    """
+    if (
+        isinstance(given, tuple | list)
+        and len(given) <= MOST_TAGS
+        and all(isinstance(field, str) and FIELD_RULE.match(field) for field in given)
+    ):
+        return tuple(given)
+    raise _wrong(kind, "searchable", given, f"a tuple of at most {MOST_TAGS} fields such as 'customer.id'")
 
 
 def check_options(handler: Handler, aliases: object) -> None:

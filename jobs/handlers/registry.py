@@ -18,7 +18,7 @@ from django.utils.module_loading import module_has_submodule
 from pydantic import TypeAdapter
 
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.handler_options import check_options, read_call_type, read_schema, read_timeout
+from jobs.handlers.handler_options import check_options, read_call_type, read_schema, read_searchable, read_timeout
 from jobs.states import CallType
 from queueops.core.errors import QueueOpsError
 
@@ -195,6 +195,7 @@ class Handler:
     user_turns: bool = False
     internal: bool = False
     calls_out: bool = True
+    searchable: tuple[str, ...] = ()
 
     def is_repeatable(self, payload: Any) -> bool:
         """Whether a call whose outcome is unknown may be made again without doubling its effect."""
@@ -234,6 +235,7 @@ def handler(
     user_turns: bool = False,
     internal: bool = False,
     calls_out: bool = True,
+    searchable: tuple[str, ...] = (),
     aliases: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     """
@@ -261,6 +263,8 @@ def handler(
         user_turns: The users of a project take turns, also where no limit counts them.
         internal: Only the platform itself submits such jobs; a producer's are refused.
         calls_out: It calls somebody whose silence is an outage. False: its failures and timeouts are its own.
+        searchable: Fields of the payload that its jobs are found by, such as `("order_id", "customer.email")`: the
+            value becomes a tag, `order_id=A-17`. Texts and numbers; others are left out.
 
     Raises:
         ImproperlyConfigured: The kind is taken, or an option is not what it has to be; see handler_options.py.
@@ -287,6 +291,7 @@ def handler(
             user_turns=user_turns,
             internal=internal,
             calls_out=calls_out,
+            searchable=read_searchable(kind, searchable),
         )
         check_options(registered, aliases)
         for name in (kind, *aliases):

@@ -10,6 +10,7 @@ from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
 from .requests import BulkOperation, IdempotencyRecord, Webhook, WebhookDelivery
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
+from .tag import Tag
 
 __all__ = [
     "BACKLOG",
@@ -34,6 +35,7 @@ __all__ = [
     "RetryPolicy",
     "SavedFilter",
     "ServiceBreaker",
+    "Tag",
     "Upload",
     "Webhook",
     "WebhookDelivery",

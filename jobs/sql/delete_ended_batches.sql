@@ -1,4 +1,4 @@
--- Delete one chunk of batches that ended before a time and have no job left, with their counts.
+-- Delete one chunk of batches that ended before a time and have no job left, with their counts and tags.
 --
 -- params  before; most: bound of one statement
 -- locks   the deleted rows, SKIP LOCKED
@@ -15,6 +15,8 @@ WITH candidate AS MATERIALIZED (
        FOR UPDATE OF batch SKIP LOCKED
 ), counts AS (
     DELETE FROM jobs_jobcount WHERE batch_id = ANY(ARRAY(SELECT id FROM candidate))
+), tags AS (
+    DELETE FROM jobs_tag WHERE owner_id = ANY(ARRAY(SELECT id FROM candidate))
 ), pauses AS (
     DELETE FROM jobs_pauseswitch WHERE scope = 'batch' AND key = ANY(ARRAY(SELECT id::text FROM candidate))
 )

@@ -1,4 +1,4 @@
--- Delete one chunk of jobs that ended before a time, with their resolved dead letters and webhook deliveries.
+-- Delete one chunk of jobs that ended before a time, with their tags, resolved dead letters and webhook deliveries.
 --
 -- params  before; most: bound of one statement
 -- locks   the deleted rows, SKIP LOCKED
@@ -17,6 +17,8 @@ WITH candidate AS MATERIALIZED (
     DELETE FROM jobs_deadletter WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
 ), forgotten AS (
     UPDATE jobs_deadletter SET requeued_as_id = NULL WHERE requeued_as_id = ANY(ARRAY(SELECT id FROM candidate))
+), tags AS (
+    DELETE FROM jobs_tag WHERE owner_id = ANY(ARRAY(SELECT id FROM candidate))
 ), deliveries AS (
     DELETE FROM jobs_webhookdelivery WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
 )

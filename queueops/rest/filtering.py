@@ -10,9 +10,11 @@ from django.db.models import QuerySet
 from django_filters.fields import BaseCSVField
 from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.utils import extend_schema_field
+from pydantic_core import PydanticCustomError
 from rest_framework.request import Request
 
 from queueops.core.values import moments
+from queueops.core.values.tags import checked_tag, split_tags
 
 from .errors import InvalidQuery
 from .pagination import NewestFirst
@@ -67,6 +69,27 @@ class ChoicesFilter(django_filters.BaseInFilter, django_filters.ChoiceFilter):
     """One or more of the choices, separated by commas."""
 
     base_field_class = _ChoicesField
+
+
+class _TagsField(forms.Field):
+    def to_python(self, value: Any) -> list[str]:
+        tags = split_tags(value) if value else []
+        for tag in tags:
+            try:
+                checked_tag(tag)
+            except PydanticCustomError as error:
+                raise forms.ValidationError(f"{tag!r}: {error.message()}") from None
+        return tags
+
+
+@extend_schema_field({"type": "string"})
+class TagsFilter(django_filters.Filter):
+    """Tags, separated by commas; `lookup_expr` is the queryset's method that takes them."""
+
+    field_class = _TagsField
+
+    def filter(self, qs: Any, value: list[str]) -> Any:
+        return getattr(qs, str(self.lookup_expr))(value) if value else qs
 
 
 class _MomentField(forms.Field):

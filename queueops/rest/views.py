@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -21,10 +21,12 @@ from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.scope import ANONYMOUS_ROLE, API_ROLE, acting_for, reading_for
 
 from .errors import InvalidIdempotencyKey
-from .filtering import StrictFilterBackend
+from .filtering import StrictFilterBackend, refuse_unknown
 from .pagination import NewestFirst
 
 MAX_IDEMPOTENCY_KEY_LENGTH = 200
+
+READS = frozenset({"GET", "HEAD"})
 
 Row = TypeVar("Row", bound=Model)
 
@@ -48,10 +50,12 @@ class CallerView(APIView):
     Attributes:
         for_users: An end user sees and changes here nothing but what is theirs.
         for_anonymous: Whoever names a project that shows itself to everybody may read here.
+        query: By method, the query parameters that it takes besides `project`; of a list's GET its filters say so.
         unconfined: Methods that act on what belongs to no project, so that the database confines them to none.
     """
 
     needs: ClassVar[Mapping[str, Need]]
+    query: ClassVar[Mapping[str, Collection[str]]] = {}
     for_users: ClassVar[bool] = False
     for_anonymous: ClassVar[bool] = False
     unconfined: ClassVar[frozenset[str]] = frozenset()
@@ -64,6 +68,8 @@ class CallerView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Know the caller, then confine what answers the request to the caller's rows."""
         super().initial(request, *args, **kwargs)
+        if not (request.method in READS and isinstance(self, CallerListView)):  # those check their filters, too
+            refuse_unknown(request, {"project", *self.query.get(str(request.method), ())})
         if request.auth is not None and not (self.caller.is_anonymous or self.caller.operator):
             request.META[ASKER] = f"project:{self.caller.project_id}"
         method = str(request.method)
@@ -86,7 +92,7 @@ class CallerView(APIView):
 def confined(request: Request) -> Iterator[None]:
     """Within the caller's rows; those that write have transactions of their own."""
     caller = cast("Caller", request.auth)
-    enter = reading_for if request.method in {"GET", "HEAD"} else acting_for
+    enter = reading_for if request.method in READS else acting_for
     with enter(caller.project_id, caller.user_id, role=ANONYMOUS_ROLE if caller.is_anonymous else API_ROLE):
         yield
 

@@ -39,6 +39,7 @@ SHOWN = {
     "jobs_jobcount",
     "jobs_jobevent",
     "jobs_servicebreaker",
+    "jobs_tag",
     "tenancy_project",
 }
 

@@ -8,10 +8,13 @@ import secrets
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import OpClass
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
-from django.db.models.functions import Now
+from django.db.models.functions import Now, Upper
 
+LONGEST_LABEL = 100  # characters of what a user is called
+USER_PLACE = "{user_id}"  # where the user's id belongs in a project's `user_address`
 KEY_PREFIX = "qo_"
 KEY_PREFIX_LENGTH = 11  # "qo_" and 8 characters: enough to recognise a key, useless for guessing it
 
@@ -65,6 +68,19 @@ class Project(models.Model):
         db_default=False,
         help_text="Everybody may read this project's jobs and batches, without a key and without signing in.",
     )
+    user_address = models.CharField(
+        max_length=500,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[
+            RegexValidator(
+                r"^https?://[^\s{}]+\{user_id\}[^\s{}]*\Z",
+                "An http or https address with {user_id} where the user's id belongs.",
+            )
+        ],
+        help_text="Where your own pages show an end user: https://app.example.org/users/{user_id}. Pages link there.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
@@ -73,6 +89,24 @@ class Project(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+
+class UserLabel(models.Model):
+    """What operators call an end user of a project: the last label that a submission gave."""
+
+    pk = models.CompositePrimaryKey("project", "user_id")
+    project = models.ForeignKey(Project, models.CASCADE, db_index=False, related_name="+")
+    user_id = models.UUIDField()
+    label = models.CharField(max_length=LONGEST_LABEL)
+
+    class Meta:
+        indexes = [
+            # By its beginning, however many users there are.
+            models.Index(OpClass(Upper("label"), name="text_pattern_ops"), name="tenancy_userlabel_find_idx"),
+        ]
+
+    def __str__(self) -> str:
+        return self.label
 
 
 def digest_of(secret: str) -> str:

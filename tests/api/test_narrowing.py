@@ -134,3 +134,20 @@ def test_bodies_keep_the_same_rule(api: Api, address, moment):
     body = {"kind": "http.request"} if method == "POST" else {}
     error = error_of(api.send(method, path, json.dumps({**body, field: moment})), 422)
     assert "15:59" in error["fields"][field][0]
+
+
+def test_no_address_takes_a_parameter_that_it_does_not_know(lists: Lists):
+    document = SchemaGenerator().get_schema(request=None, public=True)
+    asked = 0
+    for path, methods in document["paths"].items():
+        address = path.removeprefix("/api/v1")
+        for prefix, row in lists.rows.items():
+            if address.startswith(prefix):
+                address = address.replace("{id}", str(row))
+        if path.startswith("/api/v1") and not path.endswith("/schema/") and "{" not in address:
+            for method in set(methods) & {"get", "post", "patch", "delete"}:
+                error = error_of(lists.api.send(method.upper(), f"{address}?nonsense=1", "{}"), 400)
+                assert error["code"] == "invalid_query", (method, path)
+                asked += "nonsense" in error["fields"]
+    assert asked > 40
+    assert not BulkOperation.objects.exists()

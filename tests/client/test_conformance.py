@@ -96,7 +96,10 @@ def set_stage(client: Both) -> Stage:
 Call = Callable[[Any, Stage], Any]
 CALLS: dict[str, tuple[Call, Any]] = {
     "submit": (lambda client, on: client.submit(KIND, PAYLOAD, priority="low", delay_seconds=60, user_id=uuid4()), Job),
-    "submit_many": (lambda client, on: client.submit_many(SPECS, name="n", start_interval_seconds=1), SubmittedBatch),
+    "submit_many": (
+        lambda client, on: client.submit_many(SPECS, name="n", tags=["t"], start_interval_seconds=1),
+        SubmittedBatch,
+    ),
     "job": (lambda client, on: client.job(on.job), Job),
     "batch": (lambda client, on: client.batch(on.batch), Batch),
     "operation": (lambda client, on: client.operation(on.operation), Operation),
@@ -219,6 +222,16 @@ def test_a_key_stands_for_one_piece_of_work(client: Both):
     assert (first.created, again.created, first.id) == (True, False, again.id)
     with pytest.raises(IdempotencyKeyReused):
         client.submit(KIND, {**PAYLOAD, "method": "PUT"}, idempotency_key="k")
+
+
+def test_what_was_tagged_is_found_by_its_tags(client: Both):
+    job = client.submit(KIND, PAYLOAD, tags=["nightly", "region:eu"], user_id=uuid4(), user_label="Anna")
+    batch = client.submit_many(SPECS, tags=["import"])
+    client.submit(KIND, PAYLOAD, tags=["nightly"])
+    [found] = client.jobs(tags=["region:eu", "nightly"])
+    assert (found.id, list(found.tags)) == (job.id, ["nightly", "region:eu"])
+    assert len(list(client.jobs(any_tag=["region:eu", "nightly"]))) == 2
+    assert [(one.id, list(one.tags)) for one in client.batches(tags=["import"])] == [(batch.id, ["import"])]
 
 
 def test_who_may_not_is_told_what_is_missing(address: str, form, transactional_db):

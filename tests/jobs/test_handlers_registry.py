@@ -136,6 +136,8 @@ def test_a_call_type_may_be_given_by_its_name():
         ("cost", -1, "whole number"),
         ("cost", 1.5, "whole number"),
         ("cost", True, "whole number"),
+        ("searchable", "order_id", "fields such as"),
+        ("searchable", ("order id",), "fields such as"),
         ("coalesce", "spreadsheet", "Coalesce"),
         ("coalesce", coalesce(key="spreadsheet"), "function of the payload"),
         ("coalesce", Coalesce(key=str, max_items=0), "from 1"),

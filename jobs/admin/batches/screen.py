@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from jobs.admin.dead_letters.groups import causes_of
+from jobs.admin.filters import TagFilter, tags_shown
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge
-from jobs.models import Batch, Job
+from jobs.models import Batch, Job, Tag
 from jobs.services.explain.batch_pace import batch_pace
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
@@ -26,6 +28,7 @@ from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.people import name_of
+from queueops.tenancy.user_labels import users_shown
 from ratelimits.services.limits.catalogue import rules
 
 from .verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
@@ -52,7 +55,7 @@ class BatchStateFilter(Choice):
 @admin.register(Batch)
 class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin):
     list_display = ("batch", "of_project", "state", "progress", "failed", "rate", "eta", "age")
-    list_filter = (BatchStateFilter, ProjectFilter, ("created_at", CreatedFilter))
+    list_filter = (BatchStateFilter, ProjectFilter, TagFilter, ("created_at", CreatedFilter))
     list_filter_submit = True
     list_before_template = "admin/jobs/batch/tools.html"
     search_fields = ("pk",)
@@ -81,7 +84,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
 
     @admin.display(description="batch")
     def batch(self, batch: Batch) -> SafeString:
-        return format_html("{} {}", batch.name, showing.short_id(batch.pk))
+        return format_html("{} {} {}", batch.name, showing.short_id(batch.pk), _tags(batch.tags))  # type: ignore[attr-defined]
 
     @admin.display(description="project")
     def of_project(self, batch: Batch) -> str:
@@ -114,7 +117,9 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
 
     def prepare_rows(self, rows: list[Batch]) -> None:
         counts, held = batch_counts([batch.pk for batch in rows]), count_held_of(rows)
+        tags = Tag.objects.of([batch.pk for batch in rows])
         for batch in rows:
+            batch.tags = tags.get(batch.pk, [])  # type: ignore[attr-defined]
             batch.snapshot = batch_snapshot(batch, counts[batch.pk], held)  # type: ignore[attr-defined]
 
     def get_search_results(
@@ -205,6 +210,8 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "created": showing.ago(batch.created_at),
         "who": name_of(batch.submitted_by),
         "total": f"{batch.total:,}",
+        "tags": tags_shown("jobs_batch", Tag.objects.of([batch.pk]).get(batch.pk, ())),
+        "whose": users_shown(batch.project_id, [batch.user_id])[batch.user_id] if batch.user_id else None,
         "picture": _picture(batch),
         "holds": [] if batch.finished_at else _holds(batch),
         "jobs_href": jobs,
@@ -225,17 +232,23 @@ def _page_of(batch: Batch) -> dict[str, Any]:
     }
 
 
+def _tags(names: Iterable[str]) -> SafeString | str:
+    return format_html_join("", '<span class="qo-tag">{}</span>', ((name,) for name in names))
+
+
 def _holds(batch: Batch) -> list[dict[str, Any]]:
     """What its waiting jobs wait for, in the words of their own pages."""
     limits = {rule.name: showing.address("ratelimits_limit", rule.id) for rule in rules()}
+    holds = holds_of_batch(batch.pk)
+    users = users_shown(batch.project_id, [user for hold in holds if (user := as_uuid(hold.user))])
     return [
         {
             "jobs": f"{'> ' if hold.more else ''}{hold.jobs:,}",
-            "user": hold.user or showing.NOTHING,
+            "user": users.get(as_uuid(hold.user) or batch.pk) or hold.user or showing.NOTHING,
             "reasons": [{"text": reason.text, "limit_href": limits.get(reason.limit or "")} for reason in hold.reasons],
             "last": showing.ago(hold.last_starts_at),
         }
-        for hold in holds_of_batch(batch.pk)
+        for hold in holds
     ]
 
 

@@ -22,6 +22,7 @@ PARAMETERS = {
     "kind": "kind",
     "state": "state",
     "priority": "priority",
+    "tags": "tags",
 }
 
 

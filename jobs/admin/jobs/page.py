@@ -7,8 +7,9 @@ from uuid import UUID
 
 from django.utils.safestring import SafeString
 
+from jobs.admin.filters import tags_shown
 from jobs.admin.states import state_badge
-from jobs.models import DeadLetter, Job
+from jobs.models import DeadLetter, Job, Tag
 from jobs.services.explain.history import read_history
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
@@ -17,6 +18,7 @@ from jobs.states import OUTAGE, RUNNING, TERMINAL, JobState
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.tenancy.people import name_of
+from queueops.tenancy.user_labels import users_shown
 
 from .timeline import MOST_EVENTS_SHOWN, attempts_of, happenings_of, path_of
 
@@ -111,7 +113,8 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
     facts: list[tuple[str, Any]] = [
         ("Id", job.pk),
         ("Project", showing.link("tenancy_project", job.project_id, job.project_id)),
-        ("User", job.user_id),
+        ("User", users_shown(job.project_id, [job.user_id])[job.user_id] if job.user_id else None),
+        ("Tags", tags_shown("jobs_job", Tag.objects.of([job.pk]).get(job.pk, ()))),
         ("Kind", job.kind),
         ("Service", f"{job.service}, {job.call_type}"),
         ("Model", job.model),

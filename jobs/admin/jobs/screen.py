@@ -13,18 +13,19 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter
+from jobs.admin.filters import BatchFilter, KindFilter, PriorityFilter, ServiceFilter, TagFilter
 from jobs.admin.matching import Matching, MatchingMixin, parameters_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import JobStateFilter, state_badge
 from jobs.aging import effective_priority
 from jobs.lanes import name_of
-from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch
+from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch, Tag
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.position import aging_rules
 from jobs.services.finish.outages import Key, is_held, out_keys
 from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
 from jobs.states import OUTAGE, RUNNING, UNFINISHED, WAITING, JobState, Priority
+from queueops.core.values.tags import split_tags
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import ProjectFilter, UserFilter
@@ -62,7 +63,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     )
     list_display_links = ("name",)
     list_filter = (
-        JobStateFilter, KindFilter, ServiceFilter, PriorityFilter, ProjectFilter, UserFilter, BatchFilter,
+        JobStateFilter, KindFilter, ServiceFilter, PriorityFilter, ProjectFilter, UserFilter, BatchFilter, TagFilter,
         ("created_at", CreatedFilter),
     )  # fmt: skip
     list_filter_submit = True
@@ -143,6 +144,10 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     def rows_by_index(self, rows: QuerySet[Job], wanted: Mapping[str, str]) -> QuerySet[Job] | None:
         if as_uuid(wanted.get("batch_id", "")):
             return rows  # a batch has 100,000 jobs at most
+        if tags := wanted.get("tags"):
+            # By the rarest of them, which the planner finds; where all have many, newest first from a window.
+            few = min(Tag.objects.owners(name)[: WINDOW + 1].count() for name in split_tags(tags))
+            return rows if few <= WINDOW else None
         state = wanted.get("state", "")
         if state in INDEXED_STATES and _jobs_in(state) <= WINDOW:
             return rows.filter(**INDEXED_STATES[state])

@@ -20,6 +20,7 @@ from jobs.api.serializers import (
     batch_answer,
     batch_detail_answer,
     retry_after,
+    tell_tags,
 )
 from jobs.models import Batch, Job
 from jobs.services.explain.event_log import log_cursor
@@ -27,7 +28,7 @@ from jobs.services.explain.snapshots import batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
 from jobs.services.submit.accept_document import refuse_too_many
 from jobs.services.submit.submit import submit_batch
-from queueops.rest.filtering import refuse_unknown
+from queueops.core.values.tags import split_tags
 from queueops.rest.parsers import (
     JSON,
     MAX_DOCUMENT_BYTES,
@@ -49,6 +50,7 @@ from .base import READ, SUBMIT, ApiListView, ApiView
 class BatchList(ApiListView[Batch]):
     needs: ClassVar = {"GET": READ, "POST": SUBMIT}
     for_users = for_anonymous = True
+    query: ClassVar = {"POST": inputs.BatchInput.model_fields}
     parser_classes = (JSONDocument, JSONLines)
     queryset = Batch.objects.none()
     serializer_class = BatchSerializer
@@ -66,6 +68,7 @@ class BatchList(ApiListView[Batch]):
 
     def shown(self, page: list[Batch]) -> list[dict[str, Any]]:
         counts, held = batch_counts([batch.pk for batch in page]), count_held_of(page)
+        tell_tags(page)
         return [batch_answer(batch_snapshot(batch, counts[batch.pk], held)) for batch in page]
 
     @operation(
@@ -81,7 +84,7 @@ class BatchList(ApiListView[Batch]):
         answers_once=True,
         description=(
             "Up to 100,000 jobs: as one JSON document of at most 32 MB, or as `application/x-ndjson`, one "
-            "job a line and the options `name`, `partial` and `start_interval_seconds` as query "
+            "job a line and the options `name`, `tags`, `partial` and `start_interval_seconds` as query "
             "parameters. One job that is not valid rejects all, with the line and cause of each; with "
             "`partial` the valid ones are accepted. Bodies may be sent with "
             "`Content-Encoding: gzip`, here as everywhere; sizes are those of the inflated body."
@@ -90,7 +93,6 @@ class BatchList(ApiListView[Batch]):
     def post(self, request: Request) -> Response:
         if media_type_of(request, JSON, NDJSON) == NDJSON:
             return self._submit_lines(request)
-        refuse_unknown(request, {"project"})
         raw = read_document(request, limit_bytes=MAX_DOCUMENT_BYTES)
         given = parse_as(inputs.BatchDocument, raw)
         refuse_too_many(len(given.jobs))
@@ -99,8 +101,11 @@ class BatchList(ApiListView[Batch]):
         return self.answer(lambda: self._submit(lines, given), digest=lambda: digest_of(request, raw))
 
     def _submit_lines(self, request: Request) -> Response:
-        refuse_unknown(request, {"project", *inputs.BatchInput.model_fields})
-        options = {name: str(value) for name, value in request.query_params.items() if name != "project"}
+        options: dict[str, Any] = {
+            name: str(value) for name, value in request.query_params.items() if name != "project"
+        }
+        if "tags" in options:
+            options["tags"] = split_tags(options["tags"])
         given = parse_query_as(inputs.BatchInput, options)
         spooled = spool_lines(request, enough=settings.QUEUEOPS.max_batch_jobs + 1)
         refuse_too_many(spooled.count)
@@ -113,6 +118,7 @@ class BatchList(ApiListView[Batch]):
             actor=self.caller.actor,
             only_user=self.caller.user_id,
             name=given.name,
+            tags=given.tags,
             partial=given.partial,
             start_interval_seconds=given.start_interval_seconds,
         )

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from jobs.errors import InvalidDelay
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import Batch, DeadLetter, Resolution, new_id
+from jobs.models import Batch, DeadLetter, Resolution, Tag, new_id
 from jobs.services.submit.prepare import MAX_DELAY_SECONDS, Details, JobSpec, PreparedJob, Rules, describe, prepare_job
 from jobs.services.submit.results import BulkResult, RequeueResult, distinct_ids
 from jobs.services.submit.submit import insert_prepared
@@ -152,11 +152,20 @@ def carry_out_requeue(
     rules_of = cache(Rules)
     for start in range(0, len(ordered), SLICE):
         places = dict(zip(ordered[start : start + SLICE], count(start), strict=False))
-        rows = run_sql("jobs", "lock_dead_letters", {"ids": list(places)})
+        letters = [_Letter(*row) for row in run_sql("jobs", "lock_dead_letters", {"ids": list(places)})]
+        tags = Tag.objects.of([letter.job_id for letter in letters])
         prepared = {
             letter: job
-            for letter in (_Letter(*row) for row in rows)
-            if (job := _prepare(letter, options, rules_of, delay_seconds=places[letter.id] * gap_seconds))
+            for letter in letters
+            if (
+                job := _prepare(
+                    letter,
+                    options,
+                    rules_of,
+                    delay_seconds=places[letter.id] * gap_seconds,
+                    tags=tags.get(letter.job_id, ()),
+                )
+            )
         }
         resolved = _resolve(
             {letter.id: job.id for letter, job in prepared.items()},
@@ -195,7 +204,12 @@ def checked_spread(spread_seconds: float) -> float:
 
 
 def _prepare(
-    letter: _Letter, options: RequeueOptions, rules_of: Callable[[str], Rules], *, delay_seconds: float
+    letter: _Letter,
+    options: RequeueOptions,
+    rules_of: Callable[[str], Rules],
+    *,
+    delay_seconds: float,
+    tags: Sequence[str],
 ) -> PreparedJob | None:
     """None: no handler carries the kind out, so the new job could only fail again."""
     try:
@@ -214,6 +228,7 @@ def _prepare(
         "effect_key": letter.effect_key,
         "origin": letter.job_id,
         "delay_seconds": delay_seconds or None,
+        "kept_tags": tuple(tags),
     }
     if options.payload is not None:
         # An edited payload may name another credential: it is held against what the project may use.

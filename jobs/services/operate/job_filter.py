@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet, Sum
 from django.db.models.functions import Coalesce
-from pydantic import ValidationError
+from pydantic import ValidationError, field_validator
 
 from jobs.errors import InvalidFilter
 from jobs.models import WHOLE_PROJECT, Job, JobCount
@@ -21,6 +21,7 @@ from queueops.core.errors import fields_of
 from queueops.core.values.identifiers import first_id_at
 from queueops.core.values.moments import Moment
 from queueops.core.values.narrowing import Narrowing, SearchedText
+from queueops.core.values.tags import Tags, split_tags
 
 WINDOW = 50_000  # rows by id of which the fitting ones are chosen: bounds what a chunk or a count reads at once
 MOST_WINDOWS_OF_A_CHUNK = 10  # of one chunk
@@ -43,14 +44,20 @@ class JobFilter(Narrowing):
     kind: SearchedText | None = None
     state: JobState | None = None
     priority: Priority | None = None
+    tags: Tags | None = None
     created_from: Moment | None = None
     created_until: Moment | None = None
 
+    @field_validator("tags", mode="before")
+    @classmethod
+    def split(cls, given: Any) -> Any:
+        return split_tags(given) if isinstance(given, str) else given
+
     def jobs(self, states: frozenset[JobState]) -> JobQuerySet:
         """Those of them that are in one of the states."""
-        given = self.model_dump(exclude_none=True, exclude={"created_from", "created_until", "state"})
+        given = self.model_dump(exclude_none=True, exclude={"created_from", "created_until", "state", "tags"})
         wanted = states if self.state is None else states & {self.state}
-        jobs = Job.objects.filter(**given, status__in=sorted(wanted))
+        jobs = Job.objects.filter(**given, status__in=sorted(wanted)).tagged(self.tags or ())
         if self.created_from is not None:
             jobs = jobs.filter(created_at__gte=self.created_from)
         if self.created_until is not None:

@@ -3,7 +3,7 @@ Jobs out of a CSV file: one a row, named by the columns.
 
 A column is a field of JobSpec (`kind`, `priority`, `idempotency_key`, ...) or a place in the payload: `payload` holds
 all of it as JSON, `payload.url` text at that place, `payload.values:json` JSON there. An empty cell leaves its field
-out.
+out; `tags` are separated by commas.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import pydantic_core
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.tags import split_tags
 
 from .accept_document import Line
 from .prepare import InvalidJob, JobSpec
@@ -68,7 +69,9 @@ def _job(header: Sequence[str], row: Sequence[str], default_kind: str) -> Mappin
     for name, cell in zip(header, row, strict=False):
         if not cell.strip():
             continue
-        if name in PLAIN_COLUMNS:
+        if name == "tags":
+            job[name] = split_tags(cell)
+        elif name in PLAIN_COLUMNS:
             job[name] = cell.strip()
         elif name == "payload":
             payload |= _object(cell)

@@ -27,12 +27,16 @@ from jobs.models import RetryPolicy, new_id
 from jobs.states import Priority
 from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
 from queueops.core.values.moments import Moment
+from queueops.core.values.tags import Tags
 from queueops.core.web.nul import NO_NUL, NUL_ESCAPE
 from queueops.tenancy.credentials import CredentialNotAllowed
-from queueops.tenancy.models import Credential
+from queueops.tenancy.models import LONGEST_LABEL, Credential
 from ratelimits.subjects import LONGEST_NAME
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
+
+
+UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_LABEL, strip_whitespace=True)]
 
 
 class InvalidJob(QueueOpsError):
@@ -76,11 +80,17 @@ class JobSpec(BaseModel):
     model: str | None = Field(
         default=None, max_length=100, pattern=NO_NUL, description="The service's model, where it has several."
     )
+    tags: Tags = Field(default=(), description="To find it by: at most 20, each of at most 100 characters, no commas.")
+    user_label: Annotated[UserLabelText, StringConstraints(pattern=NO_NUL)] | None = Field(
+        default=None, description="What operators call the user of `user_id`; the last one given is shown."
+    )
 
     @model_validator(mode="after")
     def one_time(self) -> JobSpec:
         if self.scheduled_at is not None and self.delay_seconds is not None:
             raise PydanticCustomError("one_time", "Give scheduled_at or delay_seconds, not both.")
+        if self.user_label is not None and self.user_id is None:
+            raise PydanticCustomError("whose_label", "user_label says what the user of user_id is called: give both.")
         return self
 
 
@@ -116,6 +126,7 @@ class PreparedJob:
     effect_key: str = ""
     origin: UUID | None = None
     delay_seconds: float | None = None
+    kept_tags: tuple[str, ...] = ()  # of the job whose place it takes
 
 
 class Rules:
@@ -141,6 +152,8 @@ class Rules:
             return spec
         if spec.user_id not in (None, self.only_user):
             raise ForeignUser(fields={"user_id": ["Must be your own; leave it out."]})
+        if spec.user_label is not None:
+            raise ForeignUser(fields={"user_label": ["Operators read it: the app's key gives it, no user."]})
         return spec.model_copy(update={"user_id": self.only_user})
 
     @cached_property

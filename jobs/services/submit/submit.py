@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -16,10 +16,12 @@ from jobs.models import Batch, Job
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
+from queueops.tenancy.user_labels import label_users
 
 from .accept_document import Line, LineChecker, LineError
 from .choose_lane import choose_lanes
 from .prepare import JobSpec, PreparedJob, Rules, prepare_job
+from .tags import store_tags, tags_of_jobs
 
 T = TypeVar("T")
 
@@ -76,6 +78,7 @@ def submit_job(spec: JobSpec, *, project_id: str, actor: str, only_user: UUID | 
     with transaction.atomic():
         refuse_when_full(project_id, 1)
         if insert_prepared([prepared], project_id=project_id, actor=actor):
+            label_users(project_id, _labels([prepared]))
             notify(Channel.READY)
             return SubmittedJob(prepared.id, created=True)
         twins, reused = find_twins([prepared], project_id)
@@ -91,6 +94,7 @@ def submit_batch(
     actor: str,
     only_user: UUID | None = None,
     name: str = "",
+    tags: Sequence[str] = (),
     partial: bool = False,
     start_interval_seconds: float = 0.0,
     first_line: int = 1,
@@ -102,6 +106,7 @@ def submit_batch(
         lines: One JobSpec each: JSON text or already parsed. Read once, chunk by chunk; blank text is skipped.
         only_user: The end user who submits them: the batch and its jobs are theirs.
         first_line: The number of the first, where it is not 1.
+        tags: Of the batch alone; its jobs have their own.
         partial: Accept the valid lines and report the others; otherwise one bad line rejects all.
         start_interval_seconds: Start the jobs this far apart; 0: as soon as limits allow.
 
@@ -115,7 +120,9 @@ def submit_batch(
     with transaction.atomic():
         room = refuse_when_full(project_id, 0)
         batch = Batch.objects.create(project_id=project_id, user_id=only_user, name=name, submitted_by=actor)
+        store_tags(project_id, {batch.pk: tags})
         accepted = duplicates = 0
+        labels: dict[UUID, str] = {}
         for prepared in _one_ahead(checker.chunks(lines)):
             if checker.error_count and not partial:
                 continue  # only counts the errors from here on
@@ -125,6 +132,7 @@ def submit_batch(
             jobs = [job for _, job in prepared]
             added = insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch)
             accepted += len(added)
+            labels |= _labels(jobs)
             missing = [job for job in jobs if job.id not in added]
             if missing:
                 twins, reused = find_twins(missing, project_id)
@@ -140,6 +148,7 @@ def submit_batch(
                 errors=[error.as_dict() for error in checker.errors],
             )
         Batch.objects.filter(pk=batch.pk).update(total=accepted)
+        label_users(project_id, labels)
         notify(Channel.READY)
     return BatchReceipt(batch.pk, accepted, duplicates, checker.error_count, checker.errors)
 
@@ -179,7 +188,13 @@ def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, bat
             "origins": plain_array([job.origin for job in jobs]),
         },
     )
-    return {job.id for job in jobs} - {row[0] for row in rows}
+    added = {job.id for job in jobs} - {row[0] for row in rows}
+    store_tags(project_id, tags_of_jobs([job for job in jobs if job.id in added]))
+    return added
+
+
+def _labels(jobs: Iterable[PreparedJob]) -> dict[UUID, str]:
+    return {job.spec.user_id: job.spec.user_label for job in jobs if job.spec.user_id and job.spec.user_label}
 
 
 def _one_for_all(values: list[Any]) -> list[Any]:

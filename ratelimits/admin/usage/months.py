@@ -19,6 +19,7 @@ from queueops.screens.filters import ProjectFilter
 from queueops.screens.paging import BoundedChangeList, NumberedListMixin, as_number, as_uuid, filters_of
 from queueops.screens.verbs import ReadOnlyMixin, on_one
 from queueops.tenancy.models import Project
+from queueops.tenancy.user_labels import labels_of
 from ratelimits.models import AllowanceOverride, UsageTracking
 from ratelimits.models.allowance import NEAR
 
@@ -59,7 +60,7 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
 
     @admin.display(description="user")
     def user(self, row: UsageTracking) -> SafeString:
-        return format_html('<code class="qo-id">{}</code>', row.user_id)
+        return format_html('{} <code class="qo-id">{}</code>', row.label, row.user_id)  # type: ignore[attr-defined]
 
     @admin.display(description="project")
     def of_project(self, row: UsageTracking) -> str:
@@ -83,7 +84,13 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
 
     def prepare_rows(self, rows: list[UsageTracking]) -> None:
         units = units_of(row.project_id for row in rows)
+        labels = {
+            (project, user): label
+            for project in {row.project_id for row in rows}
+            for user, label in labels_of(project, [row.user_id for row in rows if row.project_id == project]).items()
+        }
         for row in rows:
+            row.label = labels.get((row.project_id, row.user_id), "")  # type: ignore[attr-defined]
             row.unit = units[row.project_id]  # type: ignore[attr-defined]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[UsageChangeList]:

@@ -12,6 +12,7 @@ from queueops.audit.models import AuditEntry
 from queueops.screens import showing
 from queueops.screens.showing import list_of
 from queueops.tenancy.people import name_of
+from queueops.tenancy.user_labels import users_shown
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.months import month_end
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES
@@ -72,7 +73,7 @@ def _facts(row: UsageTracking, allowance: Allowance | None, unit: str, zone: Zon
     return list_of(
         (
             ("Project", _project(row, allowance)),
-            ("User", row.user_id),
+            ("User", users_shown(row.project_id, [row.user_id])[row.user_id]),
             ("Month", f"{row.month_year}, in {zone.key}"),
             ("Quota", f"{amount(row.quota, unit)}{words}"),
             ("Why another quota", own.note if own else None),

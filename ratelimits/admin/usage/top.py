@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from queueops.screens import showing
 from queueops.screens.filters import MOST_PROJECTS_LISTED
+from queueops.tenancy.user_labels import labels_of
 from ratelimits.models import Allowance
 from ratelimits.services.usage.reports import MOST_USERS_READ, months_until, top_users_of_month
 
@@ -46,10 +47,11 @@ def top_users(model_admin: Any, request: HttpRequest) -> HttpResponse:
 def _found(project: str, month: str, unit: str) -> dict[str, Any]:
     top = top_users_of_month(project, month)
     most = top.users[0].used if top.users else 1
+    labels = labels_of(project, [row.user_id for row in top.users])
     return {
         "users": [
             {
-                "link": showing.link("ratelimits_usagetracking", row.pk, row.user_id),
+                "link": showing.link("ratelimits_usagetracking", row.pk, labels.get(row.user_id, row.user_id)),
                 "used": f"{row.used:,} of {amount(row.quota, unit)}",
                 "marks": usage_marks(row, unit),
                 "percent": round(100 * row.used / most, 1),

@@ -177,6 +177,7 @@ class LimitList(CallerListView[Limit]):
 class LimitDetail(CallerView):
     unconfined = WRITES
     needs: ClassVar = {"GET": READ, "PATCH": CHANGE, "DELETE": DELETE}
+    query: ClassVar = {"DELETE": inputs.Reasoned.model_fields}
 
     @operation(
         "Look at a limit",
@@ -249,6 +250,7 @@ class LimitCounters(CallerListView[Counter]):
 class LimitOverrides(CallerView):
     unconfined = WRITES
     needs: ClassVar = {"POST": CHANGE, "DELETE": CHANGE}
+    query: ClassVar = {"DELETE": inputs.OfOverride.model_fields}
 
     @operation(
         "Give one key of a limit another capacity",

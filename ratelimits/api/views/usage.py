@@ -174,6 +174,7 @@ class CancelReservationView(CallerView):
 class UserStanding(CallerView):
     for_users = True
     needs: ClassVar = {"GET": SEE}
+    query: ClassVar = {"GET": inputs.OfUser.model_fields}
 
     @operation(
         "See what a user has left this month",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -56,6 +56,7 @@ class AsyncQueueOps:
         jobs: AsyncJobs,
         *,
         name: str = "",
+        tags: Sequence[str] = (),
         partial: bool = False,
         start_interval_seconds: float = 0.0,
         idempotency_key: str | None = None,
@@ -68,6 +69,7 @@ class AsyncQueueOps:
 
         Args:
             jobs: JobSpecs, or mappings with their fields.
+            tags: Of the batch alone; jobs have their own.
             partial: Accept the valid jobs and report the others; otherwise one bad job rejects all.
             start_interval_seconds: Start the jobs so far apart.
             idempotency_key: One of your own makes the call safe to repeat by another process, for 7 days. The
@@ -84,6 +86,7 @@ class AsyncQueueOps:
                 self._calls.submit_batch(
                     spool,
                     name=name,
+                    tags=tags,
                     partial=partial,
                     start_interval_seconds=start_interval_seconds,
                     idempotency_key=idempotency_key,
@@ -117,7 +120,8 @@ class AsyncQueueOps:
         Iterate over jobs without payloads and results, newest first; pages are fetched as they are needed.
 
         Args:
-            filters: Of `GET /jobs/`: state (several: a list), kind, batch, user, created_after, and so on.
+            filters: Of `GET /jobs/`: state, tags (all of them) and any_tag (several: a list), kind, batch, user,
+                created_after, and so on.
         """
         return self._iterate(self._calls.jobs(filters))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast
 from uuid import UUID, uuid4
@@ -66,7 +66,14 @@ class Calls:
         return Job.of({"kind": job.kind, "payload": dict(job.payload), **answer.body})
 
     def submit_batch(
-        self, spool: Spool, *, name: str, partial: bool, start_interval_seconds: float, idempotency_key: str | None
+        self,
+        spool: Spool,
+        *,
+        name: str,
+        tags: Sequence[str],
+        partial: bool,
+        start_interval_seconds: float,
+        idempotency_key: str | None,
     ) -> Steps[SubmittedBatch]:
         key = idempotency_key or str(uuid4())
         answer = yield from self.request(
@@ -75,6 +82,7 @@ class Calls:
             content=spool.blocks,
             params={
                 "name": name or None,
+                "tags": list(tags) or None,
                 "partial": partial or None,
                 "start_interval_seconds": start_interval_seconds or None,
             },

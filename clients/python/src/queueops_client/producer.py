@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -57,6 +57,7 @@ class QueueOps:
         jobs: Jobs,
         *,
         name: str = "",
+        tags: Sequence[str] = (),
         partial: bool = False,
         start_interval_seconds: float = 0.0,
         idempotency_key: str | None = None,
@@ -69,6 +70,7 @@ class QueueOps:
 
         Args:
             jobs: JobSpecs, or mappings with their fields.
+            tags: Of the batch alone; jobs have their own.
             partial: Accept the valid jobs and report the others; otherwise one bad job rejects all.
             start_interval_seconds: Start the jobs so far apart.
             idempotency_key: One of your own makes the call safe to repeat by another process, for 7 days. The
@@ -85,6 +87,7 @@ class QueueOps:
                 self._calls.submit_batch(
                     spool,
                     name=name,
+                    tags=tags,
                     partial=partial,
                     start_interval_seconds=start_interval_seconds,
                     idempotency_key=idempotency_key,
@@ -118,7 +121,8 @@ class QueueOps:
         Iterate over jobs without payloads and results, newest first; pages are fetched as they are needed.
 
         Args:
-            filters: Of `GET /jobs/`: state (several: a list), kind, batch, user, created_after, and so on.
+            filters: Of `GET /jobs/`: state, tags (all of them) and any_tag (several: a list), kind, batch, user,
+                created_after, and so on.
         """
         return self._iterate(self._calls.jobs(filters))
 

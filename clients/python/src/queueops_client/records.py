@@ -79,6 +79,7 @@ class Job(Record):
     priority: str | None = None
     held: bool | None = None
     idempotency_key: str | None = None
+    tags: Sequence[str] = ()
     payload: Any = None
     result: Any = None
     progress: float | None = None
@@ -122,6 +123,7 @@ class Batch(Record):
 
     id: UUID
     name: str = ""
+    tags: Sequence[str] = ()
     total: int = 0
     paused: bool = False
     counts: Mapping[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from types import TracebackType
@@ -30,6 +30,8 @@ class JobOptions(TypedDict, total=False):
         scheduled_at: Not before then; or `delay_seconds` from now.
         expires_at: Fails if it still waits then.
         retry_policy, cost, model: Instead of the handler's own.
+        tags: To find it by, in the admin and in `jobs(tags=...)`: at most 20.
+        user_label: What operators call the user of `user_id`.
     """
 
     priority: Literal["urgent", "normal", "low"] | None
@@ -41,6 +43,8 @@ class JobOptions(TypedDict, total=False):
     retry_policy: str | None
     cost: int | None
     model: str | None
+    tags: Sequence[str] | None
+    user_label: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,8 @@ class JobSpec:
     retry_policy: str | None = None
     cost: int | None = None
     model: str | None = None
+    tags: Sequence[str] | None = None
+    user_label: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}

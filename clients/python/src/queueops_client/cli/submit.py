@@ -27,6 +27,7 @@ SHOWN_ERRORS = 20
     help="By default what the file's name ends with, else ndjson: one job a line.",
 )
 @click.option("--name", default="", help="The batch's.")
+@click.option("--tag", "tags", multiple=True, help="Of the batch, to find it by; may be given several times.")
 @click.option("--partial", is_flag=True, help="Submit the valid jobs and report the others.")
 @click.option(
     "--start-interval",
@@ -45,6 +46,7 @@ def submit(
     kind: str,
     file_format: str | None,
     name: str,
+    tags: tuple[str, ...],
     partial: bool,
     start_interval: float,
     idempotency_key: str | None,
@@ -62,6 +64,7 @@ def submit(
             batch = queue.submit_many(
                 counted(jobs),
                 name=name,
+                tags=tags,
                 partial=partial,
                 start_interval_seconds=start_interval,
                 idempotency_key=idempotency_key,

@@ -1,0 +1,46 @@
+"""What jobs and batches are found by besides their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+from uuid import UUID
+
+from django.db import models
+
+from queueops.core.values.tags import LONGEST_TAG
+from queueops.tenancy.models import Project
+
+
+class TagQuerySet(models.QuerySet["Tag"]):
+    def of(self, ids: Iterable[UUID]) -> dict[UUID, list[str]]:
+        """The tags of each job or batch that has some, in the order of the alphabet."""
+        found: dict[UUID, list[str]] = {}
+        for owner, name in self.filter(owner_id__in=list(ids)).order_by("name").values_list("owner_id", "name"):
+            found.setdefault(owner, []).append(name)
+        return found
+
+    def owners(self, name: str) -> models.QuerySet[Tag, UUID]:
+        return self.filter(name=name).values("owner_id")  # type: ignore[return-value] # a subquery of ids
+
+
+class Tag(models.Model):
+    """
+    One tag of one job or batch; both have UUIDv7 for ids, which never meet.
+
+    A table of its own: as a column of the job it would be indexed again at each of the job's transitions, and row
+    security keeps an index on arrays from being used, since their operators are not leakproof.
+    """
+
+    pk = models.CompositePrimaryKey("owner_id", "name")
+    owner_id = models.UUIDField()
+    name = models.CharField(max_length=LONGEST_TAG)
+    project = models.ForeignKey(Project, models.PROTECT, db_index=False, db_constraint=False, related_name="+")
+
+    objects = TagQuerySet.as_manager()
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["name", "project", "owner_id"], name="jobs_tag_find_idx")]
+
+    def __str__(self) -> str:
+        return self.name

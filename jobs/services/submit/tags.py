@@ -1,0 +1,46 @@
+"""The tags that jobs and batches get when they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from jobs.handlers.registry import all_handlers
+from jobs.models import Tag
+from queueops.core.values.tags import LONGEST_TAG, field_tag
+
+from .prepare import PreparedJob
+
+TAGS_OF_AN_INSERT = 5000
+
+
+def store_tags(project_id: str, tags: Mapping[UUID, Collection[str]]) -> None:
+    """Store what jobs or batches are tagged with, in the caller's transaction."""
+    rows = [Tag(owner_id=owner, name=name, project_id=project_id) for owner, names in tags.items() for name in names]
+    if rows:
+        Tag.objects.bulk_create(rows, batch_size=TAGS_OF_AN_INSERT)
+
+
+def tags_of_jobs(jobs: Sequence[PreparedJob]) -> dict[UUID, Collection[str]]:
+    """What those are tagged with that are: as their producers say, and by the fields that their kinds are found by."""
+    return {
+        job.id: dict.fromkeys([*job.spec.tags, *job.kept_tags, *_field_tags(job)])
+        for job in jobs
+        if job.spec.tags or job.kept_tags or job.handler.searchable
+    }
+
+
+def tags_meant(text: str) -> list[str]:
+    """The tags that somebody may mean who looks for `text`: it itself, and as the value of a searchable field."""
+    fields = {field for handler in all_handlers() for field in handler.searchable}
+    return [text[:LONGEST_TAG], *sorted(field_tag(field, text) for field in fields)]
+
+
+def _field_tags(job: PreparedJob) -> Iterator[str]:
+    for field in job.handler.searchable:
+        value: Any = job.spec.payload
+        for part in field.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, str | int | float) and value != "":
+            yield field_tag(field, value)

@@ -1,0 +1,45 @@
+"""Tags: short texts by which jobs and batches are found again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+MOST_TAGS = 20  # of one job or batch
+LONGEST_TAG = 100  # characters
+SEPARATOR = ","  # between tags in one text: a query parameter, a cell, a form's field
+RULE = f"1 to {LONGEST_TAG} printable characters, without commas and without spaces at its ends"
+
+_UNFIT = re.compile(r"[^\S ]|[,\x00-\x1f\x7f]")
+
+
+def checked_tag(text: str) -> str:
+    """
+    Raises:
+        PydanticCustomError: It is no tag.
+    """
+    if not 0 < len(text) <= LONGEST_TAG or text != text.strip() or SEPARATOR in text or not text.isprintable():
+        raise PydanticCustomError("tag", RULE)
+    return text
+
+
+def split_tags(text: str) -> list[str]:
+    """The texts between commas, without the spaces around them."""
+    return [part.strip() for part in text.split(SEPARATOR)]
+
+
+def field_tag(field: str, value: object) -> str:
+    """The tag of a payload's field: `order_id=A-17`. What no tag may have becomes a space; a long one's end is cut."""
+    return _UNFIT.sub(" ", f"{field}={value}")[:LONGEST_TAG].strip()
+
+
+def _each_once(tags: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tags))
+
+
+TagText = Annotated[str, AfterValidator(checked_tag)]
+Tags = Annotated[tuple[TagText, ...], Field(max_length=MOST_TAGS), AfterValidator(_each_once)]

@@ -1,0 +1,65 @@
+"""What operators call a project's end users, whom QueueOps knows by their ids alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from queueops.tenancy.models import USER_PLACE, Project, UserLabel
+
+LABELS_OF_AN_INSERT = 5000
+THEIR_PAGE = ' <a class="qo-link" href="{}" rel="noreferrer">their page</a>'
+
+
+def label_users(project_id: str, labels: Mapping[UUID, str]) -> None:
+    """
+    Call the users so from now on, in the caller's transaction: at its end, since it locks the rows it changes.
+
+    What is called so already is not written, so that submissions that repeat their labels wait for nobody.
+    """
+    if not labels:
+        return
+    known = dict(
+        UserLabel.objects.filter(project_id=project_id, user_id__in=list(labels)).values_list("user_id", "label")
+    )
+    changed = [
+        UserLabel(project_id=project_id, user_id=user, label=label)
+        for user, label in sorted(labels.items())  # in one order, or two submissions lock each other out
+        if known.get(user) != label
+    ]
+    UserLabel.objects.bulk_create(
+        changed,
+        batch_size=LABELS_OF_AN_INSERT,
+        update_conflicts=True,
+        unique_fields=["project", "user_id"],
+        update_fields=["label"],
+    )
+
+
+def labels_of(project_id: str, users: Iterable[UUID]) -> dict[UUID, str]:
+    """What those of the users are called that are called something."""
+    rows = UserLabel.objects.filter(project_id=project_id, user_id__in=list(users))
+    return dict(rows.values_list("user_id", "label"))
+
+
+def users_shown(project_id: str, users: Iterable[UUID]) -> dict[UUID, SafeString]:
+    """Each user as pages show them: what they are called, with links to their jobs and to the project's own page."""
+    wanted = set(users)
+    labels = labels_of(project_id, wanted)
+    form = Project.objects.filter(pk=project_id).values_list("user_address", flat=True).first() or ""
+    jobs = reverse("admin:jobs_job_changelist")
+    return {
+        user: format_html(
+            '<a class="qo-link" href="{}?user_id={}">{}</a>{}{}',
+            jobs,
+            user,
+            labels.get(user, user),
+            format_html(' <code class="qo-id">{}</code>', user) if user in labels else "",
+            format_html(THEIR_PAGE, form.replace(USER_PLACE, str(user))) if form else "",
+        )
+        for user in wanted
+    }
