@@ -7,14 +7,14 @@ import statistics
 import threading
 import time
 from functools import partial
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from django.contrib import admin
 from django.db import connection
 from django.urls import reverse
 
 from bench.harness.claims import claim_milliseconds
-from bench.harness.operations import TO_CANCEL, busy_installation, operators_session
+from bench.harness.operations import RARE_TAG, TO_CANCEL, busy_installation, operators_session
 from bench.harness.processes import web
 from bench.harness.report import percentile
 from bench.harness.session import Session, run
@@ -27,6 +27,7 @@ JOBS, CANCELLED = 250_000, 20_000
 FULL_JOBS, FULL_CANCELLED = 5_000_000, 100_000
 ASKED = 3
 CLAIMS, WANTED = 150, 100
+MOST_CLAIMS = 200  # while the bulk action runs; on a slow machine it outlasts the ready jobs
 TARGET_MS = 500
 ANSWERED = {http.client.OK, http.client.FOUND}  # a search for one job leads to it
 
@@ -66,6 +67,7 @@ def _pages(session: Session, address: str) -> None:
 
 def _addresses() -> dict[str, str]:
     """Every list of the admin, what is asked of the large ones, and the dashboard with its data."""
+    search = reverse("find")  # before the lists are asked for: the addresses load the admin's screens
     lists = {
         page.opts.label: reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_changelist")
         for page in admin.site._registry.values()  # noqa: SLF001 - there is no other way to ask
@@ -73,6 +75,7 @@ def _addresses() -> dict[str, str]:
     jobs, letters = lists["jobs.Job"], lists["jobs.DeadLetter"]
     batch = Batch.objects.exclude(name=TO_CANCEL).order_by("pk")[0]
     middle = Job.objects.filter(batch=batch).order_by("pk")[0]
+    newest = Job.objects.order_by("-pk")[0]
     failed = DeadLetter.objects.order_by("pk")[0]
     asked = {f"jobs, {state}": f"{jobs}?state={state}" for state in JobState.values}
     return {
@@ -85,6 +88,23 @@ def _addresses() -> dict[str, str]:
         "jobs, searched": f"{jobs}?q={middle.pk}",
         "dead letters, of a project": f"{letters}?project=project-17",
         "dead letters, of one cause": f"{letters}?fingerprint={failed.fingerprint}",
+        "jobs, of a tag that one in 20 has": f"{jobs}?tags=group-8",
+        "jobs, of a rare tag": f"{jobs}?tags={RARE_TAG}",
+        "jobs, of two tags": f"{jobs}?tags=group-8,even",
+        **{
+            f"search for {what}": f"{search}?{urlencode({'q': term})}"
+            for what, term in {
+                "an id": str(middle.pk),
+                "a new id's end": str(newest.pk)[-8:],
+                "an old id's end": str(middle.pk)[-8:],
+                "an end that none has": "00000000",
+                "a tag that one in 20 has": "group-8",
+                "a rare tag": RARE_TAG,
+                "a part of a name": "batch 1",
+                "a user": str(middle.user_id),
+                "nothing there is": "nothing has this name",
+            }.items()
+        },
         "a job": reverse("admin:jobs_job_change", args=[middle.pk]),
         "a batch": reverse("admin:jobs_batch_change", args=[batch.pk]),
         "a dead letter": reverse("admin:jobs_deadletter_change", args=[failed.pk]),
@@ -121,7 +141,7 @@ def _bulk(session: Session, cancelled: int) -> None:
     begun = time.monotonic()
     worker.start()
     during: list[float] = []
-    while not ended.is_set():
+    while not ended.is_set() and len(during) < MOST_CLAIMS:
         during += claim_milliseconds(claims=20, wanted=WANTED)
     worker.join()
     seconds = time.monotonic() - begun

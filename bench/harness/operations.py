@@ -23,6 +23,7 @@ BATCHES = 200
 USERS = 1000
 OPERATOR = "bench-operator"
 TO_CANCEL = "to be cancelled"
+RARE_TAG = "rare"  # of one job in 250,000
 LIMITED = "google-sheets"
 
 
@@ -68,6 +69,7 @@ def busy_installation(*, jobs: int, to_cancel: int) -> None:
                 _JOBS, {"count": jobs, "batches": [batch.pk for batch in batches], "doomed": False, **shared}
             )
             cursor.execute(_JOBS, {"count": to_cancel, "batches": [doomed.pk], "doomed": True, **shared})
+        cursor.execute(_TAGS, {"rare": RARE_TAG})
         for statement in (_EVENTS, _COUNTS, _LETTERS, _COUNTERS, _TALLIES, _FLOW):
             cursor.execute(statement, {"limited": LIMITED})
     Executor.objects.bulk_create(
@@ -116,6 +118,16 @@ SELECT id, project, user_id, batch, 'bench.noop', service, 'write',
                             WHEN number %% 100 < 95 THEN 'rate_limited' WHEN number %% 100 < 97 THEN 'retried'
                             WHEN number %% 100 < 99 THEN 'failed' ELSE 'cancelled' END AS status
                   FROM generate_series(1, %(count)s) AS number) AS arrival) AS job
+"""
+
+# Half of the jobs have two tags, one in 250,000 a third.
+_TAGS = """
+INSERT INTO jobs_tag (owner_id, name, project_id)
+SELECT id, tag, project_id
+  FROM (SELECT id, project_id, row_number() OVER (ORDER BY id) AS number FROM jobs_job) AS job
+ CROSS JOIN LATERAL (VALUES ('group-' || number %% 20, number %% 2 = 0), ('even', number %% 2 = 0),
+                            (%(rare)s, number %% 250000 = 77)) AS given (tag, has)
+ WHERE has
 """
 
 _EVENTS = """
