@@ -233,7 +233,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
 
 
 def _tags(names: Iterable[str]) -> SafeString | str:
-    return format_html_join("", '<span class="qo-tag">{}</span>', ((name,) for name in names))
+    return format_html_join(" ", '<span class="qo-tag">{}</span>', ((name,) for name in names))
 
 
 def _holds(batch: Batch) -> list[dict[str, Any]]:
