@@ -72,7 +72,8 @@ HOUSE_KEEPING = {
     "clean_executors": 1,
 }
 
-POLL_QUEUE_SECONDS = 0.05
+POLL_QUEUE_SECONDS = 1.0  # it ends at once when something comes
+READ_QUEUE_SECONDS = 0.05  # what another worker read first is not there any more
 RETENTION_SECONDS = 10.0
 
 
@@ -96,7 +97,8 @@ class SkipLockedBroker(ORM):  # django_q has no types
 
     def dequeue(self) -> list[tuple[int, str]] | None:
         """Take up to Conf.BULK tasks; None, after Conf.POLL seconds, when there are none."""
-        close_old_connections()
+        if connection.errors_occurred:  # not else: to begin a session costs more than all that it then asks
+            close_old_connections()
         if not self._key_is_ours:
             ensure_own_secret_key()  # or the tasks could not be read, and would be thrown away
             self._key_is_ours = True
@@ -140,9 +142,10 @@ class KillSafeQueue(Queue):  # django_q has no types
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002 - its base class's
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            if self._reader.poll(POLL_QUEUE_SECONDS if block else 0):
+            left = POLL_QUEUE_SECONDS if until is None else until - time.monotonic()
+            if self._reader.poll(min(POLL_QUEUE_SECONDS, max(0.0, left)) if block else 0):
                 try:
-                    return super().get(block=True, timeout=POLL_QUEUE_SECONDS)
+                    return super().get(block=True, timeout=READ_QUEUE_SECONDS)
                 except Empty:
                     pass  # another worker was faster
             if not block or (until is not None and time.monotonic() >= until):

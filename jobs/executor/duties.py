@@ -19,6 +19,7 @@ from ratelimits.services.usage import release
 
 DUTY_SECONDS = 1.0
 ALERT_SECONDS = 5.0
+QUIET_ALERT_SECONDS = 20.0  # while nothing is under way: to look costs more than all that an idle executor does besides
 SAMPLE_SECONDS = 5.0
 
 
@@ -43,12 +44,13 @@ class Duties:
         """Judge nobody's silence before that time."""
         self._sweep_at = until
 
-    def do(self, now: float) -> None:
+    def do(self, now: float, *, quiet: bool = False) -> None:
         """
         Do what is due; call it each DUTY_SECONDS.
 
         Args:
             now: Of the monotonic clock.
+            quiet: Nothing is under way.
         """
         if now >= self._sweep_at:
             self._sweep_at = now + self.sweep_seconds
@@ -68,8 +70,9 @@ class Duties:
                 decide.reclaim_expired,
             )
         if now >= self._alert_at:
-            self._alert_at = now + ALERT_SECONDS
-            if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * ALERT_SECONDS):
+            seconds = QUIET_ALERT_SECONDS if quiet else ALERT_SECONDS
+            self._alert_at = now + seconds
+            if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * seconds):
                 _do_all(unserved.tend_unserved, watch.tend_alerts, release.expire_reservations)
         if executors.take_duty("flow", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
             _do_all(flow.sum_up)

@@ -35,10 +35,10 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
 from jobs.services.finish.learn import Learning
 from jobs.services.finish.lost_claims import find_lost
-from jobs.services.upkeep import executors
+from jobs.services.upkeep import executors, upkeep
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.logs import tell_of
-from queueops.core.notify import Channel
+from queueops.core.notify import Channel, notify
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
@@ -54,6 +54,8 @@ from .width import Width
 logger = logging.getLogger(__name__)
 
 PROMOTE_SECONDS = 0.25
+SLEEP_AFTER_SECONDS = 5.0  # without anything to do, after which an executor that is told of work looks seldom
+SELDOM_SECONDS = 5.0  # and then every so long: for what nobody tells
 COMPANY_SECONDS = 0.02  # outcomes wait at most this long for company
 PARK_SECONDS = 0.5
 ADOPT_AGAIN_SECONDS = 0.05
@@ -125,6 +127,13 @@ class ExecutorPump:
         self._connected = False
         self._leases_lost = 0
         self._next = dict.fromkeys(("claim", "promote", "renew", "tick", "progress", "park"), 0.0)
+        self._often = {
+            "claim": settings.poll_seconds,
+            "promote": PROMOTE_SECONDS,
+            "tick": DUTY_SECONDS,
+            "park": PARK_SECONDS,
+        }
+        self._met_at = float("-inf")  # when it last had something to do
         self._renewed_at = float("-inf")
         self._stopping = threading.Event()
         self._stop_at = float("inf")
@@ -213,6 +222,7 @@ class ExecutorPump:
         logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
         self._hint = True
+        self._meet()
 
     def _disconnected(self, error: Exception) -> None:
         if self._connected:
@@ -235,23 +245,44 @@ class ExecutorPump:
             self._renew()
             self._renewed_at = now
         if now >= self._next["tick"]:
-            self._next["tick"] = now + DUTY_SECONDS
+            self._again("tick", now)
             self._policies = finish.retry_policies()
-            self._duties.do(now)
+            quiet = self._is_quiet(now)
+            if quiet and self._duties.has_time and upkeep.is_under_way():
+                self._meet()  # what it does for all, others wait for
+                quiet = False
+            self._duties.do(now, quiet=quiet)
             self._learning.write(now)
         if now >= self._next["promote"]:
             promoted, next_due = claim.promote_due()
-            self._hint |= promoted > 0
-            self._next["promote"] = now + min(PROMOTE_SECONDS, PROMOTE_SECONDS if next_due is None else next_due)
+            self._again("promote", now, at_most=next_due)
+            if promoted:
+                self._hint = True
+                self._meet()
         self._kinds.tend()
         if held := self.loop.watch.collect():  # before what these jobs end as is written, or they would not run alone
             held_loop.note_held(held, executor_id=self.id)
         self._widen_or_narrow(now)
         self._flush_and_claim(now)
         if now >= self._next["park"]:
-            self._next["park"] = now + PARK_SECONDS
+            self._again("park", now)
             if self._duties.has_time and not self._stopping.is_set():
                 self._park(now)
+
+    def _meet(self) -> None:
+        """Say that there was something to do: there may be more, so look often again."""
+        self._met_at = now = time.monotonic()
+        for name, seconds in self._often.items():
+            self._next[name] = min(self._next[name], now + seconds)
+
+    def _is_quiet(self, now: float) -> bool:
+        """Whether nothing has been there to do, and whoever brings work will say so."""
+        idle = not self._owned and not self._gate.has_lanes
+        return idle and self.settings.listen and now - self._met_at > SLEEP_AFTER_SECONDS
+
+    def _again(self, name: str, now: float, *, at_most: float | None = None) -> None:
+        seconds = max(self._often[name], SELDOM_SECONDS) if self._is_quiet(now) else self._often[name]
+        self._next[name] = now + (seconds if at_most is None else min(seconds, at_most))
 
     def _widen_or_narrow(self, now: float) -> None:
         if self._width.note(late=self.loop.take_late(), now=now):
@@ -271,6 +302,7 @@ class ExecutorPump:
         adopted = self._parking.adopt(most=most)
         if adopted:
             self._gate.hint()
+            self._meet()
         if adopted == most:
             self._next["park"] = now + ADOPT_AGAIN_SECONDS
             return
@@ -311,8 +343,9 @@ class ExecutorPump:
         self._count_lost({work.job for work in (*outcomes, *notes) if work.job.id in lost})
         if claims:
             self._hint = bool(claimed) or self._gate.has_refused or self._kinds.must_look
-            self._next["claim"] = now + self.settings.poll_seconds
+            self._again("claim", now)
         if claimed:
+            self._meet()
             self._drop({job.id for job in claimed if job.id in self._owned})
             self._owned.update((job.id, job) for job in claimed)
             self._calls += sum(map(_is_call, claimed))
@@ -354,6 +387,8 @@ class ExecutorPump:
             The lost ids, the new jobs and the credentials that they name: opened before the commit, because a job
             that is claimed and cannot be begun would be renewed for ever.
         """
+        if outcomes or notes:
+            self._meet()
         try:
             with transaction.atomic():
                 lost: set[UUID] = set()
@@ -438,6 +473,7 @@ class ExecutorPump:
         return held is not None and held.token == job.token
 
     def _hear(self, channel: str) -> None:
+        self._meet()
         if channel == Channel.CANCEL:
             self._next["renew"] = 0.0  # renewing tells which jobs are not ours any more
             return
@@ -479,6 +515,7 @@ class ExecutorPump:
         try:
             self._learning.write(float("inf"))
             executors.deregister(self.id)
+            notify(Channel.READY)  # what it gave back is for the others
         except (DatabaseError, psycopg.Error):
             logger.warning("executor %s could not deregister; its row is forgotten later", self.id)
         connection.close()

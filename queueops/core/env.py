@@ -282,7 +282,7 @@ class Environment:
     )
     poll_seconds: float = setting(
         "Workers",
-        "How often a worker looks for work when nothing woke it.",
+        "How often a worker looks for work when nothing woke it; after five quiet seconds, each five seconds.",
         parse.number(0.01, 60),
         default=0.25,
     )

@@ -12,6 +12,7 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
 from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
+from queueops.core.notify import Channel, notify
 from queueops.core.sql import plain_array, run_sql, run_sql_as, text_array
 from ratelimits.services.limiter.decide import Settlement, settle
 
@@ -119,12 +120,14 @@ def _known(chosen: list[ClaimedJob], kinds: ServedKinds | None) -> list[ClaimedJ
 
 def promote_due(*, most: int = PROMOTE_AT_ONCE) -> tuple[int, float | None]:
     """
-    Make jobs whose time has come claimable.
+    Make jobs whose time has come claimable, and wake executors: who promotes may have no slot for them.
 
     Returns:
         How many, and the seconds until the next is due (None: none waits for a time).
     """
     [(promoted, next_due)] = run_sql("jobs", "promote_jobs", {"most": most, "target": JobState.QUEUED.value})
+    if promoted:
+        notify(Channel.READY)
     return promoted, next_due
 
 

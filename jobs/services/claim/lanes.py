@@ -113,6 +113,11 @@ class LaneGate:
         return self._offered(opened, wanted)
 
     @property
+    def has_lanes(self) -> bool:
+        """Whether some lane had work when they were last listed."""
+        return bool(self._listed)
+
+    @property
     def next_look_seconds(self) -> float:
         """Until a closed lane may open; without end where no lane has work."""
         if not self._listed:

@@ -22,6 +22,8 @@ from jobs.services.finish.claimed import holder_of
 from jobs.services.finish.finish import bury
 from jobs.states import RUNNING, WAITING, JobState
 from jobs.transitions import Move, move_jobs
+from queueops.core.notify import Channel, notify
+from queueops.core.sql import run_sql
 from ratelimits.services.limiter.decide import reclaim
 
 from . import executors
@@ -34,6 +36,11 @@ MAX_CRASHES = 3
 FREE_LOSSES = 2
 LOST_WITH_HOST = "lost_with_host"  # in the event's data, with the fencing token of the claim
 LOST = "all executors of its host's cluster went away"
+
+
+def is_under_way() -> bool:
+    """Whether a job runs, or waits for anything but a time or a person."""
+    return bool(run_sql("jobs", "is_under_way", {})[0][0])
 
 
 def prepare_database() -> None:
@@ -110,6 +117,7 @@ def rescue_lapsed() -> int:
         bury(edge, reasons, moves[edge])
     reclaim([holder_of(job.pk, job.fencing_token) for job in lapsed])
     if lapsed:
+        notify(Channel.READY)
         logger.warning(
             "%s jobs with a lapsed lease came back, %s were buried; %s of them went with a whole cluster of executors",
             len(lapsed) - len(reasons),
