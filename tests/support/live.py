@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -74,13 +74,19 @@ class Watcher:
         return self.close_code or 0
 
     def send(self, message: Any) -> None:
+        """Send it, or nothing where the server has just closed: `close_code` says so in a moment."""
         text = message if isinstance(message, str) else json.dumps(message)
-        assert self._socket is not None
-        asyncio.run_coroutine_threadsafe(self._socket.send_str(text), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._send(text), self._loop).result(10)
 
     def close(self) -> None:
         if self._socket is not None:
             asyncio.run_coroutine_threadsafe(self._socket.close(), self._loop).result(10)
+
+    async def _send(self, text: str) -> None:
+        assert self._socket is not None
+        # The close frame may arrive between the look at `close_code` and this line.
+        with suppress(aiohttp.ClientConnectionResetError):
+            await self._socket.send_str(text)
 
     async def run(self, http: aiohttp.ClientSession, url: str, **options: Any) -> None:
         try:
@@ -100,7 +106,7 @@ class Watcher:
             message = json.loads(frame.data)
             if message["type"] == "ping":
                 if self._acknowledges:
-                    await self._socket.send_str('{"pong":true}')
+                    await self._send('{"pong":true}')
                 continue
             self.messages.append(message)
             unacknowledged += 1
@@ -109,7 +115,7 @@ class Watcher:
                 and "cursor" in message
                 and (unacknowledged >= ACK_MESSAGES or time.monotonic() > due)
             ):
-                await self._socket.send_str(json.dumps({"ack": message["cursor"]}))
+                await self._send(json.dumps({"ack": message["cursor"]}))
                 unacknowledged, due = 0, time.monotonic() + ACK_SECONDS
         self.close_code = self._socket.close_code
 
