@@ -10,23 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Sum
 from django.urls import reverse
 
-from jobs.models import WHOLE_PROJECT, Batch, Executor, JobCount, PauseSwitch, ServiceBreaker
-from jobs.services.explain.snapshots import batch_counts
+from jobs.models import Executor, PauseSwitch, ServiceBreaker
+from jobs.services.explain.snapshots import counts_by_project
 from jobs.services.finish.outages import count_held, open_breakers
 from jobs.services.upkeep.failing import failing_services
 from jobs.services.upkeep.health import (
     Finding,
     OpenLetters,
-    ShownPause,
     Situation,
     findings,
     health_of,
     open_letters,
 )
-from jobs.states import UNFINISHED, WAITING, JobState
+from jobs.services.upkeep.paused import ShownPause, shown_pauses
+from jobs.states import JobState
 from queueops.tenancy.people import names_of
 from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts.silences import silence_of
@@ -76,14 +75,14 @@ class Overview:
 
 def read_overview() -> Overview:
     """Read it without locks and in several bounded statements, so two parts may be a moment apart."""
-    by_project = _counts()
+    by_project = counts_by_project()
     everybody = {state.value: sum(counts[state] for counts in by_project.values()) for state in JobState}
     limits, held_back = limits_now()
     executors = list(Executor.objects.order_by("host", "pid")[:MOST_EXECUTORS])
     alerts, silences = open_alerts(), list(AlertSilence.objects.standing().select_related("limit"))
     switches = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
     people = names_of([*(alert.acknowledged_by for alert in alerts), *(switch.paused_by for switch in switches)])
-    paused = _paused(switches, by_project, people)
+    paused = shown_pauses(switches, by_project, people)
     silent, held, letters = open_breakers(MOST_SILENT), count_held(), open_letters()
     found = findings(
         Situation(
@@ -128,29 +127,3 @@ def address_of(finding: Finding) -> str:
         case "failing":
             return list_link("jobs_job", service=finding.key)
     return list_link(_LISTS[finding.page])
-
-
-def _counts() -> dict[str, Counts]:
-    sums = [Sum(state.value) for state in JobState]
-    rows = JobCount.objects.filter(batch_id=WHOLE_PROJECT).values_list("project_id").annotate(*sums).order_by()
-    found = {project: dict(zip([state.value for state in JobState], counts, strict=True)) for project, *counts in rows}
-    return dict(sorted(found.items(), key=lambda one: (-sum(one[1][state] for state in UNFINISHED), one[0])))
-
-
-def _paused(
-    switches: Sequence[PauseSwitch], by_project: Mapping[str, Counts], people: Mapping[str, str]
-) -> list[ShownPause]:
-    """What each switch holds; how many jobs wait is known of projects and batches, whose jobs are counted."""
-    scope = PauseSwitch.Scope
-    ids = [switch.key for switch in switches if switch.scope == scope.BATCH]
-    batches = {str(batch.pk): batch for batch in Batch.objects.filter(pk__in=ids)}
-    counts = {str(pk): found for pk, found in batch_counts(batch.pk for batch in batches.values()).items()}
-    known: dict[str, Mapping[str, Counts]] = {scope.PROJECT: by_project, scope.BATCH: counts}
-    found = []
-    for switch in switches:
-        batch = batches.get(switch.key)
-        name = f"batch {batch.name or f'…{switch.key[-8:]}'}" if batch else str(switch)
-        of = known.get(switch.scope, {}).get(switch.key)
-        waiting = None if of is None else sum(of[state] for state in WAITING)
-        found.append(ShownPause(switch, name, waiting, by=people.get(switch.paused_by, switch.paused_by)))
-    return found

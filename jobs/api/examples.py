@@ -77,6 +77,19 @@ EVENT = {
     "data": {"delay_seconds": 5.0},
     "created_at": AT,
 }
+LIMIT_REASON = {
+    "code": "limit",
+    "text": "api-writes-project has no room: 0 of 300 requests are free",
+    "free_at": MUCH_LATER,
+    "limit": "api-writes-project",
+    "key": "project:acme",
+    "unit": "requests",
+    "needed": 1.0,
+    "available": 0.0,
+    "capacity": 300.0,
+    "by": None,
+}
+HELD_LANE = {"user": "", "jobs": 500, "more": False, "reasons": [LIMIT_REASON], "last_starts_at": MUCH_LATER}
 JOB_DETAIL = {
     **JOB,
     "payload": SPEC["payload"],
@@ -99,18 +112,7 @@ JOB_DETAIL = {
                 "capacity": None,
                 "by": None,
             },
-            {
-                "code": "limit",
-                "text": "api-writes-project has no room: 0 of 300 requests are free",
-                "free_at": MUCH_LATER,
-                "limit": "api-writes-project",
-                "key": "project:acme",
-                "unit": "requests",
-                "needed": 1.0,
-                "available": 0.0,
-                "capacity": 300.0,
-                "by": None,
-            },
+            LIMIT_REASON,
         ],
         "position": None,
         "position_is_exact": None,

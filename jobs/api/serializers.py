@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Tag
-from jobs.services.explain.foresee import foresee
+from jobs.services.explain.foresee import HeldLane, foresee
 from jobs.services.explain.snapshots import BatchSnapshot, JobSnapshot
 from jobs.services.explain.waiting import Code, Reason, Waiting
 from jobs.states import JobState
@@ -174,6 +174,22 @@ class WaitingSerializer(serializers.Serializer[Waiting]):
         allow_null=True, help_text="A forecast from rates and queues as they are, never a promise. Null: none."
     )
     forecast = serializers.CharField(allow_null=True, help_text="What the forecast was computed from.")
+
+
+class HeldLaneSerializer(serializers.Serializer[HeldLane]):
+    """What waiting jobs of a batch wait for that share their limits."""
+
+    user = serializers.CharField(help_text="Whose they are; empty: nobody's, or they share no limit.")
+    jobs = serializers.IntegerField(help_text="How many; of a large batch those among the next to go.")
+    more = serializers.BooleanField(help_text="True: the batch has more waiting jobs than were looked at.")
+    reasons = ReasonSerializer(many=True, help_text="Of the last of them, in the order in which they must end.")
+    last_starts_at = serializers.DateTimeField(
+        allow_null=True, help_text="When limits should let the last of them go. Null: nobody knows."
+    )
+
+
+class BatchWaitingSerializer(serializers.Serializer[Any]):
+    results = HeldLaneSerializer(many=True)
 
 
 class JobDetailSerializer(JobSerializer):

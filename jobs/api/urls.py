@@ -30,6 +30,7 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<uuid:pk>/retry/", job_actions.RetryJob.as_view()),
     path("batches/", batches.BatchList.as_view()),
     path("batches/<uuid:pk>/", batches.BatchDetail.as_view()),
+    path("batches/<uuid:pk>/waiting/", batches.BatchWaiting.as_view()),
     path("batches/<uuid:pk>/jobs/", batches.BatchJobs.as_view()),
     path("batches/<uuid:pk>/results/", results.BatchResults.as_view()),
     path("batches/<uuid:pk>/cancel/", batch_actions.CancelBatch.as_view()),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, JobState
 
 from .flow import BACKLOG
+from .running import PauseSwitch
 
 
 def written_fragments() -> dict[str, str]:
@@ -18,6 +19,7 @@ def written_fragments() -> dict[str, str]:
     - `count_moves`: what moves from `left_status` to the parameter `target` add to each column.
     - `add_counts`: adds what is to be inserted to the counts of a shard that has some.
     - `sum_unfinished`: how many jobs have not ended.
+    - `stands_still`: of a pause switch, by scope and key: whether the project of `job` waits for it.
     - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
     """
     return {
@@ -31,6 +33,8 @@ def written_fragments() -> dict[str, str]:
         "add_counts": "ON CONFLICT (project_id, batch_id, shard) DO UPDATE\n   SET "
         + ",\n       ".join(f"{state} = total.{state} + excluded.{state}" for state in JobState),
         "sum_unfinished": f"coalesce(sum({' + '.join(sorted(UNFINISHED))}), 0)",
+        "stands_still": f"(scope = 'global' AND job.project_id <> '{PauseSwitch.EXEMPT}'"
+        " OR scope = 'project' AND key = job.project_id)",
         "backlog": ", ".join(f"coalesce(sums.{name}, 0)" if name in UNFINISHED else "letters.open" for name in BACKLOG),
     }
 

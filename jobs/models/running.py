@@ -137,6 +137,8 @@ class PauseSwitch(models.Model):
     paused_by = models.CharField(max_length=100)
     created_at = models.DateTimeField(db_default=Now())
 
+    EXEMPT = "queueops-alerts"  # a project that works on while everything is paused, or nobody were told of that
+
     class Meta:
         verbose_name_plural = "pause switches"
         constraints: ClassVar = [models.UniqueConstraint(fields=["scope", "key"], name="jobs_pauseswitch_once")]

@@ -38,7 +38,7 @@ WITH RECURSIVE first AS (
            ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
       FROM first
       JOIN tenancy_project AS project ON project.id = first.project_id
-     WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = project.id))
+     WHERE NOT EXISTS (SELECT FROM pause WHERE {{stands_still first}})
 ), rule AS MATERIALIZED (
     SELECT own.*, next.base AS next_base, next.cap AS next_cap, next.first_after_seconds AS next_first_after_seconds,
            next.first_score AS next_first_score, next.step_seconds AS next_step_seconds
@@ -104,7 +104,7 @@ WITH RECURSIVE first AS (
      WHERE breaker.opened_at IS NOT NULL AND job.crash_count < 2
        -- Refused and first in its turn, it would take the one free slot of every claim.
        AND job.lane = ANY(%(resting)s::text[]) IS NOT TRUE
-       AND NOT EXISTS (SELECT FROM pause WHERE scope = 'global' OR (scope = 'project' AND key = job.project_id))
+       AND NOT EXISTS (SELECT FROM pause WHERE {{stands_still job}})
 ), head AS (
     SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass, job.is_probe,
            job.age >= rule.first_after_seconds AS waited_long,

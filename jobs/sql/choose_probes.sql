@@ -19,7 +19,7 @@ WITH due AS MATERIALIZED (
                           AND other.probed_at > now() - %(first)s::float8 * interval '1 second')
        -- Work that is paused would never be claimed, and the target never asked.
        AND NOT EXISTS (SELECT FROM jobs_pauseswitch
-                        WHERE scope = 'global' OR (scope = 'project' AND key = breaker.project_id))
+                        WHERE {{stands_still breaker}})
      ORDER BY service, target, probed_at NULLS FIRST, next_probe_at
 ), breaker AS MATERIALIZED (
     SELECT * FROM jobs_servicebreaker WHERE id IN (SELECT id FROM due) ORDER BY id FOR UPDATE SKIP LOCKED

@@ -12,7 +12,7 @@ SELECT {{claimed_job job}}, nextval('jobs_fencing_token') AS token,
    AND coalesce(kind <> ALL(%(strange)s::text[]), true)
    AND {{not_expired}}
    AND NOT EXISTS (SELECT FROM jobs_pauseswitch
-                    WHERE scope = 'global' OR (scope = 'project' AND key = project_id) OR {{held_back}})
+                    WHERE {{stands_still job}} OR {{held_back}})
    AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS breaker
                     WHERE {{does_not_answer job}} AND breaker.probe_job_id IS DISTINCT FROM job.id)
  ORDER BY eligible_since, job.id

@@ -408,6 +408,12 @@ class Environment:
         parse.number(0.1, 100_000),
         default=30.0,
     )
+    alert_paused_minutes: float = setting(
+        "Alerts",
+        "A pause that jobs have waited under for so many minutes is an alert.",
+        parse.number(0.1, 100_000),
+        default=60.0,
+    )
 
     extra_apps: tuple[str, ...] = setting(
         "Handlers",

@@ -32,6 +32,7 @@ class QuotaAlert(models.Model):
         OUTAGE = "outage", "a service does not answer"
         FAILING = "failing", "most attempts fail"
         UNSERVED = "unserved", "no worker carries out a kind"
+        FORGOTTEN = "forgotten", "paused for long"
         CHARGE_LEAK = "charge_leak", "estimates were not settled"
         ALLOWANCE = "allowance", "a user comes near the month's quota"
         OVERAGE = "overage", "a user passed a strict quota"

@@ -10,12 +10,14 @@ import pytest
 
 from jobs.lanes import lane_name
 from jobs.models import Executor, Job
+from jobs.services.operate.pauses import pause_scope
 from jobs.services.upkeep.batches import foresee_batches
 from jobs.states import JobState
 from ratelimits.models import Limit
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
+from tests.api.conftest import Api, key_for
 from tests.factories import make_batch, make_job, make_jobs
 
 SHEETS = Subject("google-sheets", "write", "acme")
@@ -98,3 +100,31 @@ def test_a_list_of_batches_reads_no_limits(api, django_assert_max_num_queries):
     with django_assert_max_num_queries(8):
         answer = api.get("/batches/").json()
     assert len(answer["results"]) == 5
+
+
+def test_a_batch_says_what_holds_it_those_with_the_most_jobs_first(api):
+    batch = make_batch()
+    limited(5, batch=batch, state=JobState.RATE_LIMITED)
+    make_jobs(2, batch=batch)
+    limits, turn = api.get(f"/batches/{batch.pk}/waiting/").json()["results"]
+    assert (limits["user"], limits["jobs"], limits["more"]) == ("", 5, False)
+    assert limits["reasons"][0]["limit"] == "writes"
+    assert datetime.fromisoformat(limits["last_starts_at"]) > datetime.fromisoformat(limits["reasons"][0]["free_at"])
+    assert (turn["jobs"], [reason["code"] for reason in turn["reasons"]]) == (2, ["turn"])
+
+
+def test_a_paused_batch_says_so_and_one_that_has_ended_is_held_by_nothing(api):
+    batch, ended = make_batch(), make_batch()
+    make_jobs(2, batch=batch)
+    make_job(batch=ended, state=JobState.COMPLETED)
+    pause_scope("project", "acme", actor="user:1", reason="a release")
+    [lane] = api.get(f"/batches/{batch.pk}/waiting/").json()["results"]
+    assert lane["reasons"][0]["text"] == "project acme is paused: a release"
+    assert api.get(f"/batches/{ended.pk}/waiting/").json() == {"results": []}
+
+
+def test_nobody_learns_what_holds_a_batch_of_another_project(api):
+    batch = make_batch()
+    make_job(batch=batch)
+    assert api.get(f"/batches/{batch.pk}/waiting/").status_code == 200
+    assert Api(key_for("other")).get(f"/batches/{batch.pk}/waiting/").json()["error"]["code"] == "not_found"

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from jobs.models import Job
+from jobs.services.operate.pauses import pause_scope
 from jobs.states import JobState
 from queueops_client import UsageTracker
 from queueops_client.cli.commands import run
@@ -310,6 +311,16 @@ def test_status_and_results_are_told_to_people_and_programs(command):
     assert (code, [row["state"] for row in rows]) == (0, ["completed", "failed", "queued"])
     assert rows[0]["result"] == {"row": 1}
     assert len(command("results", "--failed", str(batch.pk))[1].splitlines()) == 1
+
+
+def test_status_of_a_batch_says_what_holds_it(command):
+    batch = make_batch()
+    make_job(batch=batch)
+    pause_scope("project", "acme", actor="user:1", reason="a release")
+    code, out, _ = command("status", str(batch.pk))
+    assert code == 0
+    assert "held by" in out
+    assert "project acme is paused: a release" in out
 
 
 def test_nothing_is_cancelled_or_discarded_unless_somebody_says_so(command, environ):

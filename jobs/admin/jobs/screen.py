@@ -226,7 +226,9 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
 def _waits_for(job: Job, paused: set[tuple[str, str]], out: set[Key]) -> SafeString | str:
     if job.status not in WAITING:
         return showing.NOTHING
-    covering = {("global", ""), ("project", job.project_id), ("service", job.service), ("kind", job.kind)} & paused
+    covering = {("project", job.project_id), ("service", job.service), ("kind", job.kind)} & paused
+    if job.project_id != PauseSwitch.EXEMPT:
+        covering |= {("global", "")} & paused
     if covering or job.held:
         return f"{next(iter(covering))[0]} paused" if covering else "paused"
     if (job.service, job.target, job.project_id) in out:

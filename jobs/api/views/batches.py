@@ -16,6 +16,7 @@ from jobs.api.filters import BatchFilterSet, BatchJobFilterSet
 from jobs.api.serializers import (
     BatchDetailSerializer,
     BatchSerializer,
+    BatchWaitingSerializer,
     JobSerializer,
     batch_answer,
     batch_detail_answer,
@@ -24,6 +25,7 @@ from jobs.api.serializers import (
 )
 from jobs.models import Batch, Job
 from jobs.services.explain.event_log import log_cursor
+from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
 from jobs.services.submit.accept_document import refuse_too_many
@@ -158,6 +160,23 @@ class BatchDetail(ApiView):
         return Response(
             batch_detail_answer(snapshot, cursor=cursor), headers=retry_after(snapshot.recheck_after_seconds)
         )
+
+
+class BatchWaiting(ApiView):
+    needs: ClassVar = {"GET": READ}
+    for_users = for_anonymous = True
+
+    @operation(
+        "See what holds a batch",
+        tag="batches",
+        operation_id="batches_waiting",
+        answer=BatchWaitingSerializer,
+        example={"results": [examples.HELD_LANE]},
+        description="Those with the most jobs first, at most five; none while nothing of it waits.",
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        batch = self.own(Batch.objects.only("id"), pk)
+        return Response(BatchWaitingSerializer({"results": holds_of_batch(batch.pk)}).data)
 
 
 class BatchJobs(ApiListView[Job]):

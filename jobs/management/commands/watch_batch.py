@@ -130,6 +130,8 @@ def _screen(report: BatchReport, *, worker_runs: bool) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     head.add_row(ProgressBar(total=max(1, report.total), completed=report.finished, width=50), Text("   ".join(pace)))
     parts: list[RenderableType] = [head, figures]
+    if report.held_by:
+        parts.append(Text(f"held by: {report.held_by}", style="dim"))
     if report.reasons:
         parts.append(Text("dead letters", style="dim"))
         parts += [Text(f"  {reason.line()}", overflow="ellipsis", no_wrap=True) for reason in report.reasons]

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from django.db.models import Count, Max
 
 from jobs.models import Batch, DeadLetter
+from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import batch_snapshot
 from jobs.states import RUNNING, SHOWN, TERMINAL, JobState, told_apart
 
@@ -46,6 +47,7 @@ class BatchReport:
     Attributes:
         rate: Jobs ended per second; None: not known yet.
         left: Until it is done at this rate; None: not known.
+        held_by: What most of its waiting jobs wait for; empty: only for their turn.
         reasons: Of its open dead letters, the most frequent first, at most MAX_REASONS.
     """
 
@@ -55,6 +57,7 @@ class BatchReport:
     total: int
     rate: float | None
     left: timedelta | None
+    held_by: str
     reasons: Sequence[CauseCount]
 
     @property
@@ -82,7 +85,8 @@ class BatchReport:
             parts.append(f"{self.rate:.1f}/s")
         if self.left is not None and not self.is_done:
             parts.append(f"{duration_text(self.left)} left")
-        return "  ".join([*parts, self.counts()])
+        held = [f"held by: {self.held_by}"] if self.held_by else []
+        return "  ".join([*parts, self.counts(), *held])
 
 
 def read_report(batch: Batch, *, now: datetime) -> BatchReport:
@@ -92,6 +96,7 @@ def read_report(batch: Batch, *, now: datetime) -> BatchReport:
     groups: Counter[str] = Counter()
     for state in _SHOWN:
         groups[SHOWN[JobState.IN_PROGRESS if state in RUNNING else state].words] += counts[state]
+    held = [lane.reasons[0].text for lane in holds_of_batch(batch.pk, most=1) if lane.reasons]
     return BatchReport(
         batch=batch,
         groups=groups,
@@ -99,6 +104,7 @@ def read_report(batch: Batch, *, now: datetime) -> BatchReport:
         total=sum(snapshot.counts.values()),
         rate=batch.rate_per_second,
         left=max(timedelta(0), snapshot.eta - now) if snapshot.eta else None,
+        held_by=next(iter(held), ""),
         reasons=_reasons(batch),
     )
 

@@ -57,14 +57,14 @@ class HeldLane:
     last_starts_at: datetime | None
 
 
-def holds_of_batch(batch_id: UUID) -> list[HeldLane]:
-    """Return what the batch's waiting jobs wait for, lane by lane, those with most jobs first; MOST_LANES_FORESEEN."""
+def holds_of_batch(batch_id: UUID, *, most: int = MOST_LANES_FORESEEN) -> list[HeldLane]:
+    """Return what the batch's waiting jobs wait for, lane by lane, those with most jobs first; at most `most` lanes."""
     rows = sample_of_batch(batch_id)
     more = len(rows) >= MOST_OF_A_BATCH_SAMPLED
     lanes: dict[str | None, list[UUID]] = {}
     for lane, pk in rows:
         lanes.setdefault(lane, []).append(pk)
-    longest = sorted(lanes.items(), key=lambda one: -len(one[1]))[:MOST_LANES_FORESEEN]
+    longest = sorted(lanes.items(), key=lambda one: -len(one[1]))[:most]
     last = Job.objects.in_bulk([pks[-1] for _, pks in longest])
     holds = []
     for lane, pks in longest:

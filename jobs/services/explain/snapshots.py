@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from jobs.models import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent
 from jobs.services.finish.outages import count_held_of
-from jobs.states import TERMINAL, JobState
+from jobs.states import TERMINAL, UNFINISHED, JobState
 
 from .position import effective_priority_of
 from .waiting import Waiting, explain_waiting
@@ -129,6 +129,13 @@ def project_counts(project_id: str) -> Counts:
     rows = JobCount.objects.filter(project_id=project_id, batch_id=WHOLE_PROJECT)
     sums = rows.aggregate(**{state: Sum(state, default=0) for state in NO_JOBS})
     return {state: sums[state] for state in NO_JOBS}
+
+
+def counts_by_project() -> dict[str, Counts]:
+    """`project_counts` of each project, the one with the most unfinished jobs first."""
+    rows = JobCount.objects.filter(batch_id=WHOLE_PROJECT).values_list("project_id").annotate(*SUMS).order_by()
+    found = {project_id: _counts(sums) for project_id, *sums in rows}
+    return dict(sorted(found.items(), key=lambda one: (-sum(one[1][state] for state in UNFINISHED), one[0])))
 
 
 def _counts(sums: Sequence[int]) -> Counts:

@@ -148,7 +148,9 @@ def _pauses(job: Job) -> list[Reason]:
     found = []
     for switch in PauseSwitch.objects.filter(key__in=covered.values()).order_by("created_at"):
         scope = PauseSwitch.Scope(switch.scope)
-        if switch.key != covered.get(scope):
+        if switch.key != covered.get(scope) or (
+            scope == PauseSwitch.Scope.GLOBAL and job.project_id == PauseSwitch.EXEMPT
+        ):
             continue
         if scope == PauseSwitch.Scope.UNFIT:
             found.append(Reason("paused", f"no worker takes its payload: {job.last_error_message}"))

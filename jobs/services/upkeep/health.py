@@ -19,6 +19,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_THE_QUEUE
 
 from .failing import Failing
+from .paused import ShownPause, by_whom
 
 Tone = Literal["good", "held", "warn", "bad"]
 Page = Literal["executors", "breakers", "pauses", "batch", "alert", "limit", "dead_letters", "failing", "jobs"]
@@ -65,23 +66,6 @@ class HeldBack:
     waiting: int
     words: str
     clears_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShownPause:
-    """
-    A pause switch as people know it.
-
-    Attributes:
-        name: `project acme`, `batch Nightly sync`.
-        waiting: Jobs that wait under it; None: nobody counts them.
-        by: The name of who paused.
-    """
-
-    switch: PauseSwitch
-    name: str
-    waiting: int | None
-    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +172,7 @@ def _nobody_works(situation: Situation) -> list[Finding]:
 
 def _everything_paused(situation: Situation) -> list[Finding]:
     paused = next((one for one in situation.pauses if one.switch.scope == PauseSwitch.Scope.GLOBAL), None)
-    return [Finding("warn", "Everything is paused.", _why(paused), "pauses")] if paused else []
+    return [Finding("warn", "Everything is paused.", by_whom(paused), "pauses")] if paused else []
 
 
 def _outages(situation: Situation) -> list[Finding]:
@@ -263,7 +247,7 @@ def _pauses(situation: Situation) -> list[Finding]:
         waits = f"; {_jobs(f'{one.waiting:,}')}" if one.waiting else ""
         page: Page = "batch" if is_batch else "pauses"
         found.append(
-            Finding("warn", f"Paused: {one.name}{waits}.", _why(one), page, one.switch.key if is_batch else "")
+            Finding("warn", f"Paused: {one.name}{waits}.", by_whom(one), page, one.switch.key if is_batch else "")
         )
     more = [one.name for one in partial[MOST_NAMED_IN_A_SENTENCE:]]
     return [*found, Finding("warn", f"Paused besides: {_named(more)}.", page="pauses")] if more else found
@@ -306,14 +290,6 @@ def _clears(clears_at: datetime | None, now: datetime) -> str:
         return "clears as running calls end"
     near = clears_at - now < timedelta(days=1)
     return f"clears {clears_at:%H:%M} UTC" if near else f"clears {clears_at:%Y-%m-%d %H:%M} UTC"
-
-
-def _why(paused: ShownPause) -> str:
-    return (
-        f"By {paused.by}: {paused.switch.reason}"
-        if paused.switch.reason
-        else f"By {paused.by}, without a reason given."
-    )
 
 
 def _jobs(words: str) -> str:

@@ -23,7 +23,7 @@ from django.db.models import CharField, F, Func, Q, Value
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.models import Job, new_id
+from jobs.models import Job, PauseSwitch, new_id
 from jobs.services.submit.prepare import JobSpec, prepare_job
 from jobs.services.submit.submit import insert_prepared
 from queueops.core.notify import Channel, notify
@@ -36,7 +36,7 @@ from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QU
 from ratelimits.services.alerts.silences import silence_of
 
 KIND = "queueops.alert"
-PROJECT = "queueops-alerts"  # whose jobs deliveries are; made at the first
+PROJECT = PauseSwitch.EXEMPT  # whose jobs deliveries are; made at the first
 SEVERITIES: list[str] = [QuotaAlert.Severity.NOTICE, QuotaAlert.Severity.WARNING, QuotaAlert.Severity.CRITICAL]
 CRITICAL = QuotaAlert.Severity.CRITICAL
 DIGEST_EVERY = timedelta(minutes=10)  # at least so long between two digests of a group; critical ones do not wait

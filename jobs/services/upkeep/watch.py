@@ -25,6 +25,7 @@ from ratelimits.subjects import LONGEST_ID
 
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_services
 from .notify_alerts import send_unsent
+from .paused import watch_paused
 from .unserved import waiting_for
 from .watch_lanes import StaleLane, watch_lanes
 
@@ -61,6 +62,7 @@ def tend_alerts() -> None:
         watch_outages,
         watch_failing,
         watch_unserved,
+        watch_paused,
         watch_charges,
         tend_allowance_alerts,
         lambda: send_unsent(SENT_AT_ONCE),

@@ -101,6 +101,14 @@ class AsyncQueueOps:
     async def batch(self, batch: Id | AnyBatch) -> Batch:
         return await self._run(self._calls.batch(batch))
 
+    async def waiting(self, batch: Id | AnyBatch) -> list[dict[str, Any]]:
+        """
+        What holds a batch: waiting jobs that share their limits together, those with the most jobs first, at most five.
+
+        Each has user, jobs, more (there are more than were looked at), reasons and last_starts_at; see the reference.
+        """
+        return await self._run(self._calls.waiting(batch))
+
     async def operation(self, operation: Id | Operation) -> Operation:
         return await self._run(self._calls.operation(operation))
 

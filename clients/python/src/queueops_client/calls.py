@@ -101,6 +101,11 @@ class Calls:
     def batch(self, batch: Id | AnyBatch) -> Steps[Batch]:
         return self._read(f"/batches/{id_of(batch)}/", Batch)
 
+    def waiting(self, batch: Id | AnyBatch) -> Steps[list[dict[str, Any]]]:
+        answer = yield from self.request("GET", f"/batches/{id_of(batch)}/waiting/")
+        lanes: list[dict[str, Any]] = answer.body["results"]
+        return lanes
+
     def operation(self, operation: Id | Operation) -> Steps[Operation]:
         return self._read(f"/operations/{id_of(operation)}/", Operation)
 

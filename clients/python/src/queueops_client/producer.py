@@ -102,6 +102,14 @@ class QueueOps:
     def batch(self, batch: Id | AnyBatch) -> Batch:
         return self._run(self._calls.batch(batch))
 
+    def waiting(self, batch: Id | AnyBatch) -> list[dict[str, Any]]:
+        """
+        What holds a batch: waiting jobs that share their limits together, those with the most jobs first, at most five.
+
+        Each has user, jobs, more (there are more than were looked at), reasons and last_starts_at; see the reference.
+        """
+        return self._run(self._calls.waiting(batch))
+
     def operation(self, operation: Id | Operation) -> Operation:
         return self._run(self._calls.operation(operation))
 

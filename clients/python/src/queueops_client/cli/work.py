@@ -28,10 +28,10 @@ def status(session: Session, *, target: str | None) -> None:
             _project(session, queue)
             return
         subject = queue.find(target)
-    if session.as_json:
-        session.give(subject.raw)
-        return
-    facts = _facts_of_batch(subject) if isinstance(subject, Batch) else _facts_of_job(subject)
+        if session.as_json:
+            session.give(subject.raw)
+            return
+        facts = _facts_of_batch(subject, queue) if isinstance(subject, Batch) else _facts_of_job(subject)
     table = Table.grid(padding=(0, 2))
     for name, value in facts.items():
         if value not in (None, ""):
@@ -50,11 +50,19 @@ def _project(session: Session, queue: QueueOps) -> None:
         session.say(f"{batch.id}  {batch.name or '-'}  {batch_line(batch)}")
 
 
-def _facts_of_batch(batch: Batch) -> dict[str, Any]:
+def _held_by(queue: QueueOps, batch: Batch) -> str:
+    """What most of its waiting jobs wait for, a line each; empty: nothing of it waits for anything but its turn."""
+    lanes = [] if batch.has_ended else queue.waiting(batch)
+    texts = [lane["reasons"][0]["text"] for lane in lanes if lane["reasons"]]
+    return "\n".join(dict.fromkeys(texts))
+
+
+def _facts_of_batch(batch: Batch, queue: QueueOps) -> dict[str, Any]:
     return {
         "batch": batch.id,
         "name": batch.name,
         "state": batch_line(batch),
+        "held by": _held_by(queue, batch),
         "submitted": batch.created_at,
         "ended": batch.finished_at,
     }

@@ -1,0 +1,93 @@
+"""Pauses as people know them, and those that were forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.conf import settings
+from django.db.models.functions import Now
+
+from jobs.models import Batch, PauseSwitch
+from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
+from jobs.services.finish.kinds import UNSERVED
+from jobs.services.operate.pauses import count_covered
+from jobs.states import WAITING
+from queueops.tenancy.people import names_of
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts.alerts import Opening, reconcile
+
+MOST_WATCHED = 50  # the oldest
+
+Scope = PauseSwitch.Scope
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPause:
+    """
+    A pause switch as people know it.
+
+    Attributes:
+        name: `project acme`, `batch Nightly sync`.
+        project: Whose work it holds; empty: everybody's.
+        waiting: Jobs that wait under it; None: nobody keeps count of them.
+        by: The name of who paused.
+    """
+
+    switch: PauseSwitch
+    name: str
+    project: str
+    waiting: int | None
+    by: str
+
+
+def shown_pauses(
+    switches: Sequence[PauseSwitch], by_project: Mapping[str, Counts], people: Mapping[str, str]
+) -> list[ShownPause]:
+    """What each switch holds; how many jobs wait is known of projects and batches, whose jobs are counted."""
+    ids = [switch.key for switch in switches if switch.scope == Scope.BATCH]
+    batches = {str(batch.pk): batch for batch in Batch.objects.filter(pk__in=ids)}
+    counts = {str(pk): found for pk, found in batch_counts(batch.pk for batch in batches.values()).items()}
+    known: dict[str, Mapping[str, Counts]] = {Scope.PROJECT: by_project, Scope.BATCH: counts}
+    found = []
+    for switch in switches:
+        batch = batches.get(switch.key)
+        name = f"batch {batch.name or f'…{switch.key[-8:]}'}" if batch else str(switch)
+        project = batch.project_id if batch else switch.key if switch.scope == Scope.PROJECT else ""
+        of = known.get(switch.scope, {}).get(switch.key)
+        waiting = None if of is None else sum(of[state] for state in WAITING)
+        found.append(ShownPause(switch, name, project, waiting, by=people.get(switch.paused_by, switch.paused_by)))
+    return found
+
+
+def by_whom(paused: ShownPause) -> str:
+    """Who paused, and why."""
+    reason = f": {paused.switch.reason}" if paused.switch.reason else ", without a reason given."
+    return f"By {paused.by}{reason}"
+
+
+def watch_paused() -> None:
+    """Tell of pauses that jobs wait under for long; over when they are taken off, or no job is left."""
+    minutes = settings.QUEUEOPS.alert_paused_minutes
+    old = PauseSwitch.objects.filter(created_at__lt=Now() - timedelta(minutes=minutes)).exclude(scope__in=UNSERVED)
+    switches = list(old.order_by("created_at")[:MOST_WATCHED])
+    shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
+    reconcile(QuotaAlert.Kind.FORGOTTEN, [opening for one in shown if (opening := _forgotten(one))])
+
+
+def _forgotten(paused: ShownPause) -> Opening | None:
+    switch = paused.switch
+    counted = count_covered(switch.scope, switch.key)
+    if not counted.count:
+        return None
+    jobs = "1 job waits" if counted.count == 1 else f"{'at least ' * counted.is_least}{counted.count:,} jobs wait"
+    since = f"{switch.created_at:%Y-%m-%d %H:%M} UTC"
+    name = "everything" if switch.scope == Scope.GLOBAL else paused.name
+    return Opening(
+        QuotaAlert.Kind.FORGOTTEN,
+        f"{switch.scope} {switch.key}".strip(),
+        QuotaAlert.Severity.WARNING,
+        f"{name[:1].upper()}{name[1:]} has been paused since {since}; {jobs}. {by_whom(paused)}",
+        {"jobs": counted.count, "projects": [paused.project] if paused.project else []},
+    )
