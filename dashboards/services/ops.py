@@ -8,7 +8,8 @@ from typing import Any
 from jobs.models import Executor, PauseSwitch
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.operate.pauses import OPERATORS
-from jobs.services.upkeep.health import Finding, ShownPause, health_of
+from jobs.services.upkeep.health import Finding, health_of
+from jobs.services.upkeep.paused import ShownPause
 from jobs.states import JobState
 from queueops.core.clock import database_now
 
