@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from jobs.models import Batch, DeadLetter, Job
+from jobs.api.serializers import job_answer
+from jobs.models import Batch, DeadLetter, Job, JobEvent
+from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.foresee import foresee
-from jobs.services.explain.snapshots import project_counts
+from jobs.services.explain.snapshots import job_snapshot, project_counts
 from jobs.services.finish.outages import Key, count_held, is_held, out_keys
 from queueops.core.clock import database_now
-from queueops.core.values.masking import masked_text
+from queueops.core.values.masking import masked, masked_text
 
 from .batches import batch_rows
 from .wire import iso
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 NEWEST_JOBS = 30
 NEWEST_LETTERS = 10
+NEWEST_EVENTS = 50
 LONGEST_MESSAGE = 300
 
 
@@ -56,6 +60,44 @@ def me_snapshot(viewer: Viewer) -> dict[str, Any]:
     shown["jobs"] = [_job(job, out) for job in newest]
     shown["dead_letters"] = [_letter(letter) for letter in letters.defer("payload")[:NEWEST_LETTERS]]
     return shown
+
+
+def job_of(viewer: Viewer, job_id: UUID) -> Job | None:
+    """A job of the viewer's project and, where one user's work is shown, of that user."""
+    jobs = Job.objects.filter(pk=job_id)
+    if viewer.project_id is not None or not viewer.is_staff:
+        jobs = jobs.of_project(viewer.project_id or "")
+    return jobs.filter(**({} if viewer.user_id is None else {"user_id": viewer.user_id})).first()
+
+
+def job_page(job: Job) -> dict[str, Any]:
+    """
+    Return what a producer sees of one job as JSON values: the API's answer, its newest events and its dead letter.
+
+    Secrets are masked, as on all pages: people look over each other's shoulders.
+    """
+    answer = job_answer(job_snapshot(job), cursor=log_cursor())
+    letter = DeadLetter.objects.filter(job_id=job.pk).defer("payload", "attempts").first()
+    events = JobEvent.objects.filter(job_id=job.pk).order_by("-id")[:NEWEST_EVENTS]
+    return {
+        "job": masked(answer),
+        "held_by_outage": is_held(job, out_keys()),
+        "events": [_event(event) for event in events],
+        "letter": None if letter is None else _letter(letter),
+        "requeued_as": [str(pk) for pk in Job.objects.filter(origin_id=job.pk).order_by().ids()[:NEWEST_LETTERS]],
+    }
+
+
+def _event(event: JobEvent) -> dict[str, Any]:
+    return {
+        "id": event.pk,
+        "type": event.event_type,
+        "from": event.from_status,
+        "to": event.to_status,
+        "message": masked_text(event.message),
+        "percent": event.progress_percent,
+        "at": iso(event.created_at),
+    }
 
 
 def _job(job: Job, out: set[Key]) -> dict[str, Any]:

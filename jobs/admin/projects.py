@@ -32,10 +32,13 @@ class WorkingProjectAdmin(ProjectAdmin):
     def work(self, project: Project) -> SafeString:
         return format_html(
             '<a class="qo-link" href="{}?project={}">jobs</a> ·'
-            ' <a class="qo-link" href="{}?project={}">dead letters</a>',
+            ' <a class="qo-link" href="{}?project={}">dead letters</a> ·'
+            ' <a class="qo-link" href="{}?project={}">as they see it</a>',
             reverse("admin:jobs_job_changelist"),
             project.pk,
             reverse("admin:jobs_deadletter_changelist"),
+            project.pk,
+            reverse("me"),
             project.pk,
         )
 

@@ -358,7 +358,7 @@ def test_charts_are_read_by_the_arrow_keys_and_over_other_spans(page: Page, busy
 def test_a_producer_signs_in_and_follows_its_own_work(
     chromium: Browser, live_server: Any, tmp_path: Path, busy: dict[str, Any]
 ):
-    key = ProducerKey.issue(make_project("acme"), name="nightly import")[1]
+    key = ProducerKey.issue(make_project("acme"), name="nightly import", scopes=["read", "operate"])[1]
     context = chromium.new_context(base_url=live_server.url, viewport=WIDE)
     page = context.new_page()
     page.goto("/me/")
@@ -380,6 +380,21 @@ def test_a_producer_signs_in_and_follows_its_own_work(
         page.screenshot(path=directory / f"me-{variant}.png")
     make_jobs(5, batch=busy["report"], state=JobState.COMPLETED)
     expect(page.locator("#batches li")).to_contain_text("615 completed")
+    page.locator("#letters tbody a").first.click()
+    expect(page.locator("#verdict")).to_contain_text("failed")
+    expect(page.locator("#letter")).to_contain_text("forbidden")
+    expect(page.locator("#live")).not_to_have_class("is-loading")
+    for variant, scheme, size in VARIANTS:
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        page.screenshot(path=directory / f"me-job-{variant}.png")
+    failed = page.url
+    page.get_by_role("button", name="Requeue").click()
+    page.wait_for_url(lambda url: url != failed)
+    expect(page.locator("#verdict")).to_contain_text("queued")
+    page.get_by_role("link", name=f"…{failed.rstrip('/')[-8:]}").click()
+    expect(page.locator("#letter")).to_contain_text("It was requeued.")
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Producer key")).to_be_visible()
     context.close()

@@ -201,8 +201,8 @@ def test_silent_and_blocked_executors_are_told_of_until_they_are_gone():
     executor(3, loop_lag_ms=12_000)
     watch_executors()
     assert sorted(message for _, _, message in opened("stuck_executor")) == [
-        "executor h:2 has been silent for 3 min; its jobs come back when their leases lapse",
-        "executor h:3 answers 12 s late: a handler blocks its event loop",
+        "Executor h:2 has been silent for 3 min; its jobs come back when their leases lapse",
+        "Executor h:3 answers 12 s late: a handler blocks its event loop",
     ]
     silent.delete()
     Executor.objects.update(loop_lag_ms=0)
@@ -262,7 +262,7 @@ def test_plain_saturation_is_one_alert_told_once_however_often_it_comes_and_goes
         wait_in_lane(50)
         watch_lanes()
         send_unsent(50)
-        QuotaAlert.objects.update(opened_at=F("opened_at") - timedelta(minutes=2))
+        QuotaAlert.objects.filter(resolved_at=None).update(opened_at=F("opened_at") - timedelta(minutes=2))
         watch_lanes()
         send_unsent(50)
         Job.objects.filter(service="google-sheets").delete()

@@ -18,9 +18,11 @@ from django_q.tasks import async_task
 from jobs.cluster import SkipLockedBroker, ensure_schedules
 from jobs.models import DeadLetter, Executor, Job
 from jobs.services.upkeep import executors, upkeep
+from jobs.services.upkeep.watch import watch_executors
 from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
 from queueops.core.clock import database_now
+from ratelimits.models import QuotaAlert
 from tests.factories import make_job
 from tests.support.processes import started
 
@@ -122,6 +124,14 @@ def test_only_executors_of_the_own_cluster_are_killed_and_others_rows_wait_for_t
         run_by(gone)
         assert executors.kill_stuck_executors(silent_seconds=30, stuck_seconds=30) == [ours.pid]
         assert ours.process.wait(10) == -9
+        alert = QuotaAlert.objects.filter(kind="stuck_executor", resolved_at=None)
+        assert f":{ours.pid} did not answer for 60 s and was killed" in alert.get().message
+        told = alert.filter(figures__killed=True)
+        watch_executors()
+        assert told.exists(), "over before anybody could see it"
+        told.update(opened_at=Now() - timedelta(seconds=61))
+        watch_executors()
+        assert not told.exists()
         assert theirs.runs
         executors.forget_gone_executors(silent_seconds=30)
         assert set(Executor.objects.values_list("pid", flat=True)) == {theirs.pid, gone.pid}

@@ -73,7 +73,7 @@ def test_operators_are_told_which_job_held_the_loop_for_a_while(executor):
     note_held([Held(job, 2.5)], executor_id=executor.pk)
     watch_executors()
     by = f"job {job.id} ({job.kind}, project acme)"
-    message = f"executor h:4 stood still for its other jobs: the handler of {by} held its event loop"
+    message = f"Executor h:4 stood still for its other jobs: the handler of {by} held its event loop"
     assert opened() == [("stuck_executor", str(executor.pk), message)]
     Executor.objects.update(loop_held_at=timezone.now() - timedelta(minutes=2))
     watch_executors()

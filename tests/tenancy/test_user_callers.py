@@ -44,6 +44,7 @@ ADDRESSES = {
     "POST batches/": "own",
     "GET batches/<uuid:pk>/": "own",
     "GET batches/<uuid:pk>/jobs/": "own",
+    "GET batches/<uuid:pk>/waiting/": "own",
     "GET batches/<uuid:pk>/results/": "own",
     "POST batches/<uuid:pk>/cancel/": "own",
     "POST batches/<uuid:pk>/pause/": "whole",
@@ -89,6 +90,7 @@ ANONYMOUS = {
     "GET batches/",
     "GET batches/<uuid:pk>/",
     "GET batches/<uuid:pk>/jobs/",
+    "GET batches/<uuid:pk>/waiting/",
     "GET batches/<uuid:pk>/results/",
 }
 

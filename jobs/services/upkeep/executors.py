@@ -14,6 +14,7 @@ import psutil
 from django.db import connection, transaction
 from django.db.models import Exists, F, Max, QuerySet
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from jobs.models import Executor, Job
 from jobs.services.finish.claimed import holder_of
@@ -21,6 +22,8 @@ from jobs.services.finish.kinds import kinds_served
 from jobs.states import RUNNING
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.limiter.decide import reclaim
 
 logger = logging.getLogger(__name__)
@@ -120,6 +123,8 @@ def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float, cluster
     sentinel starts another process. Never one of another cluster, however its row reads: in a restored copy of the
     database the rows name the original's processes, and another host of this name has pids of its own.
 
+    An alert tells of each: what has gone by the time that somebody looks would be known from a log alone.
+
     Returns:
         The pids killed.
     """
@@ -138,9 +143,22 @@ def kill_stuck_executors(*, silent_seconds: float, stuck_seconds: float, cluster
             )
             os.kill(executor.pid, signal.SIGKILL)
             killed.append(executor.pid)
+            _tell_killed(executor)
         if not is_alive(executor) or executor.pid in killed:
             deregister(executor.pk)
     return killed
+
+
+def _tell_killed(executor: Executor) -> None:
+    silent = max((timezone.now() - executor.heartbeat_at).total_seconds(), executor.loop_lag_ms / 1000)
+    open_alert(
+        QuotaAlert.Kind.STUCK_EXECUTOR,
+        str(executor.pk),
+        severity=QuotaAlert.Severity.WARNING,
+        message=f"Executor {executor} did not answer for {silent:.0f} s and was killed; its cluster starts another, "
+        "and its jobs come back when their leases lapse",
+        figures={"in_flight": executor.in_flight, "killed": True},
+    )
 
 
 def forget_gone_executors(*, silent_seconds: float) -> int:

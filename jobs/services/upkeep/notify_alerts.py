@@ -1,7 +1,8 @@
 """
 Handing alerts over to those who want to be told: a job each, so that delivery is retried and can be looked at.
 
-Use of a limit and work that waits for it are told when they last for a minute, and not again when they come back.
+Use of a limit and work that waits for it are told when they last for a minute, once for all whom the limit counts, and
+not again when they come back; nor while it is told that the provider refuses.
 A route is told once that an alert opened that it wants, again when its severity rises, and when a critical one is over;
 PagerDuty, whose incidents would stay open, when any that it was told of is over. The job's idempotency key names alert,
 route, event and severity: nobody is told twice.
@@ -19,7 +20,7 @@ from typing import Any, Literal
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import CharField, F, Func, Q, Value
+from django.db.models import CharField, Exists, F, Func, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -70,8 +71,10 @@ def send_unsent(most: int) -> int:
         .order_by("pk")
         .select_for_update(skip_locked=True, of=("self",))
     )
+    found = found.exclude(Q(kind=QuotaAlert.Kind.SATURATED) & Exists(_refusals_told()))
     silences = list(AlertSilence.objects.standing().select_related("limit"))
-    unsent = [alert for alert in found[: MOST_SILENCED + most] if not silence_of(alert, silences)][:most]
+    audible = [alert for alert in found[: MOST_SILENCED + most] if not silence_of(alert, silences)]
+    unsent = _once_a_limit(audible)[:most]
     told: list[int] = []
 
     @transaction.atomic
@@ -91,6 +94,36 @@ def send_unsent(most: int) -> int:
     if submitted:
         notify(Channel.READY)
     return submitted
+
+
+def _once_a_limit(alerts: Sequence[QuotaAlert]) -> list[QuotaAlert]:
+    """
+    Leave out use and queues of a limit that was told of another's, as gravely, and that may still be looked at.
+
+    A limit of each user's is full for as many counters as there are users; what is open at the end is told then.
+    """
+    of_limits = QuotaAlert.objects.filter(kind__in=COMING_AND_GOING, limit__in={one.limit_id for one in alerts})
+    # The end of what was told takes the mark off; what lasted for so long had been told.
+    was_told = Q(resolved_at__gt=Now() - COMES_BACK, resolved_at__gte=F("opened_at") + PASSING)
+    known = of_limits.filter(was_told | Q(resolved_at=None, notified_at__isnull=False))
+    told: dict[int | None, int] = {}
+    for limit, severity in known.values_list("limit", "severity"):
+        told[limit] = max(told.get(limit, -1), SEVERITIES.index(severity))
+    left = []
+    for alert in alerts:
+        if alert.kind in COMING_AND_GOING and alert.limit_id and alert.resolved_at is None:
+            rank = SEVERITIES.index(alert.severity)
+            if rank <= told.get(alert.limit_id, -1):
+                continue
+            told[alert.limit_id] = rank
+        left.append(alert)
+    return left
+
+
+def _refusals_told() -> QuerySet[QuotaAlert]:
+    """What says already of an alert's counter that its provider refuses: work waits because of that."""
+    lately = Q(resolved_at=None) | Q(resolved_at__gt=Now() - COMES_BACK)
+    return QuotaAlert.objects.filter(lately, kind=QuotaAlert.Kind.EXCEEDED, subject=OuterRef("subject"))
 
 
 @transaction.atomic

@@ -41,7 +41,7 @@ LATE_LOOP_MS = 10_000  # a loop that is late by three times as much gets its pro
 MOST_BREAKERS = 1000
 MOST_PROJECTS_NAMED = 20  # projects of an outage
 CALM = timedelta(seconds=60)  # how long a target must have answered
-HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held it
+HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held its loop, or after its end
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
 MOST_LEAKS = 1000
 SENT_AT_ONCE = 50
@@ -165,11 +165,17 @@ def watch_ready(stale_lanes: list[StaleLane]) -> None:
 
 
 def watch_executors() -> None:
-    """Tell of executors that went silent or whose handlers block the event loop; over when they answer or are gone."""
+    """
+    Tell of executors that went silent or whose handlers block the event loop; over when they answer or are gone.
+
+    What is told of one that its cluster killed stays for a while.
+    """
     silent = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
     late = Q(loop_lag_ms__gt=LATE_LOOP_MS) | Q(loop_held_at__gt=Now() - HELD_TOLD_FOR)
     stuck = Executor.objects.filter(Q(heartbeat_at__lt=silent) | late).order_by("pk")
-    reconcile(Kind.STUCK_EXECUTOR, [_stuck(executor) for executor in stuck[:MOST_PROJECTS_WATCHED]])
+    killed = QuotaAlert.objects.filter(figures__killed=True, opened_at__gt=Now() - HELD_TOLD_FOR, resolved_at=None)
+    keep = set(killed.filter(kind=Kind.STUCK_EXECUTOR).values_list("subject", flat=True))
+    reconcile(Kind.STUCK_EXECUTOR, [_stuck(executor) for executor in stuck[:MOST_PROJECTS_WATCHED]], keep=keep)
 
 
 def watch_outages() -> None:
@@ -285,7 +291,7 @@ def _stuck(executor: Executor) -> Opening:
         Kind.STUCK_EXECUTOR,
         str(executor.pk),
         Severity.WARNING,
-        f"executor {executor} {what}",
+        f"Executor {executor} {what}",
         {"in_flight": executor.in_flight, "loop_lag_ms": round(executor.loop_lag_ms)},
     )
 

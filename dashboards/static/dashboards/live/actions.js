@@ -13,7 +13,7 @@ const ASKED = {
     cancel: { title: (name) => `Cancel ${name}?`, explains: (left) => `${number(Number(left))} items have not ended and will be cancelled, running ones too. This cannot be taken back.`, yes: "Yes, cancel", needsReason: true },
 };
 
-async function post(address, values) {
+export async function post(address, values) {
     const body = new URLSearchParams(values);
     const token = byId("csrf").elements.csrfmiddlewaretoken.value;
     const answer = await fetch(address, { method: "POST", body, headers: { "X-CSRFToken": token, Accept: "application/json" } });

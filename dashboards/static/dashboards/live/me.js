@@ -29,7 +29,7 @@ function draw() {
 function jobs(rows) {
     if (!rows.length) return empty("inbox", "No jobs yet.", "Submit some; the API's page shows how.", "/api/v1/docs/", "API");
     return table(["Job", "Kind", "State", "Progress", "Submitted", "Last change"], rows.map((row) => h("tr", { "data-key": row.id },
-        h("th", { scope: "row" }, h("code", { title: row.id }, `…${row.id.slice(-8)}`)),
+        h("th", { scope: "row" }, open(row.id)),
         h("td", {}, row.kind),
         h("td", {}, blocks.state(row.held_by_outage ? "outage" : row.state), row.error ? h("div", { class: "muted small" }, row.error) : null),
         h("td", { class: "number" }, row.state === "completed" ? "100 %" : row.progress ? `${row.progress} %` : "–", row.progress_message ? h("div", { class: "muted small" }, row.progress_message) : null),
@@ -40,11 +40,15 @@ function jobs(rows) {
 function letters(rows) {
     if (!rows.length) return empty("mark_email_read", "No dead letters.", "Jobs that fail for good are listed here with what to do.");
     return table(["Job", "Kind", "Why", "What to do", "When"], rows.map((row) => h("tr", { "data-key": row.id },
-        h("th", { scope: "row" }, h("code", { title: row.job }, `…${row.job.slice(-8)}`)),
+        h("th", { scope: "row" }, open(row.job)),
         h("td", {}, row.kind),
         h("td", {}, h("strong", {}, row.error_code), h("div", { class: "small" }, row.error), row.resolution ? h("div", { class: "muted small" }, row.resolution) : null),
         h("td", {}, row.remediation),
         h("td", {}, moment(row.created_at)))), "Dead letters");
+}
+
+function open(id) {
+    return h("a", { href: `/me/jobs/${id}/${root.query}`, title: id }, h("code", {}, `…${id.slice(-8)}`));
 }
 
 function table(names, rows, label) {

@@ -1,0 +1,94 @@
+"""Alerts of a limit that counts many apart: one message, not one for each whom it counts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+
+from jobs.services.upkeep.notify_alerts import send_unsent
+from ratelimits.models import Limit, QuotaAlert
+from ratelimits.services.alerts import alerts
+from ratelimits.services.alerts.alerts import COMES_BACK
+from tests.factories import make_route
+from tests.ratelimits.counting import make_limit
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def a_route_of_all(db: None) -> None:
+    make_route(least_severity="notice")
+
+
+@pytest.fixture
+def limit(db: None) -> Limit:
+    Limit.objects.all().delete()
+    return make_limit(name="writes", scope="user")
+
+
+def opened(kind: str, user: int, limit: Limit, severity: str = "notice") -> str:
+    """Open an alert of one user's counter, and let time pass in which it lasts; its subject."""
+    subject = f"{limit.pk:08x}:user:u{user}"
+    alerts.open_alert(kind, subject, severity=severity, message="full", figures={}, limit_id=limit.pk)
+    pass_time(61)
+    return subject
+
+
+def pass_time(seconds: float) -> None:
+    earlier = timedelta(seconds=seconds)
+    QuotaAlert.objects.update(
+        opened_at=F("opened_at") - earlier,
+        resolved_at=F("resolved_at") - earlier,
+        notified_at=F("notified_at") - earlier,
+    )
+
+
+def test_of_many_counters_that_are_full_one_is_told(limit: Limit):
+    for user in range(4):
+        opened("saturated", user, limit)
+    opened("usage", 9, limit)
+    assert send_unsent(50) == 1
+    assert send_unsent(50) == 0
+    assert QuotaAlert.objects.filter(resolved_at=None).count() == 5, "they are listed all the same"
+
+
+def test_a_graver_one_is_told_and_another_limits_too(limit: Limit):
+    opened("saturated", 1, limit)
+    assert send_unsent(50) == 1
+    opened("saturated", 2, limit, "warning")
+    opened("saturated", 3, limit, "warning")
+    opened("saturated", 1, make_limit(name="reads", scope="user"))
+    assert send_unsent(50) == 2
+
+
+def test_what_is_still_open_when_the_told_one_is_long_over_is_told(limit: Limit):
+    first = opened("saturated", 1, limit)
+    assert send_unsent(50) == 1
+    opened("saturated", 2, limit)
+    alerts.resolve_alert("saturated", first)
+    assert send_unsent(50) == 0
+    pass_time(COMES_BACK.total_seconds() + 1)
+    assert send_unsent(50) == 1
+
+
+def test_what_ended_before_it_was_told_keeps_nothing_quiet(limit: Limit):
+    subject = f"{limit.pk:08x}:user:u1"
+    alerts.open_alert("saturated", subject, severity="notice", message="full", figures={}, limit_id=limit.pk)
+    alerts.resolve_alert("saturated", subject)
+    opened("saturated", 2, limit)
+    assert send_unsent(50) == 1
+
+
+def test_work_that_waits_because_the_provider_refuses_is_not_told_besides(limit: Limit):
+    subject = opened("exceeded", 1, limit, "critical")
+    assert send_unsent(50) == 1
+    opened("saturated", 1, limit, "warning")
+    assert send_unsent(50) == 0
+    opened("saturated", 2, limit, "notice")
+    assert send_unsent(50) == 1, "another's counter, which no provider refused"
+    alerts.resolve_alert("exceeded", subject)
+    send_unsent(50)
+    pass_time(COMES_BACK.total_seconds() + 1)
+    assert send_unsent(50) == 1
