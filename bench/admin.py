@@ -86,6 +86,7 @@ def _addresses() -> dict[str, str]:
         "jobs, of a batch": f"{jobs}?batch_id={batch.pk}",
         "jobs, older": f"{jobs}?before={middle.pk}",
         "jobs, searched": f"{jobs}?q={middle.pk}",
+        "a kind": reverse("admin:jobs_job_kind", args=[middle.kind]),
         "dead letters, of a project": f"{letters}?project=project-17",
         "dead letters, of one cause": f"{letters}?fingerprint={failed.fingerprint}",
         "jobs, of a tag that one in 20 has": f"{jobs}?tags=group-8",

@@ -26,6 +26,7 @@ OPERATOR = frozenset(
         "jobs.pause_work",
         "jobs.steer_servicebreaker",
         "jobs.requeue_deadletter",
+        "jobs.run_again",
         "jobs.discard_deadletter",
         "jobs.export_deadletter",
         "jobs.add_upload",

@@ -145,7 +145,7 @@ def _users(text: str, found: Found) -> Iterator[Hit]:
 def _kinds(text: str, found: Found) -> Iterator[Hit]:
     for kind in sorted(kinds_served()):
         if text.casefold() in kind.casefold():
-            yield Hit(kind, "its jobs", _list("jobs_job", kind=kind))
+            yield Hit(kind, "how its jobs go", reverse("admin:jobs_job_kind", args=[kind]))
 
 
 def _keys(text: str, found: Found) -> Iterator[Hit]:

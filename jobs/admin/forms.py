@@ -77,25 +77,24 @@ class RequeueForm(ConfirmForm):
         return float(self.cleaned_data["spread_seconds"] or 0) * 60
 
 
-class EditedRequeueForm(RequeueForm):
-    """One dead letter, with another payload. Secrets are shown masked; a mask that stays keeps the secret."""
+class PayloadForm(ConfirmForm):
+    """One row's payload, to be changed. Secrets are shown masked; a mask that stays keeps the secret."""
 
     payload = forms.CharField(
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 18, "class": "qo-code", "spellcheck": "false"}),
         help_text="JSON, checked against what the kind of job takes. A masked secret that you leave stays as it was.",
     )
-    field_order = ("payload",)
+    field_order: tuple[str, ...] = ("payload",)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        del self.fields["spread_seconds"]
         if self.rows:
             text = json.dumps(masked(self.rows[0].payload), indent=2, ensure_ascii=False)
             self.fields["payload"].initial = text
             if len(text) > MOST_EDITABLE:
                 self.fields["payload"].disabled = True
                 self.fields["payload"].initial = ""
-                self.fields["payload"].help_text = "Too large to edit here; requeue it through the API."
+                self.fields["payload"].help_text = "Too large to edit here; do it through the API."
 
     def clean_payload(self) -> dict[str, Any]:
         try:
@@ -108,6 +107,22 @@ class EditedRequeueForm(RequeueForm):
             raise forms.ValidationError("A payload is a JSON object.")
         whole: dict[str, Any] = unmasked(edited, self.rows[0].payload)
         return whole
+
+
+class EditedRequeueForm(PayloadForm, RequeueForm):
+    """One dead letter, with another payload."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        del self.fields["spread_seconds"]
+
+
+class AgainForm(PayloadForm, ReasonForm):
+    """One ended job, whose work is done once more with another payload."""
+
+    priority = priority_field(optional=True)
+    field_order = ("payload", "priority", "reason")
+    clean_priority = RequeueForm.clean_priority
 
 
 class PaceForm(ConfirmForm):

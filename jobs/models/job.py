@@ -152,6 +152,7 @@ class Job(models.Model):
             ("reschedule_job", "Can reschedule jobs and run them now"),
             ("reprioritise_job", "Can change the priority of jobs"),
             ("pause_work", "Can pause and resume batches, projects, services and kinds"),
+            ("run_again", "Can do the work of ended jobs once more"),
         ]
         # Partial wherever a state allows: an index entry that a running or finished job does not need
         # would be written again at each of its transitions.

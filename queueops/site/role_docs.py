@@ -34,6 +34,7 @@ MAY: Mapping[str, str] = {
     "jobs.reprioritise_job": "change the priority of waiting jobs and batches",
     "jobs.pause_work": "pause and resume everything, a project, a service, a kind or a batch",
     "jobs.requeue_deadletter": "requeue dead letters, edited or not, one, many or all that match",
+    "jobs.run_again": "do the work of an ended job once more, with another payload",
     "jobs.discard_deadletter": "discard dead letters",
     "jobs.export_deadletter": "export dead letters with their payloads unmasked",
     "jobs.change_bulkoperation": "stop bulk operations",

@@ -25,6 +25,8 @@ OTHERS = ("/", "/find/?q=canary", "/find/?q=nobody-has-this", "/me/", "/nowhere/
 def addresses(world: World) -> Iterator[str]:
     yield from OTHERS
     yield f"/me/jobs/{world.ids['jobs_job']}/"
+    yield reverse("admin:jobs_job_kinds")
+    yield reverse("admin:jobs_job_kind", args=["http.request"])
     yield reverse("admin:index")
     yield from (reverse(f"admin:{screen}_changelist") for screen in LISTS.values())
     yield from (reverse(f"admin:{screen}_change", args=[quote(key)]) for screen, key in world.ids.items())

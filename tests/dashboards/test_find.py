@@ -81,10 +81,10 @@ def test_a_key_that_looks_like_an_id_is_found_as_a_key_too(key: str):
     assert goes_to(signed_in("viewer"), key) == page_of("jobs_job", keyed)
 
 
-def test_a_kind_is_found_and_leads_to_its_jobs():
+def test_a_kind_is_found_and_leads_to_its_page():
     make_job(kind="http.request")
     address = goes_to(signed_in("viewer"), "http.req")
-    assert address == f"{reverse('admin:jobs_job_changelist')}?kind=http.request"
+    assert address == reverse("admin:jobs_job_kind", args=["http.request"])
     assert signed_in("viewer").get(address).status_code == 200
 
 

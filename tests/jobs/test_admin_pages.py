@@ -28,8 +28,8 @@ from jobs.models import (
     SavedFilter,
     Webhook,
 )
-from jobs.services.explain.batch_pace import batch_pace
 from jobs.services.explain.history import read_history
+from jobs.services.explain.pace import pace_of
 from jobs.services.operate import bulk_run
 from jobs.services.submit.uploads import store_upload
 from jobs.states import SHOWN, JobState
@@ -551,7 +551,7 @@ def test_a_batch_draws_when_its_jobs_ended():
     first, _ = make_jobs(2, batch=batch, state=JobState.COMPLETED)
     make_jobs(1, batch=batch, state=JobState.FAILED)
     Job.objects.filter(pk=first.pk).update(finished_at=F("finished_at") - timedelta(minutes=10))
-    pace = batch_pace(batch.pk)
+    pace = pace_of(Job.objects.filter(batch_id=batch.pk))
     assert pace is not None
     assert (pace.ended[0], pace.ended[-1]) == ({"completed": 1}, {"completed": 1, "failed": 1})
     assert sum(sum(bucket.values()) for bucket in pace.ended) == 3

@@ -14,10 +14,10 @@ from django.utils.safestring import SafeString
 
 from jobs.admin.dead_letters.groups import causes_of
 from jobs.admin.filters import TagFilter, tags_shown
+from jobs.admin.pictures import picture_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge
 from jobs.models import Batch, Job, Tag
-from jobs.services.explain.batch_pace import batch_pace
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
@@ -212,7 +212,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "total": f"{batch.total:,}",
         "tags": tags_shown("jobs_batch", Tag.objects.of([batch.pk]).get(batch.pk, ())),
         "whose": users_shown(batch.project_id, [batch.user_id])[batch.user_id] if batch.user_id else None,
-        "picture": _picture(batch),
+        "picture": picture_of(Job.objects.filter(batch_id=batch.pk)),
         "holds": [] if batch.finished_at else _holds(batch),
         "jobs_href": jobs,
         "letters_href": f"{reverse('admin:jobs_deadletter_changelist')}?batch_id={batch.pk}",
@@ -250,31 +250,3 @@ def _holds(batch: Batch) -> list[dict[str, Any]]:
         }
         for hold in holds
     ]
-
-
-def _picture(batch: Batch) -> dict[str, Any] | None:
-    """Bars of the jobs that ended, from the first to the last; None while there is nothing to draw."""
-    pace = batch_pace(batch.pk)
-    if pace is None:
-        return None
-    highest = max(sum(bucket.values()) for bucket in pace.ended)
-    bars: list[dict[str, Any]] = []
-    for place, bucket in enumerate(pace.ended):
-        base = 0.0
-        for state in (JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED):
-            if count := bucket.get(state.value, 0):
-                height = round(100 * count / highest, 2)
-                bars.append(
-                    {"x": place, "y": round(100 - base - height, 2), "height": height, "tone": SHOWN[state].tone}
-                )
-                base += height
-    per_minute = highest / max(pace.bucket.total_seconds(), 0.001) * 60
-    return {
-        "bars": bars,
-        "width": len(pace.ended),
-        "since": showing.ago(pace.since),
-        "until": showing.ago(pace.until),
-        "bucket": showing.duration(pace.bucket),
-        "highest": f"{highest:,}",
-        "peak": f"{per_minute:,.0f}",
-    }

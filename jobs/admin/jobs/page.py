@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.admin.filters import tags_shown
@@ -115,7 +117,12 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ("Project", showing.link("tenancy_project", job.project_id, job.project_id)),
         ("User", users_shown(job.project_id, [job.user_id])[job.user_id] if job.user_id else None),
         ("Tags", tags_shown("jobs_job", Tag.objects.of([job.pk]).get(job.pk, ()))),
-        ("Kind", job.kind),
+        (
+            "Kind",
+            format_html(
+                '<a class="qo-link" href="{}">{}</a>', reverse("admin:jobs_job_kind", args=[job.kind]), job.kind
+            ),
+        ),
         ("Service", f"{job.service}, {job.call_type}"),
         ("Model", job.model),
         ("Cost", "1 unit" if job.cost == 1 else f"{job.cost:,} units"),

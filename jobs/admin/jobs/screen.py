@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -33,9 +34,10 @@ from queueops.screens.paging import WINDOW, BoundedListMixin, CreatedFilter, as_
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.models import Project
 
+from . import kinds
 from .bulk import ALL_JOBS, PARAMETERS, states_of
 from .page import page_of
-from .verbs import CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
+from .verbs import AGAIN, CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 
 COUNTED_FILTERS = ("state", "project", "batch_id", "before")
 MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
@@ -75,7 +77,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     empty_hint = "Work that producers submit through the API appears here."
     actions = ("run_now_selected", "schedule_selected", "priority_selected", "requeue_selected", "reset_selected",
                "cancel_selected")  # fmt: skip
-    actions_detail = ("run_now", "schedule", "priority", "requeue", "reset", "cancel")
+    actions_detail = ("run_now", "schedule", "priority", "requeue", "reset", "cancel", "again")
 
     matching = ALL_JOBS
     everything = "every job of every project"
@@ -86,6 +88,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     reset_selected, reset = on_selected(RESET), on_one(RESET)
     priority_selected, priority = on_selected(PRIORITY), on_one(PRIORITY)
     requeue_selected, requeue = on_selected(REQUEUE), on_one(REQUEUE)
+    again = on_one(AGAIN)
 
     @admin.display(description="job")
     def name(self, job: Job) -> SafeString:
@@ -181,6 +184,16 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         ids = Job.objects.filter(project_id__in=projects, idempotency_key=term).order_by().ids()
         return queryset.filter(pk__in=[*ids, identifier] if identifier else ids), False
 
+    def get_urls(self) -> list[Any]:
+        def screen(address: str, view: Any, name: str) -> Any:
+            return path(address, self.admin_site.admin_view(partial(view, self)), name=f"jobs_job_{name}")
+
+        return [
+            screen("kinds/", kinds.kinds, "kinds"),
+            screen("kinds/<str:name>/", kinds.kind, "kind"),
+            *super().get_urls(),
+        ]
+
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         identifier = as_uuid(request.GET.get("q", ""))
         if request.method == "GET" and identifier and self.has_view_permission(request):
@@ -219,7 +232,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
             fitting = {"cancel", "reset"}
         else:
             is_open = DeadLetter.objects.open().filter(job_id=identifier).exists()
-            fitting = {"requeue"} if is_open else set()
+            fitting = {"requeue", "again"} if is_open else {"again"}
         return [action for action in offered if action.path in fitting]
 
 

@@ -10,9 +10,10 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.urls import reverse
 
-from jobs.admin.forms import DelayForm, PriorityForm, RequeueForm, ResetForm
+from jobs.admin.forms import AgainForm, DelayForm, PriorityForm, RequeueForm, ResetForm
 from jobs.models import DeadLetter
 from jobs.services.operate import dead_letters, operate
+from jobs.services.operate.again import run_again
 from jobs.services.submit.results import BulkResult
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
@@ -47,6 +48,11 @@ def _requeue(ids: Sequence[UUID], *, actor: str, **options: Any) -> VerbOutcome:
     letters = DeadLetter.objects.open().filter(job__in=ids).ids()
     moved = dead_letters.requeue_dead_letters(letters, actor=actor, **options).moved
     return VerbOutcome(len(moved), len(ids) - len(moved), goes_to=page_of_the_only(list(moved.values())))
+
+
+def _run_again(ids: Sequence[UUID], *, actor: str, **options: Any) -> VerbOutcome:
+    new = [job for job_id in ids if (job := run_again(job_id, actor=actor, **options))]
+    return VerbOutcome(len(new), len(ids) - len(new), goes_to=page_of_the_only(new))
 
 
 def page_of_the_only(jobs: Sequence[UUID]) -> str | None:
@@ -130,4 +136,17 @@ REQUEUE = Verb(
     carry_out=_requeue,
     form=RequeueForm,
 )
-JOB_VERBS = (CANCEL, RUN_NOW, SCHEDULE, RESET, PRIORITY, REQUEUE)
+AGAIN = Verb(
+    name="again",
+    permission="jobs.run_again",
+    label="Run again",
+    done="submitted anew",
+    explains="A new job of the same kind, project, user and tags, with the payload below. It has an effect key of its"
+    " own: what the first one did at the provider is done once more. The first one stays as it is.",
+    icon="forward_media",
+    applies=lambda rows: rows.filter(status__in=TERMINAL),
+    carry_out=_run_again,
+    form=AgainForm,
+    overrides=True,
+)
+JOB_VERBS = (CANCEL, RUN_NOW, SCHEDULE, RESET, PRIORITY, REQUEUE, AGAIN)

@@ -1,13 +1,12 @@
-"""When the jobs of a batch ended, for a picture."""
+"""When jobs ended, for a picture."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from uuid import UUID
 
-from django.db.models import Count, F, FloatField, Func, IntegerField, Max, Min, Value
+from django.db.models import Count, F, FloatField, Func, IntegerField, Max, Min, QuerySet, Value
 from django.db.models.functions import Extract
 
 from jobs.models import Job
@@ -17,7 +16,7 @@ BUCKETS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPace:
+class Pace:
     """
     Attributes:
         bucket: How long each of `ended` lasts, from `since` on.
@@ -30,9 +29,14 @@ class BatchPace:
     ended: tuple[dict[str, int], ...]
 
 
-def batch_pace(batch_id: UUID) -> BatchPace | None:
-    """Read the batch's ended jobs by the index on (batch, status); None while fewer than two have ended."""
-    ended = Job.objects.filter(batch_id=batch_id, status__in=sorted(TERMINAL)).order_by()
+def pace_of(jobs: QuerySet[Job]) -> Pace | None:
+    """
+    Read when those of the jobs ended that have; None while fewer than two have.
+
+    Args:
+        jobs: Few enough to be read, such as those of a batch.
+    """
+    ended = jobs.filter(status__in=sorted(TERMINAL)).order_by()
     span = ended.aggregate(since=Min("finished_at"), until=Max("finished_at"))
     if span["since"] is None or span["since"] == span["until"]:
         return None
@@ -44,7 +48,7 @@ def batch_pace(batch_id: UUID) -> BatchPace | None:
         # The last moment itself falls beyond the last bucket, as width_bucket's upper bound is outside.
         kept = counted[min(max(place, 1), BUCKETS)]
         kept[status] = kept.get(status, 0) + count
-    return BatchPace(
+    return Pace(
         since=span["since"],
         until=span["until"],
         bucket=(span["until"] - span["since"]) / BUCKETS,

@@ -1,0 +1,40 @@
+"""Pictures of when jobs ended; templates/admin/jobs/picture.html draws them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+
+from jobs.models import Job
+from jobs.services.explain.pace import pace_of
+from jobs.states import SHOWN, JobState
+from queueops.screens import showing
+
+
+def picture_of(jobs: QuerySet[Job]) -> dict[str, Any] | None:
+    """Bars of those of the jobs that ended, from the first to the last; None while there is nothing to draw."""
+    pace = pace_of(jobs)
+    if pace is None:
+        return None
+    highest = max(sum(bucket.values()) for bucket in pace.ended)
+    bars: list[dict[str, Any]] = []
+    for place, bucket in enumerate(pace.ended):
+        base = 0.0
+        for state in (JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED):
+            if count := bucket.get(state.value, 0):
+                height = round(100 * count / highest, 2)
+                bars.append(
+                    {"x": place, "y": round(100 - base - height, 2), "height": height, "tone": SHOWN[state].tone}
+                )
+                base += height
+    per_minute = highest / max(pace.bucket.total_seconds(), 0.001) * 60
+    return {
+        "bars": bars,
+        "width": len(pace.ended),
+        "since": showing.ago(pace.since),
+        "until": showing.ago(pace.until),
+        "bucket": showing.duration(pace.bucket),
+        "highest": f"{highest:,}",
+        "peak": f"{per_minute:,.0f}",
+    }

@@ -1,0 +1,120 @@
+"""The page of a kind, and doing an ended job's work again from its page."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.db.models import F
+from django.urls import reverse
+
+from jobs.admin.jobs import kinds
+from jobs.models import Job, Tag
+from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from tests.factories import KIND, make_job, make_jobs
+from tests.support.people import signed_in
+
+pytestmark = pytest.mark.django_db
+PAYLOAD = '{"method": "GET", "url": "https://api.example.org/rows/7", "headers": {"Authorization": "Bearer abc"}}'
+
+
+def page_of(kind: str = KIND, role: str = "viewer") -> str:
+    answer = signed_in(role).get(reverse("admin:jobs_job_kind", args=[kind]))
+    assert answer.status_code == 200
+    return " ".join(answer.content.decode().split())
+
+
+def took(jobs: list[Job], *, wait: float, run: float) -> None:
+    Job.objects.filter(pk__in=[job.pk for job in jobs]).update(
+        first_attempt_at=F("eligible_since") + timedelta(seconds=wait),
+        started_at=F("eligible_since") + timedelta(seconds=wait),
+        finished_at=F("eligible_since") + timedelta(seconds=wait + run),
+    )
+
+
+def test_it_says_how_long_jobs_wait_and_run_and_why_they_fail():
+    took(make_jobs(18, state=JobState.COMPLETED), wait=2, run=0.25)
+    took(make_jobs(2, state=JobState.FAILED, last_error_code="not_found"), wait=90, run=8)
+    make_jobs(3)
+    page = page_of()
+    for name, figure, meaning in (
+        ("Jobs", "23", "3 wait, 0 run"),
+        ("Failed", "10.0%", "2 of 20 that ended"),
+        ("Wait, half within", "2 s", "before the first attempt"),
+        ("Wait, 95 % within", "1 min 30 s", "before the first attempt"),
+        ("Run, half within", "250 ms", "of the last attempt"),
+    ):
+        shown = f'<dt>{name}</dt><dd class="qo-number">{figure}</dd><dd class="qo-muted">{meaning}</dd>'
+        assert shown in page, f"{name}: {page[page.index(name) :][:200]}"
+    assert "kind=http.request&amp;error_code=not_found" in page
+    assert "10.0%</td>" in page
+    assert "What its handler promises" in page
+
+
+def test_a_kind_without_jobs_says_what_it_would_do_and_an_unknown_one_is_none():
+    assert "None of the newest 100,000 jobs is of this kind." in page_of()
+    unknown = reverse("admin:jobs_job_kind", args=["no.such.kind"])
+    assert signed_in("viewer").get(unknown).status_code == 404
+
+
+def test_jobs_of_a_kind_that_nobody_knows_any_more_have_a_page():
+    make_jobs(2, kind="gone.kind")
+    assert "No handler of this process carries it out." in page_of("gone.kind")
+
+
+def test_only_the_newest_jobs_are_looked_at(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kinds, "MOST_LOOKED_AT", 4)
+    make_jobs(9)
+    assert '<dd class="qo-number">4</dd>' in page_of()
+
+
+def test_the_list_of_kinds_leads_to_each_and_who_may_not_see_jobs_sees_none():
+    assert (
+        reverse("admin:jobs_job_kind", args=[KIND])
+        in signed_in("viewer").get(reverse("admin:jobs_job_kinds")).content.decode()
+    )
+    assert "Pause it" in page_of(role="operator")
+    assert "Pause it" not in page_of(role="viewer")
+    for address in (reverse("admin:jobs_job_kinds"), reverse("admin:jobs_job_kind", args=[KIND])):
+        assert signed_in("limits manager").get(address).status_code in {200, 403}
+
+
+def again(job: Job, role: str = "operator", **given: str):
+    address = f"{reverse('admin:jobs_job_change', args=[job.pk])}again/".replace("/change/again/", "/again/")
+    return signed_in(role).post(address, {"confirmed": "yes", **given}) if given else signed_in(role).get(address)
+
+
+def test_an_ended_jobs_work_is_done_once_more_with_another_payload():
+    user = uuid4()
+    job = make_job(state=JobState.COMPLETED, payload=PAYLOAD, user_id=user, priority="urgent")
+    Tag.objects.create(owner_id=job.pk, project_id="acme", name="nightly")
+    form = again(job).content.decode()
+    assert "Bearer abc" not in form
+    edited = PAYLOAD.replace("rows/7", "rows/8").replace("Bearer abc", "••••••")
+    assert again(job, payload=edited, reason="the row moved").status_code == 302
+    new = Job.objects.exclude(pk=job.pk).get()
+    assert (new.kind, new.project_id, new.user_id, new.priority, new.status) == (KIND, "acme", user, "urgent", "queued")
+    assert new.payload["url"].endswith("rows/8")
+    assert new.payload["headers"]["Authorization"] == "Bearer abc"
+    assert new.effect_key != job.effect_key
+    assert Tag.objects.of([new.pk]) == {new.pk: ["nightly"]}
+    entry = AuditEntry.objects.get(action="run_again")
+    assert (entry.target, entry.after["job"], entry.reason) == (f"job {job.pk}", str(new.pk), "the row moved")
+
+
+@pytest.mark.parametrize("payload", ["{", "[]", '{"method": "GET"}', '{"method": "NO", "url": "https://a.test/"}'])
+def test_a_payload_that_its_kind_does_not_take_is_refused_and_nothing_is_submitted(payload: str):
+    job = make_job(state=JobState.COMPLETED)
+    answer = again(job, payload=payload, reason="tried")
+    assert answer.status_code == 200
+    assert Job.objects.count() == 1
+    assert not AuditEntry.objects.filter(action="run_again").exists()
+
+
+def test_neither_a_viewer_nor_a_job_that_has_not_ended_does_anything_again():
+    ended, waits = make_job(state=JobState.COMPLETED), make_job()
+    assert again(ended, "viewer", payload=PAYLOAD, reason="tried").status_code == 403
+    again(waits, payload=PAYLOAD, reason="tried")
+    assert Job.objects.count() == 2
