@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from jobs.api.serializers import job_answer
 from jobs.models import Batch, DeadLetter, Job, JobEvent
-from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.foresee import foresee
-from jobs.services.explain.snapshots import job_snapshot, project_counts
+from jobs.services.explain.snapshots import project_counts
 from jobs.services.finish.outages import Key, count_held, is_held, out_keys
 from queueops.core.clock import database_now
-from queueops.core.values.masking import masked, masked_text
+from queueops.core.values.masking import masked_text
 
 from .batches import batch_rows
 from .wire import iso
@@ -70,17 +68,11 @@ def job_of(viewer: Viewer, job_id: UUID) -> Job | None:
     return jobs.filter(**({} if viewer.user_id is None else {"user_id": viewer.user_id})).first()
 
 
-def job_page(job: Job) -> dict[str, Any]:
-    """
-    Return what a producer sees of one job as JSON values: the API's answer, its newest events and its dead letter.
-
-    Secrets are masked, as on all pages: people look over each other's shoulders.
-    """
-    answer = job_answer(job_snapshot(job), cursor=log_cursor())
+def about_job(job: Job) -> dict[str, Any]:
+    """Return what a producer's page says of a job besides the job itself, as JSON values, secrets masked."""
     letter = DeadLetter.objects.filter(job_id=job.pk).defer("payload", "attempts").first()
     events = JobEvent.objects.filter(job_id=job.pk).order_by("-id")[:NEWEST_EVENTS]
     return {
-        "job": masked(answer),
         "held_by_outage": is_held(job, out_keys()),
         "events": [_event(event) for event in events],
         "letter": None if letter is None else _letter(letter),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -15,14 +16,17 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
+from dashboards.live.subjects import open_job
 from dashboards.live.viewer import KEY, Viewer, narrowed, viewer_of_key
-from dashboards.services.me import job_of, job_page, me_snapshot
+from dashboards.services.me import about_job, job_of, me_snapshot
 from dashboards.services.wire import iso, shown_states
 from jobs.models import DeadLetter
+from jobs.services.explain.event_log import log_cursor
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from queueops.access.services import sessions
 from queueops.access.services.guard import Purpose, SignInLocked, guarded
 from queueops.core.errors import QueueOpsError, error_body
+from queueops.core.values.masking import masked
 from queueops.core.web.client_address import client_address
 from queueops.screens.paging import as_uuid
 from queueops.screens.verbs import actor_of
@@ -88,15 +92,16 @@ def job(request: HttpRequest, job_id: UUID) -> HttpResponse:
 @never_cache
 @require_safe
 def job_data(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """What the page of a job shows."""
+    """What the page of a job shows; secrets are masked, as on all pages: people look over each other's shoulders."""
     viewer = producer_of(request)
     if viewer is None:
         return JsonResponse(NOT_SIGNED_IN, status=401)
     with viewer.reading():
         found = job_of(viewer, job_id)
-        if found is None:
+        shown = open_job(viewer, job_id).read(log_cursor()) if found else None
+        if found is None or shown is None:
             return JsonResponse(NO_SUCH_JOB, status=404)
-        data = job_page(found)
+        data = {"job": masked(json.loads(shown)), **about_job(found)}
     return JsonResponse({"type": "snapshot", "cursor": data["job"]["cursor"], "at": iso(timezone.now()), "data": data})
 
 

@@ -101,7 +101,7 @@ def test_an_ended_jobs_work_is_done_once_more_with_another_payload():
     assert new.effect_key != job.effect_key
     assert Tag.objects.of([new.pk]) == {new.pk: ["nightly"]}
     entry = AuditEntry.objects.get(action="run_again")
-    assert (entry.target, entry.after["job"], entry.reason) == (f"job {job.pk}", str(new.pk), "the row moved")
+    assert (entry.target, entry.after, entry.reason) == (f"job {job.pk}", {"job": str(new.pk)}, "the row moved")
 
 
 @pytest.mark.parametrize("payload", ["{", "[]", '{"method": "GET"}', '{"method": "NO", "url": "https://a.test/"}'])
