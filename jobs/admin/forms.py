@@ -169,7 +169,14 @@ class BulkRequeueForm(RequeueForm, PaceForm):
         help_text="Of the requeued jobs that have ended, once 20 have. Empty: never.",
         widget=UnfoldAdminIntegerFieldWidget,
     )
-    field_order = ("spread_seconds", "stop_at_failed_percent", "priority", "note", "rows_per_minute")
+    most = forms.IntegerField(
+        label="Only the oldest so many",
+        min_value=1,
+        required=False,
+        help_text="To try whether the cause is gone before the rest follows. Empty: all of them.",
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+    field_order = ("most", "spread_seconds", "stop_at_failed_percent", "priority", "note", "rows_per_minute")
 
 
 class PauseForm(ReasonForm):

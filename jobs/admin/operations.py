@@ -10,13 +10,14 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from jobs.models import BulkOperation
 from jobs.services.operate import bulk_run
-from jobs.services.operate.bulk_outcome import requeue_outcome
+from jobs.services.operate.bulk_outcome import failed_again, requeue_outcome
 from queueops.core.values.masking import masked, masked_text
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
@@ -29,6 +30,8 @@ from queueops.tenancy.people import name_of
 from .matching import words_of as words_of_count
 
 MOST_FOLLOWED = 20_000  # newest requeued jobs whose fate the page tells
+MOST_FAILED_NAMED = 20  # the newest
+LONGEST_ERROR = 150
 SLOW = 10  # rows a minute, below which a row's own time says more
 COLOURS = {"running": "info", "done": "success", "cancelled": "warning", "failed": "danger"}
 
@@ -54,15 +57,36 @@ STOP = Verb(
 )
 
 
+def _go_on(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
+    begun = [operation for one in ids if (operation := bulk_run.go_on(one, actor=actor, reason=reason))]
+    href = reverse("admin:jobs_bulkoperation_change", args=[begun[0].pk]) if len(begun) == 1 else None
+    return VerbOutcome(len(begun), len(ids) - len(begun), goes_to=href)
+
+
+GO_ON = Verb(
+    name="go-on",
+    permission="jobs.change_bulkoperation",
+    label="Go on",
+    done="taken up by a new operation",
+    explains="A new operation does what this one left: the same rows, at the same pace, with the same bound of"
+    " failures. Rows that have come since are not among them.",
+    icon="play_arrow",
+    applies=lambda rows: rows.filter(status__in=["cancelled", "failed"]),
+    carry_out=_go_on,
+    form=OptionalReasonForm,
+)
+
+
 @admin.register(BulkOperation)
 class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     list_display = ("action_shown", "status_shown", "progress", "done", "skipped", "who", "began")
     list_filter = ("status", "action")
     list_defer = ("parameters",)
     actions = ("stop_selected",)
-    actions_detail = ("stop",)
+    actions_detail = ("stop", "go_on")
 
     stop_selected, stop = on_selected(STOP), on_one(STOP)
+    go_on = on_one(GO_ON)
 
     @admin.display(description="action")
     def action_shown(self, operation: BulkOperation) -> str:
@@ -113,10 +137,13 @@ class BulkOperationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
         return response
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only what can do something to an operation in this state."""
         identifier = as_uuid(str(object_id))
-        running = BulkOperation.objects.filter(status="running")
-        runs = identifier is not None and running.filter(pk=identifier).exists()
-        return super().get_actions_detail(request, object_id) if runs else []
+        operation = BulkOperation.objects.filter(pk=identifier).first() if identifier else None
+        fitting = {"running": "stop", "cancelled": "go-on", "failed": "go-on"}.get(
+            operation.status if operation else ""
+        )
+        return [action for action in super().get_actions_detail(request, object_id) if action.path == fitting]
 
 
 def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
@@ -136,6 +163,15 @@ def outcome_of(operation: BulkOperation) -> dict[str, Any] | None:
         "cancelled": outcome.ended - outcome.completed - outcome.failed,
         "is_cut": outcome.requeued == MOST_FOLLOWED,
         "followed": outcome.requeued,
+        "failed_again": [
+            {
+                "href": reverse("admin:jobs_deadletter_change", args=[letter.pk]),
+                "name": f"…{str(letter.job_id)[-8:]}",
+                "error": f"{letter.error_code} {masked_text(letter.error_message)[:LONGEST_ERROR]}",
+                "state": letter.resolution or "open",
+            }
+            for letter in (failed_again(operation.pk, most=MOST_FAILED_NAMED) if outcome.failed else ())
+        ],
     }
 
 

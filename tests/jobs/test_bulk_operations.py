@@ -18,7 +18,7 @@ from jobs.errors import InvalidDelay, InvalidFilter, InvalidPace, UnknownBatch, 
 from jobs.models import BulkOperation, DeadLetter, Job
 from jobs.services.operate import bulk, bulk_run
 from jobs.services.operate.bulk_actions import ACTIONS
-from jobs.services.operate.bulk_outcome import requeue_outcome
+from jobs.services.operate.bulk_outcome import failed_again, requeue_outcome
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.submit.prepare import InvalidJob
 from jobs.states import JobState, Priority
@@ -264,6 +264,47 @@ def test_a_cancelled_operation_keeps_what_was_done_and_does_no_more():
     assert DeadLetter.objects.open().count() == 15
     again = bulk_run.cancel_bulk(operation.pk, actor="user:9")
     assert again.finished_at == cancelled.finished_at
+
+
+@pytest.mark.django_db
+def test_only_the_oldest_so_many_are_requeued():
+    letters = make_dead_letters(25)
+    operation = bulk.start_bulk_requeue({}, actor=ACTOR, most=12)
+    assert operation.total == 12
+    run_to_the_end(operation)
+    assert (operation.done, operation.total, operation.status) == (12, 12, "done")
+    assert [letter.pk for letter in DeadLetter.objects.open().order_by("pk")] == [one.pk for one in letters[12:]]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("most", [None, 22])
+def test_what_a_stopped_operation_left_is_done_by_one_that_goes_on(most: int | None):
+    letters = make_dead_letters(25)
+    stopped = bulk.start_bulk_requeue({}, actor=ACTOR, most=most, rows_per_minute=6_000, stop_at_failed_percent=40)
+    bulk_run.run_bulk_chunk(stopped.pk)
+    assert bulk_run.go_on(stopped.pk, actor=ACTOR) is None, "it runs"
+    bulk_run.cancel_bulk(stopped.pk, actor=ACTOR)
+    later = make_dead_letter()
+    going_on = bulk_run.go_on(stopped.pk, actor="user:8", reason="it was not that")
+    assert going_on is not None
+    wanted = most or 25
+    assert (going_on.total, going_on.rows_per_minute, going_on.stop_at_failed_percent) == (wanted - 10, 6_000, 40)
+    run_to_the_end(going_on)
+    assert (going_on.done, going_on.actor, going_on.status) == (wanted - 10, "user:8", "done")
+    left = {letter.pk for letter in letters[wanted:]} | {later.pk}
+    assert set(DeadLetter.objects.open().values_list("pk", flat=True)) == left
+    assert bulk_run.go_on(going_on.pk, actor=ACTOR) is None, "it is done"
+
+
+@pytest.mark.django_db
+def test_those_that_failed_again_are_named():
+    make_dead_letters(3)
+    operation = run_to_the_end(bulk.start_bulk_requeue({}, actor=ACTOR))
+    again = make_dead_letters(2)
+    for letter, job in zip(again, Job.objects.filter(origin__isnull=False), strict=False):
+        DeadLetter.objects.filter(pk=letter.pk).update(job=job)
+    assert {letter.pk for letter in failed_again(operation.pk, most=9)} == {letter.pk for letter in again}
+    assert len(failed_again(operation.pk, most=1)) == 1
 
 
 @pytest.mark.django_db

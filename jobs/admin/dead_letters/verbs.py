@@ -28,8 +28,9 @@ REQUEUE = Verb(
     permission="jobs.requeue_deadletter",
     label="Requeue",
     done="requeued",
-    explains="Each gets a new job with a fresh budget and the same effect key, so that its effect cannot happen"
-    " twice. Those requeued or discarded before are left alone.",
+    explains="Each gets a new job with a fresh budget and the same effect key. Where its kind sends that key or is"
+    " idempotent, its effect cannot happen twice; where it is neither, what the provider did before it failed may be"
+    " repeated. Those requeued or discarded before are left alone.",
     icon="replay",
     applies=lambda rows: rows.filter(resolution=None),
     carry_out=_requeue,

@@ -36,6 +36,7 @@ def start_bulk_requeue(
     spread_seconds: float = 0.0,
     rows_per_minute: float | None = None,
     stop_at_failed_percent: int | None = None,
+    most: int | None = None,
     note: str = "",
 ) -> BulkOperation:
     """
@@ -47,6 +48,7 @@ def start_bulk_requeue(
         spread_seconds: The requeues themselves go evenly over this time, so that the rest can still be stopped.
         rows_per_minute: At most so many.
         stop_at_failed_percent: End it when more of the requeued jobs that have ended failed again.
+        most: Only so many, the oldest; None: all.
 
     Raises:
         InvalidFilter, InvalidDelay, InvalidPace, UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed:
@@ -59,7 +61,7 @@ def start_bulk_requeue(
         if payload is not None:
             for kind, project_id in until_now.letters().order_by().values_list("kind", "project_id").distinct():
                 prepare_job(JobSpec(kind=find_handler(kind).kind, payload=payload), rules=Rules(project_id))
-        total = until_now.letters().count()
+        total = until_now.letters()[:most].count()
         spread_rate = total * 60 / spread_seconds if spread_seconds and total else None
         rates = [rate for rate in (rows_per_minute, spread_rate) if rate is not None]
         parameters = {
@@ -67,6 +69,7 @@ def start_bulk_requeue(
             "payload": payload,
             "priority": None if priority is None else Priority(priority).value,
             "spread_seconds": spread_seconds,
+            "most": most,
         }
         return begin(
             "requeue_dead_letters",

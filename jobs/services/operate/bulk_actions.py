@@ -41,7 +41,9 @@ def _choose_letters(operation: BulkOperation, most: int) -> Chunk:
     letters = letters_of(operation.parameters).letters()
     if operation.cursor is not None:
         letters = letters.filter(pk__gt=operation.cursor)
-    ids = list(letters.order_by("pk").values_list("pk", flat=True)[:most])
+    wanted = operation.parameters.get("most")
+    left = most if wanted is None else max(0, wanted - operation.done - operation.skipped)
+    ids = list(letters.order_by("pk").values_list("pk", flat=True)[: min(most, left)])
     return Chunk(ids, ids[-1] if ids else None, is_last=len(ids) < most)
 
 

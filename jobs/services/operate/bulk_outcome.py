@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from jobs.models import BulkOperation, DeadLetter
 from jobs.states import TERMINAL, JobState
 
@@ -45,6 +47,12 @@ def requeue_outcome(operation_id: UUID, *, newest: int = NEWEST_REQUEUED) -> Req
         failed=states[JobState.FAILED],
         unfinished=sum(count for state, count in states.items() if state not in TERMINAL),
     )
+
+
+def failed_again(operation_id: UUID, *, most: int) -> QuerySet[DeadLetter]:
+    """The newest dead letters of jobs that the operation made."""
+    made = DeadLetter.objects.filter(operation_id=operation_id, requeued_as__isnull=False).values("requeued_as")
+    return DeadLetter.objects.filter(job__in=made).defer("payload", "attempts").order_by("-pk")[:most]
 
 
 def failed_too_often(operation: BulkOperation) -> str:

@@ -159,6 +159,34 @@ def cancel_bulk(operation_id: UUID, *, actor: str, reason: str = "") -> BulkOper
         return operation
 
 
+@transaction.atomic
+def go_on(operation_id: UUID, *, actor: str, reason: str = "") -> BulkOperation | None:
+    """
+    Start an operation that does what is left of one that was stopped, or ended by a fault: same rows, same pace.
+
+    Returns:
+        The new one; None where the other one runs, or is done.
+
+    Raises:
+        UnknownBulkOperation
+    """
+    stopped = _lock(operation_id)
+    if stopped.status not in {Status.CANCELLED, Status.FAILED}:
+        return None
+    treated = stopped.done + stopped.skipped
+    most = stopped.parameters.get("most")
+    return begin(
+        stopped.action,
+        {**stopped.parameters, **({} if most is None else {"most": max(0, most - treated)})},
+        actor=actor,
+        reason=clean_reason(reason) or stopped.reason,
+        total=max(0, stopped.total - treated),
+        total_is_least=stopped.total_is_least,
+        rows_per_minute=stopped.rows_per_minute,
+        stop_at_failed_percent=stopped.stop_at_failed_percent,
+    )
+
+
 def restart_stalled_operations(*, stalled_after: timedelta = STALLED_AFTER) -> list[UUID]:
     """
     Hand out again the operations whose chunk was due a while ago: their worker died.

@@ -75,9 +75,9 @@ def requeue_dead_letters(
     """
     Make a new job of each open dead letter, and wake the executors.
 
-    The new job has the old one's effect key, so that its effect cannot be doubled, names it as its origin,
-    belongs to the same batch, and has a fresh budget: no retries or crashes counted, no expiry, no
-    idempotency key. The old job stays failed, but the counts of its batch and project drop it from `failed`
+    The new job has the old one's effect key, so that a handler that sends it or is idempotent doubles no effect,
+    names it as its origin, belongs to the same batch, and has a fresh budget: no retries or crashes counted, no
+    expiry, no idempotency key. The old job stays failed, but the counts of its batch and project drop it from `failed`
     in the same transaction: a requeued item counts once, as its latest job. A batch that had ended is open
     again.
 
