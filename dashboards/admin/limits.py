@@ -157,6 +157,9 @@ class LimitAdmin(ServiceFormAdmin):
 
     remove = on_one(DELETE)
 
+    def audit_targets(self, row: Limit) -> list[str]:
+        return [f"limit {row.name}"]
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithStandings]:
         return WithStandings
 

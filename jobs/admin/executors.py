@@ -108,6 +108,9 @@ class ServiceBreakerAdmin(ReadOnlyMixin, QueueAdmin):
     close_selected, close = on_selected(CLOSE), on_one(CLOSE)
     probe_selected, probe = on_selected(PROBE), on_one(PROBE)
 
+    def audit_targets(self, row: ServiceBreaker) -> list[str]:
+        return [f"breaker {row}"]
+
     @admin.display(description="calls")
     def target_shown(self, breaker: ServiceBreaker) -> str:
         credential = breaker.target.partition(" ")[2]

@@ -71,6 +71,9 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
 
     resume_selected, resume = on_selected(RESUME), on_one(RESUME)
 
+    def audit_targets(self, row: PauseSwitch) -> list[str]:
+        return [f"{row}"]
+
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         return (*self.list_display, "in_row") if request.user.has_perm(PERMISSION) else self.list_display
 

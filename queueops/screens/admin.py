@@ -20,6 +20,11 @@ class QueueAdmin(VerbsMixin, ModelAdmin):
     list_fullwidth = True
     list_per_page = 50
     show_full_result_count = False
+    change_form_outer_after_template = "admin/kit/after.html"
+
+    def audit_targets(self, row: Any) -> list[str]:
+        """What the audit trail calls a row; its page shows what people changed about it."""
+        return [f"{self.opts.verbose_name} {row.pk}"]
 
 
 class ServiceFormAdmin(QueueAdmin):

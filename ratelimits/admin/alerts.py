@@ -130,6 +130,9 @@ class QuotaAlertAdmin(ReadOnlyMixin, QueueAdmin):
     acknowledge_selected, acknowledge = on_selected(ACKNOWLEDGE), on_one(ACKNOWLEDGE)
     silence = on_one(SILENCE)
 
+    def audit_targets(self, row: QuotaAlert) -> list[str]:
+        return [f"alert {row.pk}"]
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NewestPage]:
         return NewestPage
 

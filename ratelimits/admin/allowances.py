@@ -67,6 +67,9 @@ class AllowanceAdmin(ServiceFormAdmin):
 
     check_ledger = ledger_check.ACTION
 
+    def audit_targets(self, row: Allowance) -> list[str]:
+        return [f"allowance {row.project_id}"]
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WithUsers]:
         return WithUsers
 

@@ -67,7 +67,11 @@ def web_process(supervisor: int) -> psutil.Process | None:
 def test_it_starts_stops_on_sigterm_and_a_second_start_finds_the_same_data(installation: dict[str, str]):
     with up(installation) as first:
         first.wait_for_output("password:", seconds=60)
-        wait_for(lambda: login_page_answers(installation), what="the web process")
+        first.wait_for_output("/admin/", seconds=60)
+        address = f"http://127.0.0.1:{installation['QUEUEOPS_PORT']}"
+        assert f"dashboard: {address}/\n" in first.output
+        assert f"admin:     {address}/admin/\n" in first.output
+        assert login_page_answers(installation), "the address was told before it answered"
         shown = re.search(r"password: (\S+)", first.output)
         assert shown is not None
         password = shown.group(1)

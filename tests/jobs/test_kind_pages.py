@@ -54,7 +54,7 @@ def test_it_says_how_long_jobs_wait_and_run_and_why_they_fail():
 
 
 def test_a_kind_without_jobs_says_what_it_would_do_and_an_unknown_one_is_none():
-    assert "None of the newest 100,000 jobs is of this kind." in page_of()
+    assert "None of the newest 20,000 jobs is of this kind." in page_of()
     unknown = reverse("admin:jobs_job_kind", args=["no.such.kind"])
     assert signed_in("viewer").get(unknown).status_code == 404
 

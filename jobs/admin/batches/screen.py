@@ -17,7 +17,7 @@ from jobs.admin.filters import TagFilter, tags_shown
 from jobs.admin.pictures import picture_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge
-from jobs.models import Batch, Job, Tag
+from jobs.models import Batch, BulkOperation, Job, Tag
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
@@ -34,6 +34,7 @@ from ratelimits.services.limits.catalogue import rules
 from .verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
 MOST_CAUSES_OF_A_BATCH = 5
+MOST_OPERATIONS = 50
 
 
 class BatchStateFilter(Choice):
@@ -70,6 +71,14 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
     cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
     priority_selected, priority = on_selected(PRIORITY), on_one(PRIORITY)
     retry_failed_selected, retry_failed = on_selected(RETRY_FAILED), on_one(RETRY_FAILED)
+
+    def audit_targets(self, row: Batch) -> list[str]:
+        """Its pauses, and the operations over its jobs."""
+        operations = BulkOperation.objects.filter(parameters__filter__batch_id=str(row.pk)).order_by("-pk")
+        return [
+            f"batch {row.pk}",
+            *(f"bulk operation {one}" for one in operations.values_list("pk", flat=True)[:MOST_OPERATIONS]),
+        ]
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         return (*self.list_display, "in_row") if request.user.has_perm(PAUSE.permission) else self.list_display

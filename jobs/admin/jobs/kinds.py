@@ -25,7 +25,7 @@ from queueops.core.sql import run_sql_as
 from queueops.screens import showing
 from queueops.screens.showing import NOTHING
 
-MOST_LOOKED_AT = 100_000  # jobs of all kinds, the newest; there is no index by kind
+MOST_LOOKED_AT = 20_000  # jobs of all kinds, the newest; there is no index by kind
 MOST_CODES = 20
 
 

@@ -94,6 +94,9 @@ class CredentialAdmin(QueueAdmin):
         ("Where it is used", {"fields": ("base_url",)}),
     )
 
+    def audit_targets(self, row: Credential) -> list[str]:
+        return [f"credential {row.name}"]
+
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("projects").defer("secret")
 

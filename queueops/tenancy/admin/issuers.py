@@ -142,6 +142,9 @@ class IssuerAdmin(QueueAdmin):
     fetch = on_one(FETCH)
     try_token = method_decorator(sensitive_post_parameters("token"))(on_one(TRY))
 
+    def audit_targets(self, row: Issuer) -> list[str]:
+        return [f"issuer {row.name}"]
+
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).defer("secret")
 

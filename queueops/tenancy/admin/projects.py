@@ -151,6 +151,9 @@ class ProducerKeyAdmin(QueueAdmin):
     revoke_selected, revoke = on_selected(REVOKE), on_one(REVOKE)
     change_rate = on_one(CHANGE_RATE)
 
+    def audit_targets(self, row: ProducerKey) -> list[str]:
+        return [f"key {row.prefix}"]
+
     def has_change_permission(self, request: HttpRequest, obj: ProducerKey | None = None) -> bool:
         return False  # a key is issued and revoked; what it may do never changes under its holder
 

@@ -58,6 +58,9 @@ class UsageTrackingAdmin(ReadOnlyMixin, NumberedListMixin, QueueAdmin):
     correct = usage_correction.ACTION
     set_quota, remove_quota = on_one(SET_QUOTA), on_one(REMOVE_QUOTA)
 
+    def audit_targets(self, row: UsageTracking) -> list[str]:
+        return [f"usage {row.project_id}/{row.user_id} {row.month_year}"]
+
     @admin.display(description="user")
     def user(self, row: UsageTracking) -> SafeString:
         return format_html('{} <code class="qo-id">{}</code>', row.label, row.user_id)  # type: ignore[attr-defined]

@@ -8,10 +8,8 @@ from zoneinfo import ZoneInfo
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from queueops.audit.models import AuditEntry
 from queueops.screens import showing
 from queueops.screens.showing import list_of
-from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
 from ratelimits.models import Allowance, AllowanceOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
 from ratelimits.months import month_end
@@ -55,7 +53,6 @@ def page_of(row: UsageTracking, person: Any) -> dict[str, Any]:
         "events": _events(row, unit),
         "events_href": narrowed("ratelimits_usageevent", **of_user),
         "alerts": _alerts(row),
-        "changes": _changes(row) if person.has_perm("audit.view_auditentry") else [],
     }
 
 
@@ -154,19 +151,4 @@ def _alerts(row: UsageTracking) -> list[dict[str, object]]:
             "acknowledged": one.acknowledged_at is not None,
         }
         for one in found
-    ]
-
-
-def _changes(row: UsageTracking) -> list[dict[str, object]]:
-    """What people changed about this month, from the audit trail."""
-    target = f"usage {row.project_id}/{row.user_id} {row.month_year}"
-    return [
-        {
-            "when": showing.ago(one.created_at),
-            "who": name_of(one.actor),
-            "what": one.action.replace("_", " "),
-            "reason": one.reason,
-            "href": reverse("admin:audit_auditentry_change", args=[one.pk]),
-        }
-        for one in AuditEntry.objects.filter(target=target).order_by("-pk")[:MOST_CORRECTIONS]
     ]

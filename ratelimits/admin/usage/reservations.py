@@ -98,6 +98,9 @@ class UsageReservationAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
 
     cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
 
+    def audit_targets(self, row: UsageReservation) -> list[str]:
+        return [f"reservation {row.pk}"]
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[Any]:
         active = not request.GET.get("status") and not request.GET.get("q")
         return FirstToExpire if active else BoundedChangeList

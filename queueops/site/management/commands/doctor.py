@@ -3,6 +3,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from queueops.site.diagnosis import DoctorVerdict, examine
@@ -15,11 +16,15 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        table = Table("", "what", "found", "what to do", box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False)
+        for name in ("", "what", "found", "what to do"):
+            table.add_column(name, overflow="fold")  # else paths and commands are cut where a line ends
         findings = list(examine())
         for finding in findings:
             colour = COLOURS[finding.verdict]
-            table.add_row(f"[{colour}]{finding.verdict}[/]", finding.subject, finding.observation, finding.advice)
+            table.add_row(
+                f"[{colour}]{finding.verdict}[/]", *map(escape, (finding.subject, finding.observation, finding.advice))
+            )
         Console().print(table)
         if any(finding.verdict is DoctorVerdict.FAIL for finding in findings):
             sys.exit(1)

@@ -94,10 +94,10 @@ class Command(BaseCommand):
             self._children(demo=demo),
             environ=environ,
             say=self.say,
-            each_second=self._keep_running(server),
+            each_second=self._watch(server),
         )
         try:
-            supervisor.run(on_started=lambda: self._announce(operator))
+            supervisor.run(on_started=lambda: self._introduce(operator))
         finally:
             self.console.close()
 
@@ -116,8 +116,15 @@ class Command(BaseCommand):
             children.append(ChildSpec("demo", python_command(manage, "seed_demo", "--watch"), once=True))
         return children
 
-    def _keep_running(self, server: EmbeddedServer | None) -> Any:
+    def _watch(self, server: EmbeddedServer | None) -> Any:
+        """What is done each second: the address is told once it answers, and PostgreSQL is kept running."""
+        is_open = False
+
         def ensure() -> None:
+            nonlocal is_open
+            if not is_open and _answers(settings.QUEUEOPS.host, settings.QUEUEOPS.port):
+                is_open = True
+                self._announce()
             if server is None:
                 return
             began = time.monotonic()
@@ -129,20 +136,25 @@ class Command(BaseCommand):
 
         return ensure
 
-    def _announce(self, operator: OperatorAccount) -> None:
-        config = settings.QUEUEOPS
+    def _introduce(self, operator: OperatorAccount) -> None:
+        """Say at once whose account there is: its password is shown this once, whatever becomes of the web process."""
         if operator.password is not None:
             password = f"{operator.password}  (shown this once; only its hash is stored)"
         else:
             password = f"as before (manage.py changepassword {operator.name} sets another)"
         for line in (
             RULE,
-            f"address:  http://{config.host}:{config.port}/admin/",
             f"name:     {operator.name}",
             f"password: {password}",
             RULE,
-            "Ctrl-C stops everything; running jobs get time to finish",
+            "the address follows when it answers; Ctrl-C stops everything, running jobs get time to finish",
         ):
+            self.say("up", line)
+
+    def _announce(self) -> None:
+        config = settings.QUEUEOPS
+        base = f"http://{f'[{config.host}]' if ':' in config.host else config.host}:{config.port}"
+        for line in (RULE, f"dashboard: {base}/", f"admin:     {base}/admin/", RULE):
             self.say("up", line)
 
     def _refuse_taken_ports(self, *, demo: bool) -> None:
@@ -161,3 +173,12 @@ class Command(BaseCommand):
                         f"Port {port} on {host} cannot be used ({error.strerror}). "
                         f"Stop what uses it, or set {variable} to another."
                     ) from error
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether something listens there by now."""
+    try:
+        with socket.create_connection((host, port), timeout=0.2):
+            return True
+    except OSError:
+        return False

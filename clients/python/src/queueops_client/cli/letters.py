@@ -67,12 +67,12 @@ def list_letters(session: Session, *, where: dict[str, str], with_closed: bool, 
         session.say("There are none.")
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("id", "job", "kind", "error", "what to do"):
-        table.add_column(name, overflow="fold")
+    for name in ("id", "kind", "error", "what to do"):
+        table.add_column(name, overflow="fold", no_wrap=name == "id")  # an id in two lines cannot be copied
     for letter in shown:
         error = f"{letter.error_code}: {letter.error_message}"
         after = letter.resolution or letter.remediation or ""
-        table.add_row(*map(clean, (str(letter.id), str(letter.job), letter.kind, error, after)))
+        table.add_row(*map(clean, (str(letter.id), letter.kind, error, after)))
     session.out.print(table)
     if len(shown) == limit:
         session.note(f"There may be more than these {limit}; see --limit.")

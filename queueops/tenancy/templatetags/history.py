@@ -1,0 +1,63 @@
+"""What people changed about the row that a page shows, from the audit trail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.urls import reverse
+
+from queueops.audit.models import AuditEntry
+from queueops.core.values.masking import masked
+from queueops.screens import showing
+from queueops.tenancy.people import name_of
+
+MOST_SHOWN = 20
+MOST_FIELDS = 4
+LONGEST_VALUE = 60
+
+register = template.Library()
+
+
+@register.inclusion_tag("admin/kit/history.html", takes_context=True)
+def history(context: template.Context) -> dict[str, Any]:
+    """The newest entries about the page's row; none for whoever may not see the trail."""
+    row, form = context.get("original"), context.get("adminform")
+    request = context.get("request")
+    if row is None or form is None or request is None or not request.user.has_perm("audit.view_auditentry"):
+        return {"entries": []}
+    targets = form.model_admin.audit_targets(row)
+    entries = list(AuditEntry.objects.filter(target__in=targets).order_by("-pk")[: MOST_SHOWN + 1])
+    return {
+        "entries": [_shown(entry) for entry in entries[:MOST_SHOWN]],
+        "more": len(entries) > MOST_SHOWN,
+        "trail_href": reverse("admin:audit_auditentry_changelist"),
+    }
+
+
+def _shown(entry: AuditEntry) -> dict[str, object]:
+    return {
+        "when": showing.ago(entry.created_at),
+        "who": name_of(entry.actor),
+        "what": entry.action.replace("_", " "),
+        "changed": "; ".join(_changes(entry)),
+        "reason": entry.reason,
+        "href": reverse("admin:audit_auditentry_change", args=[entry.pk]),
+    }
+
+
+def _changes(entry: AuditEntry) -> list[str]:
+    """`capacity: 60 → 30` of each field that has another value now; a few of them."""
+    before, after = (masked(side) if isinstance(side, dict) else {} for side in (entry.before, entry.after))
+    changed = [name for name in after if name not in before or before[name] != after[name]]
+    said = [
+        f"{name}: {_text(before[name])} → {_text(after[name])}" if name in before else f"{name}: {_text(after[name])}"
+        for name in changed[:MOST_FIELDS]
+        if after[name] not in ("", None, [], {}) or before.get(name) not in ("", None, [], {})
+    ]
+    return [*said, "…"] if len(changed) > MOST_FIELDS else said
+
+
+def _text(value: Any) -> str:
+    text = "none" if value in ("", None) else str(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
