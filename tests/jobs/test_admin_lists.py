@@ -12,12 +12,14 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils import timezone
 
 from jobs.models import DeadLetter, Job, new_id
 from jobs.states import JobState
 from queueops.core.values.identifiers import first_id_at, time_of
 from queueops.screens import paging
+from queueops.tenancy.user_labels import label_users
 from tests.factories import make_batch, make_dead_letters, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 
@@ -265,3 +267,24 @@ def test_an_ids_time_is_the_time_it_was_made():
     now = timezone.now()
     assert abs(time_of(new_id()) - now) < timedelta(minutes=1)
     assert abs(time_of(first_id_at(now)) - now) < timedelta(milliseconds=2)
+
+
+def test_dead_letters_say_whose_they_are_and_where_they_went():
+    user = uuid4()
+    named, nameless = make_batch(name="Nightly sync"), make_batch()
+    make_dead_letters(2, batch=named, user_id=user, service="http:api.example", target="https://api.example:443")
+    make_dead_letters(1, batch=nameless)
+    make_dead_letters(1)
+    label_users("acme", {user: "Anna Berg"})
+    page = signed_in("viewer").get(LETTERS).content.decode()
+    assert page.count("Anna Berg") == 2
+    assert page.count("Nightly sync") == 2
+    assert f"…{str(nameless.pk)[-8:]}" in page
+    assert "http:api.example" in page
+
+
+def test_breadcrumbs_keep_the_kinds_own_letters_and_the_end_of_the_id():
+    job = make_job()
+    page = signed_in("viewer").get(reverse("admin:jobs_job_change", args=[job.pk])).content.decode()
+    assert f"http.request …{str(job.pk)[-8:]}" in page
+    assert "Http.request" not in page

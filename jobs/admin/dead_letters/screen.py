@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -16,7 +18,8 @@ from jobs.admin.filters import BatchFilter, ErrorCodeFilter, FingerprintFilter, 
 from jobs.admin.jobs.timeline import log_text
 from jobs.admin.matching import Matching, MatchingMixin
 from jobs.admin.saved_filters import SavedFiltersMixin
-from jobs.models import DeadLetter, Resolution
+from jobs.lanes import name_of
+from jobs.models import Batch, DeadLetter, Job, Resolution
 from jobs.services.operate.dead_letter_filter import DeadLetterFilter
 from jobs.services.operate.job_filter import Counted
 from jobs.tracebacks import without_diagnostics
@@ -25,7 +28,9 @@ from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import Choice, ProjectFilter
 from queueops.screens.paging import BoundedListMixin, CreatedFilter, as_uuid, filters_of
+from queueops.screens.showing import NOTHING
 from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
+from queueops.tenancy.user_labels import labels_of
 
 from . import bulk, groups
 from .verbs import DISCARD, EDIT, REQUEUE
@@ -52,7 +57,18 @@ class ResolutionFilter(Choice):
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin, QueueAdmin):
-    list_display = ("letter", "of_project", "kind", "service", "error", "tries", "resolved", "age")
+    list_display = (
+        "letter",
+        "kind",
+        "error",
+        "goes_to",
+        "of_user",
+        "of_batch",
+        "of_project",
+        "tries",
+        "resolved",
+        "age",
+    )
     list_filter = (
         ResolutionFilter, ProjectFilter, KindFilter, ServiceFilter, ErrorCodeFilter, FingerprintFilter, BatchFilter,
         ("created_at", CreatedFilter),
@@ -91,6 +107,34 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
             message[:500],
             message[:120],
         )
+
+    @admin.display(description="target")
+    def goes_to(self, letter: DeadLetter) -> str:
+        return letter.goes_to  # type: ignore[attr-defined, no-any-return]
+
+    @admin.display(description="user")
+    def of_user(self, letter: DeadLetter) -> str:
+        return letter.of_user  # type: ignore[attr-defined, no-any-return]
+
+    @admin.display(description="batch")
+    def of_batch(self, letter: DeadLetter) -> SafeString | str:
+        return letter.of_batch  # type: ignore[attr-defined, no-any-return]
+
+    def prepare_rows(self, rows: list[DeadLetter]) -> None:
+        """Give each what its columns show of its job, user and batch."""
+        jobs = Job.objects.only("target", "user_id").in_bulk([row.job_id for row in rows])
+        batches = dict(Batch.objects.filter(pk__in={row.batch_id for row in rows}).values_list("pk", "name"))
+        labels: dict[str, dict[UUID, str]] = {}
+        for project in {row.project_id for row in rows}:
+            users = {jobs[row.job_id].user_id for row in rows if row.project_id == project}
+            labels[project] = labels_of(project, {user for user in users if user})
+        for row in rows:
+            job = jobs[row.job_id]
+            row.goes_to = name_of(row.service, job.target)  # type: ignore[attr-defined]
+            row.of_user = _shown(job.user_id, labels[row.project_id])  # type: ignore[attr-defined]
+            row.of_batch = (  # type: ignore[attr-defined]
+                showing.link("jobs_batch", row.batch_id, _shown(row.batch_id, batches)) if row.batch_id else NOTHING
+            )
 
     @admin.display(description="attempts")
     def tries(self, letter: DeadLetter) -> int:
@@ -155,6 +199,11 @@ class DeadLetterAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedLi
         identifier = as_uuid(str(object_id))
         is_open = identifier is not None and DeadLetter.objects.open().filter(pk=identifier).exists()
         return super().get_actions_detail(request, object_id) if is_open else []
+
+
+def _shown(identifier: UUID | None, names: Mapping[UUID, str]) -> str:
+    """A name, or the end of the id where it has none."""
+    return (names.get(identifier) or f"…{str(identifier)[-8:]}") if identifier else NOTHING
 
 
 def resolution_badge(letter: DeadLetter) -> SafeString:
