@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from jobs.states import SHOWN, JobState
+from jobs.services.finish.outages import held_by_outage
+from jobs.states import OUTAGE, SHOWN, JobState
 from queueops.screens import showing
 from queueops.screens.filters import Choice
 
@@ -18,7 +20,12 @@ class JobStateFilter(Choice):
     column = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(state.value, SHOWN[state].words) for state in JobState]
+        return [(state, SHOWN[state].words) for state in (*JobState.values, OUTAGE)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() == OUTAGE:
+            return queryset.filter(held_by_outage())
+        return super().queryset(request, queryset)
 
 
 def state_badge(state: str) -> SafeString:

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from jobs.models import DeadLetter, Job, new_id
+from jobs.models import DeadLetter, Job, ServiceBreaker, new_id
 from jobs.states import JobState
 from queueops.core.values.identifiers import first_id_at, time_of
 from queueops.screens import paging
@@ -288,3 +288,25 @@ def test_breadcrumbs_keep_the_kinds_own_letters_and_the_end_of_the_id():
     page = signed_in("viewer").get(reverse("admin:jobs_job_change", args=[job.pk])).content.decode()
     assert f"http.request …{str(job.pk)[-8:]}" in page
     assert "Http.request" not in page
+
+
+def test_what_an_outage_holds_has_a_chip_and_a_filter_of_its_own():
+    client, batch = signed_in("superuser"), make_batch()
+    held = make_jobs(3, state=JobState.RATE_LIMITED, batch=batch, service="http:down.example")
+    make_jobs(2, state=JobState.RATE_LIMITED, service="http:up.example")
+    assert "held by an outage" not in chips_of(client.get(JOBS))
+    ServiceBreaker.objects.create(service="http:down.example", project_id="acme", opened_at=timezone.now(), holds=3)
+    for address in (JOBS, f"{JOBS}?project=acme", f"{JOBS}?batch_id={batch.pk}"):
+        assert chips_of(client.get(address))["held by an outage"] == "3", address
+    assert chips_of(client.get(JOBS))["waiting for quota"] == "2"
+    page = client.get(f"{JOBS}?state=outage")
+    assert set(ids_of(page)) == {job.pk for job in held}
+    assert "All that match" not in page.content.decode(), "an action would not know this filter"
+
+
+def chips_of(page: Any) -> dict[str, str]:
+    """The counts beside the states, by their words."""
+    words = [
+        (re.sub("<[^>]+>", " ", str(chip["badge"])).split(), chip["count"]) for chip in page.context["state_chips"]
+    ]
+    return {" ".join(said[1:]): count for said, count in words}

@@ -23,9 +23,9 @@ from jobs.lanes import name_of
 from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch, Tag
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.position import aging_rules
-from jobs.services.finish.outages import Key, is_held, out_keys
+from jobs.services.finish.outages import Key, count_held, count_held_of, is_held, out_keys
 from jobs.services.operate.job_filter import Counted, JobFilter, count_jobs, parse_job_filter
-from jobs.states import OUTAGE, RUNNING, UNFINISHED, WAITING, JobState, Priority
+from jobs.states import OUTAGE, RUNNING, UNFINISHED, WAITING, JobState, Priority, told_apart
 from queueops.core.values.tags import split_tags
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
@@ -205,7 +205,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         shown = {
             "state_chips": _state_chips(request, counters) if self.has_view_permission(request) else [],
             "counted": counted,
-            "tools": [] if request.GET.get("q") else self.tools_for(request),
+            "tools": [] if request.GET.get("q") or request.GET.get("state") == OUTAGE else self.tools_for(request),
             **self.saved_context(request),
         }
         response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **shown})
@@ -270,21 +270,24 @@ def _counted_jobs(request: HttpRequest) -> tuple[QuerySet[JobCount], str]:
 
 def _state_chips(request: HttpRequest, counters: QuerySet[JobCount]) -> list[dict[str, Any]]:
     """States with their counts, from the counters the transitions keep; each is a link that narrows the list."""
-    counts = counters.aggregate(**{f"sum_{state}": Sum(state.value, default=0) for state in JobState})
-    chosen = request.GET.get("state")
+    counts = counters.aggregate(**{state.value: Sum(state.value, default=0) for state in JobState})
+    chosen, project, batch = (request.GET.get(name, "") for name in ("state", "project", "batch_id"))
+    narrowed = Batch.objects.filter(pk=pk) if (pk := as_uuid(batch)) else None
+    held = count_held(project or None) if narrowed is None else sum(count_held_of(narrowed).values())
     chips = []
-    for state in JobState:
+    for state, count in told_apart(counts, held).items():
         query = request.GET.copy()
         query.pop("before", None)
-        query["state"] = state.value
+        query["state"] = state
         if chosen == state:
             query.pop("state")
-        chips.append(
-            {
-                "badge": state_badge(state),
-                "count": f"{counts[f'sum_{state}']:,}",
-                "chosen": chosen == state,
-                "href": f"?{query.urlencode()}",
-            }
-        )
+        if state != OUTAGE or count or chosen == OUTAGE:
+            chips.append(
+                {
+                    "badge": state_badge(state),
+                    "count": f"{count:,}",
+                    "chosen": chosen == state,
+                    "href": f"?{query.urlencode()}",
+                }
+            )
     return chips

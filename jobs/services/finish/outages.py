@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.contrib.postgres.functions import TransactionNow as Now
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Sum
+from django.db.models import Exists, OuterRef, Q, Sum
 
 from jobs.models import Batch, Job, ServiceBreaker
 from jobs.services.finish.breaker import MOST_HELD_COUNTED
@@ -43,13 +43,19 @@ def count_held_of(batches: Iterable[Batch]) -> dict[UUID, int]:
     """How many jobs of each batch wait for an outage, at most MOST_HELD_COUNTED; batches without any are left out."""
     out = ServiceBreaker.objects.exclude(opened_at=None)
     projects = set(out.values_list("project_id", flat=True))
-    same = out.filter(service=OuterRef("service"), target=OuterRef("target"), project_id=OuterRef("project_id"))
-    waiting = Job.objects.filter(Exists(same), status=JobState.RATE_LIMITED).order_by().values("pk")
+    waiting = Job.objects.filter(held_by_outage()).order_by().values("pk")
     return {
         batch.pk: waiting.filter(batch_id=batch.pk)[:MOST_HELD_COUNTED].count()
         for batch in batches
         if batch.project_id in projects
     }
+
+
+def held_by_outage() -> Q:
+    """Of jobs, those that wait for an outage to end."""
+    out = ServiceBreaker.objects.exclude(opened_at=None)
+    same = out.filter(service=OuterRef("service"), target=OuterRef("target"), project_id=OuterRef("project_id"))
+    return Q(Exists(same), status=JobState.RATE_LIMITED)
 
 
 def out_keys() -> set[Key]:

@@ -12,21 +12,24 @@ export function spark(values) {
     if (known.length < 2) return svg;
     const high = Math.max(...known) || 1;
     const step = WIDTH / Math.max(1, values.length - 1);
-    let line = "";
-    let pen = "M";
-    let first = null;
-    let last = 0;
-    values.forEach((value, place) => {
-        if (value === null) {
-            pen = line ? "L" : "M"; // a gap is bridged: a missed sample is no news
-            return;
-        }
-        const x = (place * step).toFixed(1);
-        line += `${pen}${x} ${(HEIGHT - EDGE - (value / high) * (HEIGHT - 2 * EDGE)).toFixed(1)}`;
-        pen = "L";
-        first ??= x;
-        last = x;
-    });
-    svg.append(h("path", { class: "spark-area", d: `${line}L${last} ${HEIGHT}L${first} ${HEIGHT}Z` }), h("path", { class: "spark-line", d: line }));
+    const place = (value, index) => [(index * step).toFixed(1), (HEIGHT - EDGE - (value / high) * (HEIGHT - 2 * EDGE)).toFixed(1)];
+    for (const part of parts(values)) {
+        const points = part.map(([value, index]) => place(value, index));
+        const line = `M${points.map((point) => point.join(" ")).join("L")}`;
+        const [first, last] = [points[0][0], points[points.length - 1][0]];
+        svg.append(h("path", { class: "spark-area", d: `${line}L${last} ${HEIGHT}L${first} ${HEIGHT}Z` }), h("path", { class: "spark-line", d: points.length > 1 ? line : `${line}h1` }));
+    }
     return svg;
+}
+
+/** What is known, in one part between each two gaps: a line over a gap would show what nobody measured. */
+function parts(values) {
+    const found = [];
+    values.forEach((value, index) => {
+        if (value === null) return;
+        const isNew = index === 0 || values[index - 1] === null || !found.length;
+        if (isNew) found.push([]);
+        found[found.length - 1].push([value, index]);
+    });
+    return found;
 }
