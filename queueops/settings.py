@@ -17,11 +17,11 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 try:
     QUEUEOPS: env.Environment = env.read(os.environ, default_data_dir=default_data_dir(BASE_DIR))
+    SECRET_KEY = QUEUEOPS.secret_key or development_secret_key(QUEUEOPS.data_dir)
 except env.BadConfiguration as error:
     sys.exit(str(error))
 
 DEBUG = QUEUEOPS.debug
-SECRET_KEY = QUEUEOPS.secret_key or development_secret_key(QUEUEOPS.data_dir)
 ALLOWED_HOSTS = list(QUEUEOPS.allowed_hosts)
 CSRF_TRUSTED_ORIGINS = list(QUEUEOPS.csrf_trusted_origins)
 

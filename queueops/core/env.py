@@ -5,6 +5,7 @@ The settings that come from the environment, each declared once as data.
 declarations. Nothing else in the project reads `os.environ` for configuration.
 """
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -539,9 +540,23 @@ def _broken_rules(found: Environment, *, given: frozenset[str]) -> list[str]:
             "QUEUEOPS_LOCKOUT_ACCOUNT_FAILURES must not be below QUEUEOPS_LOCKOUT_FAILURES; "
             f"they are {found.lockout_account_failures} and {found.lockout_failures}"
         )
+    broken += [
+        f"QUEUEOPS_EXTRA_APPS names {name!r}, which cannot be found: install it, or set PYTHONPATH to where it is"
+        for name in found.extra_apps
+        if not _is_found(name)
+    ]
     if not found.debug:
         broken += _broken_production_rules(found, given=given)
     return broken
+
+
+def _is_found(app: str) -> bool:
+    """Whether there is such a module, or one that may hold such a configuration; none of them is run."""
+    module, _, last = app.rpartition(".")
+    try:
+        return importlib.util.find_spec(module if last[:1].isupper() else app) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
 
 
 def _broken_production_rules(found: Environment, *, given: frozenset[str]) -> list[str]:

@@ -7,10 +7,22 @@ import secrets
 import tempfile
 from pathlib import Path
 
+from queueops.core.env import BadConfiguration
+
 
 def development_secret_key(data_dir: Path) -> str:
-    """Return the key kept in `<data_dir>/secret_key` (mode 600), made by whichever process comes first."""
-    return _kept(data_dir / "secret_key", new=secrets.token_urlsafe(64))
+    """
+    Return the key kept in `<data_dir>/secret_key` (mode 600), made by whichever process comes first.
+
+    Raises:
+        BadConfiguration: It can neither be read nor made there.
+    """
+    try:
+        return _kept(data_dir / "secret_key", new=secrets.token_urlsafe(64))
+    except OSError as error:
+        raise BadConfiguration(
+            [f"QUEUEOPS_DATA_DIR must be a directory that may be written to; {str(data_dir)!r}: {error.strerror}"]
+        ) from error
 
 
 def development_credential_key(data_dir: Path) -> str:

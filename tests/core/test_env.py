@@ -103,17 +103,37 @@ def test_every_setting_says_what_it_does_and_what_it_must_be():
         assert declared.rule
 
 
-def test_a_bad_value_stops_a_command_with_one_message_and_no_traceback():
+def stopped(**environ: str) -> str:
+    """What a command says that cannot start."""
     result = subprocess.run(
         [sys.executable, "manage.py", "check"],
         cwd=ROOT,
-        env={"QUEUEOPS_PORT": "nine", "QUEUEOPS_WORKERS": "0", "PATH": ""},
+        env={"PATH": "", **environ},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert result.returncode == 1
-    assert "QUEUEOPS_PORT must be a whole number" in result.stderr
-    assert "QUEUEOPS_WORKERS must be a whole number" in result.stderr
     assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_a_bad_value_stops_a_command_with_one_message_and_no_traceback():
+    said = stopped(QUEUEOPS_PORT="nine", QUEUEOPS_WORKERS="0")
+    assert "QUEUEOPS_PORT must be a whole number" in said
+    assert "QUEUEOPS_WORKERS must be a whole number" in said
+
+
+def test_a_data_directory_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    said = stopped(QUEUEOPS_DATA_DIR=str(tmp_path / "file" / "data"))
+    assert "QUEUEOPS_DATA_DIR must be a directory that may be written to" in said
+    assert f"{tmp_path}/file/data" in said
+
+
+@pytest.mark.parametrize("app", ["no.such.app", "jobs.nothing", "nowhere.apps.Config"])
+def test_an_app_that_cannot_be_found_is_named(app: str):
+    said = stopped(QUEUEOPS_EXTRA_APPS=f"tests.faults.app {app}")
+    assert f"QUEUEOPS_EXTRA_APPS names '{app}', which cannot be found" in said
+    assert "tests.faults.app'" not in said
