@@ -22,6 +22,7 @@ from jobs.services.submit.tags import tags_meant
 from jobs.states import SHOWN, JobState
 from queueops.core.sql import run_sql
 from queueops.core.values.identifiers import time_of
+from queueops.core.values.numbers import numbered
 from queueops.tenancy.models import KEY_PREFIX_LENGTH, Credential, Issuer, ProducerKey, Project, UserLabel
 from ratelimits.models import Limit
 
@@ -131,7 +132,11 @@ def _batches(text: str, found: Found) -> Iterator[Hit]:
         ids = [pk for pk in newest.values_list("pk", flat=True) if pk.bytes.endswith(end)] if end else []
         rows = newest.filter(Q(name__icontains=text) | Q(pk__in=ids)).order_by("-pk")
     for batch in rows[:MOST_OF_A_SORT]:
-        yield Hit(batch.name or str(batch.pk), f"{batch.project_id}, {batch.total:,} jobs", _page("jobs_batch", batch))
+        yield Hit(
+            batch.name or str(batch.pk),
+            f"{batch.project_id}, {numbered(batch.total, 'job')}",
+            _page("jobs_batch", batch),
+        )
 
 
 def _users(text: str, found: Found) -> Iterator[Hit]:

@@ -17,6 +17,7 @@ from jobs.models import PauseSwitch
 from jobs.services.operate import pauses
 from jobs.services.operate.job_filter import Counted
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.numbers import numbered
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import MOST_PROJECTS_LISTED
@@ -145,7 +146,7 @@ def _explain(covered: Counted | None) -> str:
 
 def _report(scope: str, held: int, covered: Counted) -> str:
     count = held if scope in pauses.HOLDING else covered.count
-    return f"Paused; {count:,} jobs wait. Running jobs go on."
+    return f"Paused; {numbered(count, 'job waits', 'jobs wait')}. Running jobs go on."
 
 
 def _known_keys() -> list[str]:

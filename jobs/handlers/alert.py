@@ -19,6 +19,7 @@ from jobs.handlers.alert_forms import Told, native_form
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.handlers.webhook import WebhookMessage, post, post_message, secret_of
+from queueops.core.values.numbers import numbered
 
 MOST_ERROR = 500  # characters of a route's last error
 PERMANENT = 500  # SMTP replies from here on are final (RFC 5321, 4.2.1)
@@ -143,7 +144,7 @@ def _sum_up(digest: Digest, event: str) -> tuple[str, list[str], dict[str, Any]]
 
     about = QuotaAlert(kind=digest.kind, severity=digest.severity)
     first = list(QuotaAlert.objects.select_related("limit").filter(pk__in=digest.alerts).order_by("pk"))
-    message = f"{digest.project}, {digest.count:,} users: {about.get_kind_display()}"
+    message = f"{digest.project}, {numbered(digest.count, 'user')}: {about.get_kind_display()}"
     state = "Resolved" if event == "resolved" else about.get_severity_display().capitalize()
     link = _list_link(digest, "resolved" if event == "resolved" else "open")
     lines = [message, "", *[alert.message for alert in first]]

@@ -18,6 +18,7 @@ from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSelectWidget
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.numbers import numbered
 from queueops.screens import showing
 from queueops.screens.filters import MOST_PROJECTS_LISTED
 from queueops.screens.forms import ConfirmForm, ReasonForm
@@ -143,7 +144,7 @@ def _found(found: LedgerCheck, project: str) -> dict[str, Any]:
 
 
 def _months(count: int) -> str:
-    return "1 month" if count == 1 else f"{count:,} months"
+    return numbered(count, "month")
 
 
 def _line(one: Difference) -> dict[str, Any]:

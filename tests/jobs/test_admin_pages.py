@@ -417,7 +417,7 @@ def test_work_is_paused_and_resumed_from_the_list_of_pauses():
     assert "Is it spelt right?" in changed.content.decode()
     assert not PauseSwitch.objects.exists()
     response = client.post(address, {**asked, "counted": f"kind {job.kind}"}, follow=True)
-    assert "Paused; 1 jobs wait." in response.content.decode()
+    assert "Paused; 1 job waits." in response.content.decode()
     switch = PauseSwitch.objects.get()
     resume = reverse("admin:jobs_pauseswitch_change", args=[switch.pk]).replace("/change/", "/resume/")
     assert client.post(resume, {"confirmed": "yes"}).status_code == 302

@@ -219,7 +219,7 @@ def test_charges_that_expired_minutes_ago_are_a_leak():
     watch_charges()
     [(subject, severity, message)] = opened("charge_leak")
     assert (subject, severity) == ("*", "warning")
-    assert message.startswith("1 calls ended without settling")
+    assert message.startswith("1 call ended without settling")
     Charge.objects.all().delete()
     watch_charges()
     assert opened("charge_leak") == []

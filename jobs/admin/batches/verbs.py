@@ -11,6 +11,7 @@ from django.urls import reverse
 from jobs.admin.forms import BulkRequeueForm, PriorityForm
 from jobs.models import BulkOperation
 from jobs.services.operate import bulk, pauses
+from queueops.core.values.numbers import numbered
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
 
@@ -21,7 +22,7 @@ def started(operations: Sequence[BulkOperation]) -> VerbOutcome:
     one = len(operations) == 1
     return VerbOutcome(
         moved=len(operations),
-        report=f"Started in the background over {rows:,} rows; they change while you watch.",
+        report=f"Started in the background over {numbered(rows, 'row')}; they change while you watch.",
         goes_to=reverse("admin:jobs_bulkoperation_change", args=[operations[0].pk])
         if one
         else reverse("admin:jobs_bulkoperation_changelist"),
@@ -37,12 +38,12 @@ def _each(start: Callable[..., BulkOperation]) -> Callable[..., VerbOutcome]:
 
 def _pause(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     held = sum(pauses.pause_batch(batch_id, actor=actor, reason=reason) for batch_id in ids)
-    return VerbOutcome(len(ids), report=f"{len(ids):,} paused; {held:,} jobs held. Running jobs go on.")
+    return VerbOutcome(len(ids), report=f"{len(ids):,} paused; {numbered(held, 'job')} held. Running jobs go on.")
 
 
 def _resume(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     released = sum(pauses.resume_batch(batch_id, actor=actor, reason=reason) for batch_id in ids)
-    return VerbOutcome(len(ids), report=f"{len(ids):,} resumed; {released:,} jobs may run again.")
+    return VerbOutcome(len(ids), report=f"{len(ids):,} resumed; {numbered(released, 'job')} may run again.")
 
 
 PAUSE = Verb(

@@ -15,6 +15,7 @@ from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
 from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped
 from jobs.states import RUNNING, WAITING, JobState
+from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_THE_QUEUE
 
@@ -166,7 +167,7 @@ def _nobody_works(situation: Situation) -> list[Finding]:
     silent = "silent" in situation.executors
     why = "Those that were there have gone silent." if silent else "None is running: start manage.py qcluster."
     left = situation.waiting + situation.running
-    stands = f"{left:,} jobs stand still." if left else "nothing would be carried out."
+    stands = f"{numbered(left, 'job stands', 'jobs stand')} still." if left else "nothing would be carried out."
     return [Finding("bad", f"No executor is alive: {stands}", why, "executors")]
 
 

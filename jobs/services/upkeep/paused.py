@@ -14,6 +14,7 @@ from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_proj
 from jobs.services.finish.kinds import UNSERVED
 from jobs.services.operate.pauses import count_covered
 from jobs.states import WAITING
+from queueops.core.values.numbers import numbered
 from queueops.tenancy.people import names_of
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
@@ -81,7 +82,7 @@ def _forgotten(paused: ShownPause) -> Opening | None:
     counted = count_covered(switch.scope, switch.key)
     if not counted.count:
         return None
-    jobs = "1 job waits" if counted.count == 1 else f"{'at least ' * counted.is_least}{counted.count:,} jobs wait"
+    jobs = numbered(counted.count, "job waits", "jobs wait", before="at least " * counted.is_least)
     since = f"{switch.created_at:%Y-%m-%d %H:%M} UTC"
     name = "everything" if switch.scope == Scope.GLOBAL else paused.name
     return Opening(

@@ -17,6 +17,7 @@ from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped, open_breakers
 from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.values.numbers import numbered
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
@@ -189,7 +190,7 @@ def watch_outages() -> None:
                 Kind.OUTAGE,
                 name[:LONGEST_ID],
                 Severity.CRITICAL if len(projects) > 1 else Severity.WARNING,
-                f"{name} does not answer {who}; {held:,} jobs wait unharmed",
+                f"{name} does not answer {who}; {numbered(held, 'job waits', 'jobs wait')} unharmed",
                 {
                     "projects": sorted(projects)[:MOST_PROJECTS_NAMED],
                     "held": held,
@@ -238,9 +239,10 @@ def watch_unserved() -> None:
     found = []
     for switch in PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MOST_PROJECTS_WATCHED]:
         count = _at_most(Job.objects.filter(waiting_for(switch)).order_by(), MOST_LEAKS)
-        more = "or more " if count == MOST_LEAKS else ""
+        jobs = numbered(count, "job waits", "jobs wait", before="at least " * (count == MOST_LEAKS))
         late = f"a dead letter each after {settings.QUEUEOPS.unserved_hours:g} h"
-        message = f"{switch}: {count:,} {more}jobs wait for one; {late}".capitalize()
+        message = f"{switch}: {jobs} for one; {late}"
+        message = f"{message[:1].upper()}{message[1:]}"
         found.append(Opening(Kind.UNSERVED, f"{switch.scope} {switch.key}", Severity.WARNING, message, {"jobs": count}))
     reconcile(Kind.UNSERVED, found)
 
@@ -249,8 +251,8 @@ def watch_charges() -> None:
     """Tell when estimates of crashed calls are not taken back: a part of the quota is lost until they are."""
     expired = Charge.objects.filter(expires_at__lt=Now() - LEAK_AFTER).order_by()
     count = _at_most(expired, MOST_LEAKS)
-    more = "or more " if count == MOST_LEAKS else ""
-    message = f"{count:,} {more}calls ended without settling and were not taken back; their quota is lost"
+    calls = numbered(count, "call", before="at least " * (count == MOST_LEAKS))
+    message = f"{calls} ended without settling, and no estimate was taken back; that quota is lost"
     leak = Opening(Kind.CHARGE_LEAK, EVERYWHERE, Severity.WARNING, message, {"charges": count})
     reconcile(Kind.CHARGE_LEAK, [leak] if count else [])
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from queueops.core.values.numbers import numbered
 from ratelimits.services.usage.reports import Day, Month
 
 from .parts import amount
@@ -52,7 +53,7 @@ def chart_of_days(days: Sequence[Day], unit: str) -> dict[str, Any]:
         [
             Bar(
                 label=str(one.day.day) if one.day.day == 1 or one.day.day % DAYS_A_LABEL == 0 else "",
-                title=f"{one.day}: {amount(one.amount, unit)} in {one.events:,} events"
+                title=f"{one.day}: {amount(one.amount, unit)} in {numbered(one.events, 'event')}"
                 + (f", {one.over:,} of them beyond the quota" if one.over else ""),
                 parts=_parts((USED, one.amount - one.over), (OVER, one.over), tallest=tallest),
             )

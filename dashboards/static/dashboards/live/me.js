@@ -17,7 +17,7 @@ function draw() {
     drawing = null;
     const states = data.counts ? blocks.counted(data.counts, data.held_by_outage) : null;
     const open = states?.reduce((sum, one) => sum + (one.group === "ended" ? 0 : one.count), 0);
-    fill(byId("summary"), !states ? "The newest jobs of this user." : open ? `${number(open)} jobs have not ended.` : "Everything has ended.");
+    fill(byId("summary"), !states ? "The newest jobs of this user." : open ? `${number(open)} ${open === 1 ? "job has" : "jobs have"} not ended.` : "Everything has ended.");
     fill(byId("tiles"), states && states.map(({ state, words, sign, count }) => h("div", { class: `card tile ${state === "failed" && count ? "tile-bad" : ""}`, "data-key": state },
         h("span", { class: "tile-label" }, h("span", { class: "icon", "aria-hidden": "true" }, sign), words[0].toUpperCase() + words.slice(1)),
         h("span", { class: "tile-value" }, number(count)))));

@@ -1,0 +1,13 @@
+"""Numbers of things, in words."""
+
+from __future__ import annotations
+
+
+def numbered(count: int, one: str, many: str = "", *, before: str = "") -> str:
+    """
+    `1 job waits` or `1,234 jobs wait`, from `job waits` and `jobs wait`; `2 calls` from `call` alone.
+
+    Args:
+        before: What is put before a number other than one, such as `at least `.
+    """
+    return f"1 {one}" if count == 1 and not before else f"{before}{count:,} {many or f'{one}s'}"
