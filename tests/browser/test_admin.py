@@ -120,6 +120,12 @@ def test_a_batchs_page_draws_when_its_jobs_ended_and_leads_to_them(page: Page, s
     page.goto(f"/admin/jobs/batch/{batch.pk}/change/")
     expect(page.get_by_role("img", name=re.compile("At most .* jobs ended in"))).to_be_visible()
     shoot("batch")
+    page.evaluate("window.isTheSame = true")
+    make_jobs(5, batch=batch, state=JobState.CANCELLED)
+    expect(page.get_by_label("Jobs by state").get_by_role("link", name="cancelled")).to_contain_text(
+        "5", timeout=15_000
+    )
+    assert page.evaluate("window.isTheSame"), "it was loaded anew"
     page.get_by_label("Jobs by state").get_by_role("link", name="failed").click()
     expect(page.locator("#result_list tbody")).to_have_count(18)
 

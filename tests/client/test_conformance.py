@@ -102,6 +102,7 @@ CALLS: dict[str, tuple[Call, Any]] = {
     ),
     "job": (lambda client, on: client.job(on.job), Job),
     "batch": (lambda client, on: client.batch(on.batch), Batch),
+    "waiting": (lambda client, on: client.waiting(on.batch), dict),
     "operation": (lambda client, on: client.operation(on.operation), Operation),
     "find": (lambda client, on: client.find(on.job), Job),
     "project": (lambda client, on: client.project(), records.Project),
