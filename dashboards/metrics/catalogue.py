@@ -112,6 +112,12 @@ _ALL = (
         ("host", "pid", "cluster"),
         "Times since it began that a handler held its event loop for longer than QUEUEOPS_LOOP_BUDGET_SECONDS.",
     ),
+    Metric(
+        "oldest_transaction_seconds", "gauge", (), "How long the database's longest open transaction has been open."
+    ),
+    Metric(
+        "dead_rows", "gauge", ("table",), "Deleted or replaced rows that take room still, of the five tables with most."
+    ),
     Metric("flow_lag_seconds", "gauge", (), "How far the counters of this page lag behind the job log."),
     Metric("relay_lag_seconds", "gauge", (), "How far this web process's websockets lag behind the job log."),
     Metric("websocket_clients", "gauge", (), "Websockets open in this web process."),

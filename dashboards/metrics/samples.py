@@ -18,6 +18,7 @@ from jobs.services.explain.depths import waiting_depths
 from jobs.services.explain.flow_bins import DURATION_MS, SIZE_BYTES
 from jobs.services.upkeep.health import health_of, open_letters
 from jobs.states import JobState
+from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from ratelimits.models import QuotaAlert
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.usage.totals import usage_totals
@@ -25,6 +26,7 @@ from ratelimits.services.usage.totals import usage_totals
 MOST_COUNTERS_SAMPLED = 100  # of one limit
 FULL_PERCENT = 100
 TOTALS_SECONDS = 60.0  # of allowances: a sum over every user's current month
+TABLES_WITH_DEAD_ROWS = 5
 MOST_PROJECTS = 50  # asked for their oldest ready job, those with the most queued first
 
 
@@ -61,7 +63,7 @@ Sample = Value | Histogram
 
 def read_samples() -> list[Sample]:
     """Everything that the database knows; what this process alone knows is process.py's."""
-    return [*_flow(), *_depths(), *_outages(), *_limits(), *_alerts(), *_allowances(), *_executors()]
+    return [*_flow(), *_depths(), *_outages(), *_limits(), *_alerts(), *_allowances(), *_executors(), *_database()]
 
 
 def _flow() -> Iterator[Sample]:
@@ -158,6 +160,13 @@ def _executors() -> Iterator[Sample]:
         yield Value("executor_heartbeat_age_seconds", of, _age(row.heartbeat_at))
         yield Value("executor_leases_lost", of, row.leases_lost)
         yield Value("executor_loops_held", of, row.loops_held)
+
+
+def _database() -> Iterator[Sample]:
+    oldest = oldest_transaction()
+    yield Value("oldest_transaction_seconds", (), oldest.seconds if oldest else 0.0)
+    for table, dead, _ in most_dead_rows(TABLES_WITH_DEAD_ROWS):
+        yield Value("dead_rows", (table,), dead)
 
 
 def _age(moment: datetime) -> float:

@@ -415,6 +415,12 @@ class Environment:
         parse.number(0.1, 100_000),
         default=60.0,
     )
+    alert_transaction_minutes: float = setting(
+        "Alerts",
+        "A transaction that stays open in the database for so many minutes is an alert.",
+        parse.number(0.1, 100_000),
+        default=30.0,
+    )
 
     extra_apps: tuple[str, ...] = setting(
         "Handlers",

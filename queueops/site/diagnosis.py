@@ -20,6 +20,7 @@ from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase, connect
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import POOLED, are_sessions_shared
 from queueops.core.postgres.conditions import standing_condition, try_to_write
+from queueops.core.postgres.horizon import DeadRows, most_dead_rows, oldest_transaction
 from queueops.tenancy.callers.issuer_keys import fetch_keys
 from queueops.tenancy.checks import unsafe
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
@@ -298,6 +299,22 @@ def examine_sums() -> DoctorFinding:
     )
 
 
+def examine_transactions() -> DoctorFinding:
+    """What keeps deleted rows from being cleared away."""
+    oldest, allowed = oldest_transaction(), settings.QUEUEOPS.alert_transaction_minutes * 60
+    [worst] = most_dead_rows(1) or [DeadRows("", 0, 0)]
+    piled = f"{worst.dead:,} dead rows in {worst.table}" if worst.table else "no tables yet"
+    if oldest is None or oldest.seconds <= allowed:
+        return DoctorFinding("transactions", DoctorVerdict.OK, f"none stays open; {piled}")
+    ends = f"SELECT pg_terminate_backend({oldest.pid});" if oldest.pid else f"ROLLBACK PREPARED '{oldest.query}';"
+    return DoctorFinding(
+        "transactions",
+        DoctorVerdict.WARN,
+        f"one of {oldest.who} has been open for {oldest.seconds / 60:.0f} min ({oldest.state}); {piled}",
+        f"End what holds it, or: {ends} See docs/runbooks/horizon.md.",
+    )
+
+
 def examine_retention() -> DoctorFinding:
     """What should have been deleted long since."""
     if _scalar("SELECT to_regclass('jobs_executor')") is None:
@@ -340,6 +357,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_clock,
     examine_listen,
     examine_connections,
+    examine_transactions,
     examine_permissions,
     examine_migrations,
     examine_row_security,

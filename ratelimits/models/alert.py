@@ -33,6 +33,7 @@ class QuotaAlert(models.Model):
         FAILING = "failing", "most attempts fail"
         UNSERVED = "unserved", "no worker carries out a kind"
         FORGOTTEN = "forgotten", "paused for long"
+        HORIZON = "horizon", "the database cannot clear up"
         CHARGE_LEAK = "charge_leak", "estimates were not settled"
         ALLOWANCE = "allowance", "a user comes near the month's quota"
         OVERAGE = "overage", "a user passed a strict quota"

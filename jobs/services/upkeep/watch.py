@@ -16,6 +16,7 @@ from jobs.models import WHOLE_PROJECT, DeadLetter, Executor, Job, JobCount, Paus
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped, open_breakers
+from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.values.numbers import numbered
 from ratelimits.models import Charge, QuotaAlert
@@ -46,6 +47,8 @@ HELD_TOLD_FOR = timedelta(minutes=1)  # after the last job that held its loop, o
 LEAK_AFTER = timedelta(minutes=5)  # expired charges are reclaimed within seconds
 MOST_LEAKS = 1000
 SENT_AT_ONCE = 50
+TRANSACTION, DEAD_ROWS = "transaction", "dead rows"  # subjects of the alerts about what the database cannot clear
+MOST_DEAD_ROWS = 1_000_000  # of one table, and more than live in it
 
 
 def tend_alerts() -> None:
@@ -65,6 +68,7 @@ def tend_alerts() -> None:
         watch_unserved,
         watch_paused,
         watch_charges,
+        watch_horizon,
         tend_allowance_alerts,
         lambda: send_unsent(SENT_AT_ONCE),
     )
@@ -255,6 +259,23 @@ def watch_charges() -> None:
     message = f"{calls} ended without settling, and no estimate was taken back; that quota is lost"
     leak = Opening(Kind.CHARGE_LEAK, EVERYWHERE, Severity.WARNING, message, {"charges": count})
     reconcile(Kind.CHARGE_LEAK, [leak] if count else [])
+
+
+def watch_horizon() -> None:
+    """Tell of a transaction that stays open, behind which deleted rows pile up, and of a pile."""
+    found, oldest = [], oldest_transaction()
+    if oldest and oldest.seconds > settings.QUEUEOPS.alert_transaction_minutes * 60:
+        of = f"process {oldest.pid}, {oldest.state}" if oldest.pid else f"prepared as {oldest.query}"
+        open_for = _minutes(timedelta(seconds=oldest.seconds))
+        message = (
+            f"A transaction of {oldest.who} ({of}) has been open for {open_for}; no row deleted since is cleared away"
+        )
+        found.append(Opening(Kind.HORIZON, TRANSACTION, Severity.WARNING, message, {"seconds": round(oldest.seconds)}))
+    for table, dead, live in most_dead_rows(1):
+        if dead > max(MOST_DEAD_ROWS, live):
+            message = f"{table} has {dead:,} dead rows beside {live:,} that live: claims and lists slow down"
+            found.append(Opening(Kind.HORIZON, DEAD_ROWS, Severity.WARNING, message, {"dead": dead, "live": live}))
+    reconcile(Kind.HORIZON, found)
 
 
 def _at_most(rows: QuerySet[Any], most: int) -> int:

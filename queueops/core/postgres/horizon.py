@@ -1,0 +1,67 @@
+"""What keeps the database from clearing deleted rows away: transactions that stay open, and what has piled up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.db import connection
+
+# now() is this transaction's start; another's may be later.
+OLDEST = """
+SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::float8, coalesce(nullif(application_name, ''), usename),
+       coalesce(state, ''), left(query, 200)
+  FROM pg_stat_activity
+ WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+   AND xact_start IS NOT NULL
+ UNION ALL
+SELECT 0, extract(epoch FROM clock_timestamp() - prepared)::float8, owner::text, 'prepared', gid
+  FROM pg_prepared_xacts
+ WHERE database = current_database()
+ ORDER BY 2 DESC
+ LIMIT 1
+"""
+DEAD = """
+SELECT relname::text, n_dead_tup, n_live_tup
+  FROM pg_stat_user_tables
+ ORDER BY n_dead_tup DESC, relname
+ LIMIT %s
+"""
+
+
+class OpenTransaction(NamedTuple):
+    """
+    Attributes:
+        pid: Of its backend; 0: it is prepared, and belongs to none.
+        who: What its client calls itself, or the account.
+        state: As pg_stat_activity has it; `prepared`.
+        query: Its last statement, the first 200 characters; of a prepared one its name.
+    """
+
+    pid: int
+    seconds: float
+    who: str
+    state: str
+    query: str
+
+
+class DeadRows(NamedTuple):
+    """A table's rows that are deleted or replaced and take room still, and those that live, as far as it counts them."""
+
+    table: str
+    dead: int
+    live: int
+
+
+def oldest_transaction() -> OpenTransaction | None:
+    """The longest open one of this database that this account may see; None: there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute(OLDEST)
+        row = cursor.fetchone()
+    return OpenTransaction(*row) if row else None
+
+
+def most_dead_rows(tables: int) -> list[DeadRows]:
+    """Those tables that have the most."""
+    with connection.cursor() as cursor:
+        cursor.execute(DEAD, [tables])
+        return [DeadRows(*row) for row in cursor.fetchall()]
