@@ -45,7 +45,7 @@ class OpenTransaction(NamedTuple):
 
 
 class DeadRows(NamedTuple):
-    """A table's rows that are deleted or replaced and take room still, and those that live, as far as it counts them."""
+    """Rows of a table that are deleted or replaced and take room still, and those that live, as far as it counts."""
 
     table: str
     dead: int
