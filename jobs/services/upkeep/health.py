@@ -256,7 +256,8 @@ def _pauses(situation: Situation) -> list[Finding]:
 
 def _other_alerts(situation: Situation) -> list[Finding]:
     """Usage and queues are shown where the limits are; dead letters by their count."""
-    told = {QuotaAlert.Kind.OLDEST_READY, QuotaAlert.Kind.STUCK_EXECUTOR, QuotaAlert.Kind.CHARGE_LEAK}
+    kinds = QuotaAlert.Kind
+    told = {kinds.OLDEST_READY, kinds.STUCK_EXECUTOR, kinds.CHARGE_LEAK, kinds.HORIZON}
     return [
         Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
         for alert in situation.alerts
