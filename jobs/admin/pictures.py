@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
@@ -12,8 +14,13 @@ from jobs.states import SHOWN, JobState
 from queueops.screens import showing
 
 
-def picture_of(jobs: QuerySet[Job]) -> dict[str, Any] | None:
-    """Bars of those of the jobs that ended, from the first to the last; None while there is nothing to draw."""
+def picture_of(jobs: QuerySet[Job], marks: Iterable[datetime] = ()) -> dict[str, Any] | None:
+    """
+    Bars of those of the jobs that ended, from the first to the last; None while there is nothing to draw.
+
+    Args:
+        marks: When workers were started; those between the two times are drawn.
+    """
     pace = pace_of(jobs)
     if pace is None:
         return None
@@ -32,6 +39,11 @@ def picture_of(jobs: QuerySet[Job]) -> dict[str, Any] | None:
     return {
         "bars": bars,
         "width": len(pace.ended),
+        "marks": [
+            {"x": round((mark - pace.since) / pace.bucket, 2), "at": showing.ago(mark)}
+            for mark in sorted(marks)
+            if pace.since <= mark <= pace.until
+        ],
         "since": showing.ago(pace.since),
         "until": showing.ago(pace.until),
         "bucket": showing.duration(pace.bucket),

@@ -19,13 +19,21 @@ from jobs.models import Batch
 from ratelimits.models import QuotaAlert
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
-from tests.support.incidents import INCIDENTS, SETTINGS, continue_all, paged
+from tests.support.incidents import (
+    INCIDENTS,
+    SETTINGS,
+    continue_all,
+    live_through_healthy_day,
+    paged,
+    prepare_healthy_day,
+)
 from tests.support.people import signed_in
 from tests.support.sandbox import Sandbox, running_sandbox
 
 pytestmark = [pytest.mark.soak, pytest.mark.usefixtures("transactional_db")]
 
 LOOKS = (10, 30, 60)  # seconds after it began
+AS_VARIABLES: dict[str, Any] = {name.removeprefix("QUEUEOPS_").lower(): value for name, value in SETTINGS.items()}
 
 
 @dataclass(frozen=True)
@@ -78,8 +86,7 @@ def test_every_surface_tells_of_it_alike_and_one_alert_does(
     ledger: Ledger, sandbox: Sandbox, name: str, figures: Callable[[str], None]
 ):
     incident, client, told = INCIDENTS[name], signed_in("superuser"), {}
-    settings: dict[str, Any] = {key.removeprefix("QUEUEOPS_").lower(): value for key, value in SETTINGS.items()}
-    with paged() as pager, cluster(ledger, **settings):
+    with paged() as pager, cluster(ledger, **AS_VARIABLES):
         batch, began = incident.begin(sandbox, name=name), time.monotonic()
         for seconds in LOOKS:
             time.sleep(max(0.0, began + seconds - time.monotonic()))
@@ -102,3 +109,15 @@ def test_every_surface_tells_of_it_alike_and_one_alert_does(
     assert incident.reason in last.holds or not last.holds, "the API tells another reason than the page"
     assert last.holds in last.command, "the command tells another reason than the API"
     assert [kind for _, kind in pager.opened()] == [incident.alert]
+
+
+def test_a_healthy_day_is_told_in_few_words_and_its_ends_are_foreseen(
+    ledger: Ledger, sandbox: Sandbox, figures: Callable[[str], None]
+):
+    prepare_healthy_day(sandbox)
+    with paged() as pager, cluster(ledger, **AS_VARIABLES):
+        judged = live_through_healthy_day(240)
+    worst = max(error for _, error in judged)
+    figures(f"{len(judged)} forecasts, the worst {worst:.1%} off; messages: {[kind for _, kind in pager.opened()]}")
+    assert len(pager.opened()) <= 3
+    assert worst <= 0.15

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.urls import reverse
 
 from jobs.admin.jobs import kinds
-from jobs.models import Job, Tag
+from jobs.models import Executor, Job, Tag
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from tests.factories import KIND, make_job, make_jobs
@@ -51,6 +51,36 @@ def test_it_says_how_long_jobs_wait_and_run_and_why_they_fail():
     assert "kind=http.request&amp;error_code=not_found" in page
     assert "10.0%</td>" in page
     assert "What its handler promises" in page
+
+
+def test_the_picture_is_marked_where_workers_that_carry_it_out_were_started():
+    jobs = make_jobs(4, state=JobState.COMPLETED)
+    took(jobs[:2], wait=0, run=0)
+    took(jobs[2:], wait=0, run=600)
+    begun = Job.objects.get(pk=jobs[0].pk).eligible_since.timestamp()
+    cluster, other = uuid4(), uuid4()
+    for number, (of, kinds_known, after) in enumerate(
+        (
+            (cluster, {KIND: ""}, 300),
+            (cluster, {KIND: ""}, 420),
+            (other, {"other.kind": ""}, 200),
+            (uuid4(), {KIND: ""}, -90),
+        )
+    ):
+        Executor.objects.create(
+            host="h",
+            pid=number,
+            process_started_at=begun + after,
+            cluster_pid=1,
+            cluster_id=of,
+            slots=1,
+            kinds=kinds_known,
+        )
+    page = page_of()
+    assert page.count('class="qo-mark"') == 1, (
+        "one of its clusters began meanwhile, and one process of it a little later"
+    )
+    assert "Workers were started" in page
 
 
 def test_a_kind_without_jobs_says_what_it_would_do_and_an_unknown_one_is_none():

@@ -1,4 +1,4 @@
-"""Incidents as somebody on call meets them, struck against a real provider, and who was told of them when."""
+"""Incidents and a healthy day as somebody on call meets them, at a real provider, and who was told of what when."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
 
 from jobs.models import Batch, Executor
+from jobs.services.explain.snapshots import batch_snapshot
 from jobs.services.operate.pauses import pause_scope
 from jobs.services.submit.submit import submit_batch
 from queueops.tenancy.models import Project
@@ -21,6 +26,7 @@ from ratelimits.models import AlertRoute
 from ratelimits.services.tuning.limits import create_limit
 from tests.factories import make_route
 from tests.support.sandbox import Sandbox
+from tests.support.saturation import Account, Quota, cell_write, open_accounts, set_limits, set_quota
 
 PROJECT = "acme"
 WINDOW_SECONDS = 10
@@ -144,3 +150,57 @@ def paged() -> Iterator[Pager]:
         AlertRoute.objects.all().delete()
         server.shutdown()
         server.server_close()
+
+
+USERS = [Account(PROJECT, f"u{number}") for number in range(5)]  # who fill the project's quota together
+HEALTHY_QUOTA = Quota("aligned", 60)
+EVERY_SECONDS = 5.0
+KNOWN_AFTER, UNTIL_BEFORE = timedelta(seconds=20), timedelta(seconds=30)  # forecasts that are judged
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """At `at`, that a batch would end between two times."""
+
+    batch: UUID
+    at: datetime
+    earliest: datetime
+    latest: datetime
+
+    def error(self, end: datetime) -> float:
+        """How far the end was from what was told, as a share of the time that was left."""
+        return max(self.earliest - end, end - self.latest, timedelta()) / (end - self.at)
+
+
+def prepare_healthy_day(sandbox: Sandbox) -> None:
+    """Set the quotas of Google Sheets, at the provider and as limits, and open the users' accounts."""
+    set_quota(sandbox, HEALTHY_QUOTA)
+    set_limits(HEALTHY_QUOTA)
+    open_accounts(USERS, url=sandbox.url)
+
+
+def live_through_healthy_day(calls: int) -> list[tuple[Foretold, float]]:
+    """
+    Submit a batch of so many calls for each user, and wait for their ends.
+
+    Returns:
+        What was foretold from KNOWN_AFTER on until UNTIL_BEFORE the end, and how wrong it was.
+    """
+    for user in USERS:
+        lines = [cell_write(user, spreadsheet=f"{user.user}-{number}") for number in range(calls)]
+        submit_batch(lines, project_id=user.project, actor="key:test", name=user.user)
+    foretold = []
+    while Batch.objects.filter(finished_at=None).exists():
+        foretold += _forecasts()
+        time.sleep(EVERY_SECONDS)
+    ends = {batch.pk: batch.finished_at for batch in Batch.objects.all() if batch.finished_at}
+    return [(one, one.error(ends[one.batch])) for one in foretold if ends[one.batch] - one.at > UNTIL_BEFORE]
+
+
+def _forecasts() -> list[Foretold]:
+    now, found = timezone.now(), []
+    for batch in Batch.objects.filter(finished_at=None):
+        told = batch_snapshot(batch)
+        if told.eta and now - batch.created_at > KNOWN_AFTER:
+            found.append(Foretold(batch.pk, now, told.eta_earliest or told.eta, told.eta))
+    return found

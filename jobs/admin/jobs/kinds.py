@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count
+from django.db.models import Count, Min
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from jobs.admin.pictures import picture_of
 from jobs.handlers.registry import Handler, all_handlers
-from jobs.models import Job
+from jobs.models import Executor, Job
 from jobs.services.operate.pauses import MAX_PAUSE_KEY_LENGTH
 from jobs.states import JobState
 from queueops.core.sql import run_sql_as
@@ -76,7 +76,7 @@ def kind(model_admin: Any, request: HttpRequest, name: str) -> HttpResponse:
             "looked_at": f"{MOST_LOOKED_AT:,}",
             "figures": list(_figures(sums)),
             "failures": _failures(name, own, sums),
-            "picture": picture_of(own),
+            "picture": picture_of(own, _starts(name)),
             "facts": _facts(handler) if handler else [],
             "schema": _schema(handler) if handler else "",
             "jobs_href": f"{reverse('admin:jobs_job_changelist')}?{urlencode({'kind': name})}",
@@ -101,6 +101,13 @@ def _answer(model_admin: Any, request: HttpRequest, template: str, shown: dict[s
 def _first_looked_at() -> UUID:
     oldest = Job.objects.order_by("-pk").values_list("pk", flat=True)[MOST_LOOKED_AT - 1 : MOST_LOOKED_AT]
     return next(iter(oldest), UUID(int=0))
+
+
+def _starts(name: str) -> list[datetime]:
+    """When each cluster of workers that carries the kind out was started: a deploy, mostly."""
+    living = Executor.objects.filter(kinds__has_key=name).order_by().values_list("cluster_id")
+    started = living.annotate(first=Min("process_started_at")).values_list("first", flat=True)
+    return [datetime.fromtimestamp(one, UTC) for one in started]
 
 
 def _figures(sums: KindSums) -> Iterator[tuple[str, str, str]]:
