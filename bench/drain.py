@@ -1,4 +1,8 @@
-"""How fast a real cluster drains no-op jobs with their whole history, beside a raw SQL loop with the same record."""
+"""
+How fast a real cluster drains no-op jobs with their whole history, and what a job costs on the way.
+
+Beside a raw SQL loop with the same record. The costs are those of draining: that of submitting was paid before.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,13 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from subprocess import PIPE, Popen
+
+from django.db import connection
 
 from bench.harness.limits import users_batch
 from bench.harness.processes import cluster, cpu_seconds, wait_until_finished
@@ -23,24 +30,29 @@ PROCESSES = 2
 ROUNDS = 2
 FULL_ROUNDS = 6
 LIMITED = "limited"
+WAL_TARGET = 1.7 * 1024
 
 
 def measure(session: Session) -> None:
     report = session.report
     ours: list[float] = []
+    costs: list[Costs] = []
     ceiling: list[float] = []
     limited: list[float] = []
     by_users: list[float] = []
     for _ in range(FULL_ROUNDS if session.full else ROUNDS):
         ceiling.append(_raw(session))
-        ours.append(_cluster(session, f"batch_{JOBS}", partial(one_batch, JOBS)))
+        rate, cost = _cluster(session, f"batch_{JOBS}", partial(one_batch, JOBS))
+        ours.append(rate)
+        costs.append(cost)
         if LIMITED in session.options:
-            by_users.append(_cluster(session, f"users_{JOBS}", partial(users_batch, JOBS, limited=False)))
-            limited.append(_cluster(session, f"limited_{JOBS}", partial(users_batch, JOBS, limited=True)))
+            by_users.append(_cluster(session, f"users_{JOBS}", partial(users_batch, JOBS, limited=False))[0])
+            limited.append(_cluster(session, f"limited_{JOBS}", partial(users_batch, JOBS, limited=True))[0])
     report.metric("jobs_per_second", statistics.median(ours), "qcluster, jobs/s", _spread(ours))
     report.metric("ceiling_jobs_per_second", statistics.median(ceiling), "raw SQL loop, jobs/s", _spread(ceiling))
     ratio = report.metrics["jobs_per_second"] / report.metrics["ceiling_jobs_per_second"]
     report.metric("ratio", ratio, "ratio", "target: at least 0.4, and 10,000 jobs/s")
+    _show_costs(session, costs)
     if limited:
         unlimited = statistics.median(by_users)
         report.figure("ten users, no limits, jobs/s", f"{unlimited:,.0f}", _spread(by_users))
@@ -54,17 +66,64 @@ def measure(session: Session) -> None:
     )
 
 
-def _cluster(session: Session, template: str, seed: Callable[[], None]) -> float:
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """
+    What the jobs of one run cost altogether.
+
+    Attributes:
+        python, postgres: CPU seconds; PostgreSQL's are 0 where it is not the benchmark's own server.
+        wal_bytes: What the server logged, the whole pages that follow a checkpoint included.
+        dead_rows: Versions of rows that updates and deletes left to vacuum, whether or not it has been there.
+    """
+
+    python: float
+    postgres: float
+    wal_bytes: int
+    dead_rows: int
+
+
+def _cluster(session: Session, template: str, seed: Callable[[], None]) -> tuple[float, Costs]:
     with session.databases.copy(template, seed) as url:
         pause_scope("global", "", actor="bench")
         with cluster(url, executors=PROCESSES) as workers:
-            python, postgres = cpu_seconds(workers.pid), cpu_seconds(session.postmaster)
+            python, postgres, wal = cpu_seconds(workers.pid), cpu_seconds(session.postmaster), _wal_bytes()
             begun = time.monotonic()
             resume_scope("global", "", actor="bench")
             seconds = wait_until_finished(JOBS, seconds=120) - begun
             python, postgres = cpu_seconds(workers.pid) - python, cpu_seconds(session.postmaster) - postgres
+            wal = _wal_bytes() - wal
+        costs = Costs(python, postgres, wal, _dead_rows())  # a backend tells the rows that it wrote when it ends
     session.report.figure(f"qcluster, {template}, CPU", *_cpu(python, postgres))
-    return JOBS / seconds
+    return JOBS / seconds, costs
+
+
+def _show_costs(session: Session, costs: Sequence[Costs]) -> None:
+    def median(of: Callable[[Costs], float]) -> float:
+        return statistics.median(of(cost) / JOBS for cost in costs)
+
+    metric = session.report.metric
+    target = f"target: at most {WAL_TARGET:,.0f}, the insert and its event included; here without"
+    metric("wal_bytes_per_job", median(lambda cost: cost.wal_bytes), "WAL a job", target, unit="B")
+    metric("dead_rows_per_job", median(lambda cost: cost.dead_rows), "dead rows a job", "left to vacuum")
+    if session.postmaster is not None:
+        metric("postgres_us_per_job", median(lambda cost: cost.postgres) * 1e6, "CPU a job in PostgreSQL", unit="us")
+    metric("python_us_per_job", median(lambda cost: cost.python) * 1e6, "CPU a job in Python", unit="us")
+
+
+def _wal_bytes() -> int:
+    return _number("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
+
+
+def _dead_rows() -> int:
+    return _number("SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables")
+
+
+def _number(query: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        [number] = cursor.fetchone()
+    return int(number)
 
 
 def _raw(session: Session) -> float:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Condition
 from typing import Any, Literal
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSize, sync_playwright
 
@@ -30,6 +33,31 @@ QUIET = (
     "--disable-sync",
 )
 PASSWORD = "a password for the browser"
+
+
+class Answering:
+    """Counts the requests that live servers are answering; the tests' own clients have another handler."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._requests = 0
+
+    def begin(self, sender: type, **kwargs: Any) -> None:
+        self._count(sender, 1)
+
+    def end(self, sender: type, **kwargs: Any) -> None:
+        self._count(sender, -1)
+
+    def wait(self) -> None:
+        """Wait until there is none."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._requests == 0, timeout=30)
+
+    def _count(self, handler: type, change: int) -> None:
+        if issubclass(handler, WSGIHandler):
+            with self._changed:
+                self._requests += change
+                self._changed.notify_all()
 
 
 def sign_in(page: Page, username: str) -> None:
@@ -65,6 +93,25 @@ def chromium() -> Iterator[Browser]:
         yield browser
         browser.close()
     del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture(scope="session")
+def answering() -> Iterator[Answering]:
+    answering = Answering()
+    request_started.connect(answering.begin)
+    request_finished.connect(answering.end)
+    yield answering
+    request_started.disconnect(answering.begin)
+    request_finished.disconnect(answering.end)
+
+
+@pytest.fixture(autouse=True)
+def _all_answered(answering: Answering, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Before the tables are emptied: a page that is closed leaves requests behind, and they lock what they read."""
+    if "live_server" in request.fixturenames:
+        request.getfixturevalue("transactional_db")
+    yield
+    answering.wait()
 
 
 @pytest.fixture(scope="module")
