@@ -42,10 +42,10 @@ class Answering:
         self._changed = Condition()
         self._requests = 0
 
-    def begin(self, sender: type, **kwargs: Any) -> None:
+    def begin(self, sender: type | None, **kwargs: Any) -> None:
         self._count(sender, 1)
 
-    def end(self, sender: type, **kwargs: Any) -> None:
+    def end(self, sender: type | None, **kwargs: Any) -> None:
         self._count(sender, -1)
 
     def wait(self) -> None:
@@ -53,8 +53,8 @@ class Answering:
         with self._changed:
             assert self._changed.wait_for(lambda: self._requests == 0, timeout=30)
 
-    def _count(self, handler: type, change: int) -> None:
-        if issubclass(handler, WSGIHandler):
+    def _count(self, handler: type | None, change: int) -> None:
+        if handler is not None and issubclass(handler, WSGIHandler):  # None: an answer to a test's own client
             with self._changed:
                 self._requests += change
                 self._changed.notify_all()
