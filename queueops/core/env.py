@@ -5,6 +5,7 @@ The settings that come from the environment, each declared once as data.
 declarations. Nothing else in the project reads `os.environ` for configuration.
 """
 
+import importlib.machinery
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -557,12 +558,16 @@ def _broken_rules(found: Environment, *, given: frozenset[str]) -> list[str]:
 
 
 def _is_found(app: str) -> bool:
-    """Whether there is such a module, or one that may hold such a configuration; none of them is run."""
+    """Whether there is such a module, or one that may hold such a configuration; no package on the way is run."""
     module, _, last = app.rpartition(".")
+    package, *inner = (module if last[:1].isupper() else app).split(".")
     try:
-        return importlib.util.find_spec(module if last[:1].isupper() else app) is not None
-    except (ModuleNotFoundError, ValueError):
+        found = importlib.util.find_spec(package)
+    except ValueError:
         return False
+    for name in inner:
+        found = found and importlib.machinery.PathFinder.find_spec(name, found.submodule_search_locations or [])
+    return found is not None
 
 
 def _broken_production_rules(found: Environment, *, given: frozenset[str]) -> list[str]:

@@ -137,3 +137,12 @@ def test_an_app_that_cannot_be_found_is_named(app: str):
     said = stopped(QUEUEOPS_EXTRA_APPS=f"tests.faults.app {app}")
     assert f"QUEUEOPS_EXTRA_APPS names '{app}', which cannot be found" in said
     assert "tests.faults.app'" not in said
+
+
+def test_an_app_is_looked_for_without_running_the_package_it_is_in(tmp_path, monkeypatch):
+    """Run before the settings stand, the package would load them half made."""
+    (tmp_path / "outer" / "inner").mkdir(parents=True)
+    (tmp_path / "outer" / "__init__.py").write_text("raise SystemExit('it was run')")
+    (tmp_path / "outer" / "inner" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert read_from(QUEUEOPS_EXTRA_APPS="outer.inner").extra_apps == ("outer.inner",)
