@@ -63,6 +63,7 @@ def _conditions(edge: Transition) -> str:
         "counts an attempt": edge.consumes_attempt,
         "counts a crash": edge.counts_crash,
         "counts a deferral": edge.counts_deferral,
+        f"the log tells it in two steps, through `{edge.through}`": edge.through is not None,
     }
     return ", ".join(words for words, applies in said.items() if applies)
 

@@ -102,7 +102,8 @@ class Transition:
     One edge, or several edges with one meaning.
 
     `when` says when it is taken. `needs_lease` edges are taken only by the executor whose fencing token the row still
-    carries. The counters named are raised by one: retry_count, crash_count, deferral_count.
+    carries. The counters named are raised by one: retry_count, crash_count, deferral_count. `through` is a state that
+    the log tells of and the row passes over: two steps of one commit are one version of the row.
     """
 
     sources: frozenset[JobState]
@@ -112,9 +113,11 @@ class Transition:
     consumes_attempt: bool = False
     counts_crash: bool = False
     counts_deferral: bool = False
+    through: JobState | None = None
 
 
 TRANSITIONS: dict[str, Transition] = {
+    "claim": Transition(WAITING, S.IN_PROGRESS, "dispatch and start in one: how executors claim", through=S.DISPATCHED),
     "dispatch": Transition(WAITING, S.DISPATCHED, "an executor claims the job"),
     "start": Transition(frozenset({S.DISPATCHED}), S.IN_PROGRESS, "its handler is called", needs_lease=True),
     "complete": Transition(frozenset({S.IN_PROGRESS}), S.COMPLETED, "its handler returned", needs_lease=True),

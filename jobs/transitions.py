@@ -25,7 +25,6 @@ class Move:
         result: The handler's result as JSON text.
         data: The event's further figures as JSON text.
         coalesce_key: Replaces the job's, so that it leaves with others than before. None: it stays.
-        counted_as: The status it is counted under, where moves of this transaction were not counted. None: its own.
     """
 
     id: UUID
@@ -36,7 +35,6 @@ class Move:
     result: str | None = None
     data: str | None = None
     coalesce_key: str | None = None
-    counted_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +45,28 @@ class Lease:
     seconds: float
 
 
-def move_jobs(
-    edge: str, moves: Sequence[Move], *, message: str = "", lease: Lease | None = None, counts: bool = True
-) -> set[UUID]:
+def move_jobs(edge: str, moves: Sequence[Move], *, message: str = "", lease: Lease | None = None) -> set[UUID]:
     """
     Move jobs along one edge of `states.TRANSITIONS`, with their events and counts, in the caller's transaction.
 
     Args:
         moves: At most one a job.
         message: What the events say of jobs whose move has no message of its own.
-        lease: Of the edge `dispatch`, which alone gives one.
-        counts: Whether the jobs are counted in their new state; else a move of the same transaction does it for both.
+        lease: Of the edges `claim` and `dispatch`, which alone give one.
 
     Returns:
         The ids that moved. One that is missing was in no source state of the edge, or another executor owns it.
     """
     if not moves:
         return set()
-    parameters = _parameters(edge, moves, message, lease) | {"counts": counts}
-    return {row[0] for row in run_sql("jobs", "transition_jobs", parameters)}
+    return {row[0] for row in run_sql("jobs", "transition_jobs", _parameters(edge, moves, message, lease))}
 
 
 def _parameters(edge: str, moves: Sequence[Move], message: str, lease: Lease | None) -> dict[str, Any]:
     transition = TRANSITIONS[edge]
     return {
         "target": transition.target.value,
+        "through": transition.through and transition.through.value,
         "sources": [state.value for state in transition.sources],
         "needs_lease": transition.needs_lease,
         "attempt": int(transition.consumes_attempt),
@@ -85,7 +80,6 @@ def _parameters(edge: str, moves: Sequence[Move], message: str, lease: Lease | N
         "results": text_array([move.result for move in moves]),
         "data": text_array([move.data for move in moves]),
         "keys": text_array([move.coalesce_key for move in moves]),
-        "counted_as": text_array([move.counted_as for move in moves]),
         "message": message,
         "executor": lease.executor if lease else None,
         "lease": lease.seconds if lease else None,

@@ -3,10 +3,9 @@
 -- params  target, sources, needs_lease: the edge; attempt, crash, deferral: 0 or 1, added to the counters;
 --         ids, tokens, delays (seconds until it may run; null: at once), codes, messages (of the error),
 --         results, data (JSON as text): parallel arrays, one entry a job; message: what the event says where
---         the job's own message is null; executor, lease (seconds): who claims, of a move to dispatched alone;
+--         the job's own message is null; executor, lease (seconds): who claims, null where nobody does;
 --         keys (null: as it is): likewise, the new coalesce key of a job that must not leave with the same others again;
---         counts: whether the moves are counted; counted_as (null: its state before this one): likewise, the state before
---         earlier moves of this transaction that were not
+--         through (null: none): a state between the two that the log tells of; a claim's data belong to the first step
 -- locks   the moved rows, in id order; waits rather than skips, so that an operator's click is not lost
 --         because an executor held the row; then the counters of this backend alone
 -- clock   now(): the transaction's start
@@ -14,8 +13,8 @@
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(
         %(ids)s::uuid[], %(tokens)s::bigint[], %(delays)s::float8[], %(codes)s::text[], %(messages)s::text[],
-        %(results)s::text[], %(data)s::text[], %(keys)s::text[], %(counted_as)s::text[]
-    ) AS t (id, token, delay, code, message, result, data, key, counted_as)
+        %(results)s::text[], %(data)s::text[], %(keys)s::text[]
+    ) AS t (id, token, delay, code, message, result, data, key)
 ), candidate AS MATERIALIZED (
     SELECT given.*, job.status AS from_status
       FROM given JOIN jobs_job AS job ON job.id = given.id
@@ -35,10 +34,11 @@ WITH given AS MATERIALIZED (
                       ELSE greatest(0, extract(epoch FROM now() - job.deferred_since)) END,
            deferred_since = CASE WHEN %(target)s::text = 'rate_limited' THEN now() END,
            scheduled_at = CASE WHEN candidate.delay IS NOT NULL THEN now() + candidate.delay * interval '1 second' END,
-           executor = CASE WHEN %(target)s::text = 'dispatched' THEN %(executor)s::uuid ELSE job.executor END,
-           fencing_token = CASE WHEN %(target)s::text = 'dispatched' THEN candidate.token ELSE job.fencing_token END,
-           lease_expires_at = CASE %(target)s::text WHEN 'in_progress' THEN job.lease_expires_at
-                                   WHEN 'dispatched' THEN now() + %(lease)s::float8 * interval '1 second' END,
+           executor = coalesce(%(executor)s::uuid, job.executor),
+           fencing_token = CASE WHEN %(executor)s::uuid IS NULL THEN job.fencing_token ELSE candidate.token END,
+           lease_expires_at = CASE WHEN %(executor)s::uuid IS NOT NULL
+                                   THEN now() + %(lease)s::float8 * interval '1 second'
+                                   WHEN %(target)s::text = 'in_progress' THEN job.lease_expires_at END,
            coalesce_key = coalesce(candidate.key, job.coalesce_key),
            started_at = CASE WHEN %(target)s::text = 'in_progress' THEN now() ELSE job.started_at END,
            first_attempt_at = CASE WHEN %(target)s::text = 'in_progress' THEN coalesce(job.first_attempt_at, now())
@@ -57,15 +57,21 @@ WITH given AS MATERIALIZED (
       FROM candidate
      WHERE job.id = candidate.id
     RETURNING job.id, job.project_id, job.user_id, job.batch_id, job.service, job.scheduled_at, job.retry_count,
-              job.crash_count, job.deferral_count, candidate.from_status, candidate.code, candidate.message, candidate.data,
-              coalesce(candidate.counted_as, candidate.from_status) AS left_status
+              job.crash_count, job.deferral_count, candidate.from_status AS left_status, candidate.code,
+              candidate.message, candidate.data
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
                                message, data)
-    SELECT id, project_id, user_id, batch_id, service, 'state_change', from_status, %(target)s::text,
-           coalesce(message, %(message)s::text),
+    SELECT id, project_id, user_id, batch_id, service, 'state_change', left_status, %(through)s::text,
+           coalesce(message, %(message)s::text), data::jsonb
+      FROM moved
+     WHERE %(through)s::text IS NOT NULL
+     UNION ALL
+    SELECT id, project_id, user_id, batch_id, service, 'state_change', coalesce(%(through)s::text, left_status),
+           %(target)s::text, coalesce(message, %(message)s::text),
            -- What changed besides the state: tests/support/fold.py rebuilds the row from it.
-           CASE WHEN scheduled_at IS NULL AND code IS NULL AND 0 = %(attempt)s::int + %(crash)s::int + %(deferral)s::int
+           CASE WHEN %(through)s::text IS NOT NULL THEN NULL
+                WHEN scheduled_at IS NULL AND code IS NULL AND 0 = %(attempt)s::int + %(crash)s::int + %(deferral)s::int
                 THEN data::jsonb
                 ELSE coalesce(data::jsonb, '{}') || jsonb_strip_nulls(jsonb_build_object(
                          'scheduled_at', scheduled_at,
@@ -80,7 +86,6 @@ WITH given AS MATERIALIZED (
     SELECT project_id, coalesce(batch_id, '00000000-0000-0000-0000-000000000000'), pg_backend_pid(),
            {{count_moves}}
       FROM moved
-     WHERE %(counts)s::boolean
      GROUP BY GROUPING SETS ((project_id), (project_id, batch_id))
     HAVING GROUPING(batch_id) = 1 OR batch_id IS NOT NULL
      ORDER BY 1, 2

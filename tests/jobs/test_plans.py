@@ -174,18 +174,19 @@ def test_a_promotion_reads_what_is_due_and_no_more_than_it_was_asked(as_executor
     assert_bounded(explain_file("promote_jobs", most=20, target="queued"), rows=60, blocks=3_000)
 
 
-@pytest.mark.parametrize("edge", ["dispatch", "start", "complete", "retry", "cancel", "release"])
+@pytest.mark.parametrize("edge", ["claim", "dispatch", "start", "complete", "retry", "cancel", "release"])
 def test_a_transition_reads_the_jobs_it_was_given(as_executor, edge):
     transition = TRANSITIONS[edge]
     jobs = [job for source in sorted(transition.sources) for job in some(source.value)][:50]
     assert jobs or edge == "start"  # nothing stays dispatched for long
     ids, tokens = [job for job, _ in jobs], [token for _, token in jobs]
     nothing = [None] * len(ids)
+    executor = uuid4() if edge in {"claim", "dispatch"} else None
     plan = explain_file(
         "transition_jobs", target=transition.target.value, sources=[state.value for state in transition.sources],
         needs_lease=transition.needs_lease, attempt=int(transition.consumes_attempt), crash=0, deferral=0,
         ids=ids, tokens=tokens, delays=[1.0] * len(ids), codes=nothing, messages=nothing, results=nothing,
-        data=nothing, keys=nothing, counted_as=nothing, counts=True, message="x", executor=uuid4(), lease=30.0,
+        data=nothing, keys=nothing, through=transition.through, message="x", executor=executor, lease=30.0,
     )  # fmt: skip
     assert_bounded(plan, rows=200, blocks=7_000)
 

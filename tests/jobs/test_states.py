@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from datetime import timedelta
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -10,8 +13,9 @@ from django.db import IntegrityError, connection, transaction
 
 from jobs.models import Job, JobEvent
 from jobs.models.guard import guard_sql
+from jobs.services.explain.snapshots import project_counts
 from jobs.states import LEGAL_MOVES, RUNNING, TERMINAL, TRANSITIONS, WAITING, JobState
-from jobs.transitions import Move, move_jobs
+from jobs.transitions import Lease, Move, move_jobs
 from tests.factories import make_job
 
 S = JobState
@@ -27,8 +31,8 @@ SPECIFIED: dict[JobState, set[JobState]] = {
     S.CANCELLED: set(),
 }
 
-# `dispatch` is the claim's: it gives the lease that move_jobs has none of.
-MOVABLE = sorted(TRANSITIONS.keys() - {"dispatch"})
+# These give a lease: tests/jobs/test_claim.py.
+MOVABLE = sorted(TRANSITIONS.keys() - {"claim", "dispatch"})
 
 
 def move_of(edge: str, job: Job, *, token: int | None = None) -> Move:
@@ -39,7 +43,8 @@ def move_of(edge: str, job: Job, *, token: int | None = None) -> Move:
 def test_the_table_is_the_specifications():
     specified = {(source, target) for source, targets in SPECIFIED.items() for target in targets}
     ours = {(source, S.FAILED) for source in WAITING} | {(source, S.CANCELLED) for source in WAITING | RUNNING}
-    assert specified | ours == LEGAL_MOVES
+    through_dispatched = {(source, S.IN_PROGRESS) for source in WAITING}  # in one version of the row
+    assert specified | ours | through_dispatched == LEGAL_MOVES
     assert set(JobState) == WAITING | RUNNING | TERMINAL
 
 
@@ -78,6 +83,29 @@ def test_only_the_owner_of_the_lease_takes_an_edge_that_needs_it(edge):
         without_token = Move(job.pk, delay_seconds=60.0)
         if transition.needs_lease:
             assert move_jobs(edge, [without_token]) == set()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", JobState)
+def test_a_claim_is_one_move_that_the_log_tells_in_two_steps(state):
+    job, executor = make_job(state=state), uuid4()
+    logged = JobEvent.objects.filter(job_id=job.pk).count()
+    token = job.fencing_token + 7
+    moved = move_jobs("claim", [Move(job.pk, token=token, data='{"fencing_token": 7}')], lease=Lease(executor, 30))
+    after = Job.objects.get(pk=job.pk)
+    events = list(JobEvent.objects.filter(job_id=job.pk).order_by("id"))[logged:]
+    if state not in WAITING:
+        assert (moved, events, after.updated_at) == (set(), [], job.updated_at)
+        return
+    assert moved == {job.pk}
+    assert [(event.from_status, event.to_status, event.data) for event in events] == [
+        (state, "dispatched", {"fencing_token": 7}),
+        ("dispatched", "in_progress", None),
+    ]
+    assert (after.status, after.executor, after.fencing_token) == ("in_progress", executor, token)
+    assert after.started_at == after.first_attempt_at == after.updated_at == events[0].created_at
+    assert after.lease_expires_at - after.started_at == timedelta(seconds=30)
+    assert +Counter(project_counts("acme")) == {S.IN_PROGRESS: 1}
 
 
 def test_every_end_that_an_executor_reports_needs_its_lease():

@@ -40,8 +40,9 @@ def claim_jobs(
     """
     Claim and start up to `wanted` calls, in the order of choose_jobs.sql, as far as every limit admits.
 
-    Dispatch and start are logged as two moves of one commit: a handler is called only after both are durable, so
-    what was running when a process died is known exactly. What the limits charge is of the same commit.
+    Dispatch and start are logged as two moves of one commit and one version of the row: a handler is called only after
+    both are durable, so what was running when a process died is known exactly. What the limits charge is of that
+    commit, too.
 
     Args:
         gate: The executor's view of the lanes; without one, one is made for this claim.
@@ -153,6 +154,5 @@ def _begin(jobs: list[ClaimedJob], lease: Lease, *, quarantine: bool = False) ->
     token = jobs[0].token
     alone = ', "quarantine": true' if quarantine else ""
     data = f'{{"executor": "{lease.executor}", "fencing_token": {token}{alone}}}'
-    move_jobs("dispatch", [Move(job.id, token=job.token, data=data) for job in jobs], lease=lease, counts=False)
-    move_jobs("start", [Move(job.id, token=job.token, counted_as=job.was) for job in jobs])
+    move_jobs("claim", [Move(job.id, token=job.token, data=data) for job in jobs], lease=lease)
     return jobs

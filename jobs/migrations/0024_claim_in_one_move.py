@@ -1,0 +1,9 @@
+from django.db import migrations
+
+from jobs.models.guard import guard_sql
+
+
+class Migration(migrations.Migration):
+    dependencies = [("jobs", "0023_run_again")]
+
+    operations = [migrations.RunSQL(guard_sql(), migrations.RunSQL.noop)]
