@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 LOOKS_A_BUDGET = 5  # times that the watch looks while a step uses up its budget
+MARKS_A_BUDGET = 20  # times that a busy loop's processor time is noted: to ask for it costs more than most steps
 FRAMES = 3  # the innermost, in the log
 
 _jobs: ContextVar[Sequence[ClaimedJob]] = ContextVar("jobs_of_task", default=())
@@ -37,7 +38,7 @@ def tell_whose(jobs: Sequence[ClaimedJob]) -> None:
 class _Step:
     jobs: Sequence[ClaimedJob]
     began: float
-    cpu: float
+    cpu: float  # the thread's, noted shortly before it began
     looks: int = 0
     told: bool = False
 
@@ -64,6 +65,7 @@ class LoopWatch:
         self._held: deque[Held] = deque()
         self._lock = threading.Lock()  # both threads may name the same step
         self._loop_thread = 0
+        self._marked_at = self._cpu = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, name="loop-watch", daemon=True)
 
@@ -100,13 +102,17 @@ class LoopWatch:
             self._held.append(Held(job, seconds, has_ended=True))
             self._wake()
 
-    def begin_step(self, jobs: Sequence[ClaimedJob]) -> None:
-        self._step = _Step(jobs, time.monotonic(), time.thread_time())
-
-    def end_step(self) -> None:
-        if self._step is not None:
-            self._judge(self._step)
-        self._step = None
+    def step(self, jobs: Sequence[ClaimedJob], go_on: Callable[..., R], *given: Any) -> R:
+        """Carry out a step of these jobs' task."""
+        began = time.monotonic()
+        if began - self._marked_at > self.budget_seconds / MARKS_A_BUDGET:
+            self._marked_at, self._cpu = began, time.thread_time()
+        step = self._step = _Step(jobs, began, self._cpu)
+        try:
+            return go_on(*given)
+        finally:
+            self._judge(step)
+            self._step = None
 
     def _judge(self, step: _Step) -> None:
         """
@@ -155,10 +161,10 @@ class _Steps(Coroutine[Any, Any, R]):
         self._work, self._watch, self._jobs = work, watch, jobs
 
     def send(self, value: Any) -> Any:
-        return self._step(self._work.send, value)
+        return self._watch.step(self._jobs, self._work.send, value)
 
     def throw(self, *error: Any) -> Any:
-        return self._step(self._work.throw, *error)
+        return self._watch.step(self._jobs, self._work.throw, *error)
 
     def close(self) -> None:
         self._work.close()
@@ -168,13 +174,6 @@ class _Steps(Coroutine[Any, Any, R]):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)  # the state of the coroutine, which libraries ask a task for
-
-    def _step(self, go_on: Callable[..., Any], *given: Any) -> Any:
-        self._watch.begin_step(self._jobs)
-        try:
-            return go_on(*given)
-        finally:
-            self._watch.end_step()
 
 
 def _log(jobs: Sequence[ClaimedJob], seconds: float, where: str) -> None:

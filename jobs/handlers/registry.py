@@ -125,6 +125,9 @@ class Bisect(Exception):
     """Raised by a coalescing handler: nothing was applied, and nobody knows because of which of its jobs."""
 
 
+_ONE_EVENT = threading.Lock()
+
+
 @dataclass(slots=True)
 class RunningJob(Generic[P]):
     """A job in its handler's hands."""
@@ -139,8 +142,17 @@ class RunningJob(Generic[P]):
     cost: int = 1  # what was estimated when it was submitted
     credential: OpenCredential | None = field(default=None, repr=False)
     partial: Any = None  # of the last Continue
-    cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     say: Callable[[str, str], None] = field(default=lambda level, text: None, repr=False)
+    _cancelled: threading.Event | None = field(default=None, init=False, repr=False)
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """Set when nobody wants the job any more or its time is over. Made when first asked for: few handlers do."""
+        if self._cancelled is None:
+            with _ONE_EVENT:  # a handler's thread and the loop's may ask at once
+                if self._cancelled is None:
+                    self._cancelled = threading.Event()
+        return self._cancelled
 
     def log(self, text: str, level: str = "INFO") -> None:
         """

@@ -110,8 +110,7 @@ def claim_suspect(
     chosen = run_sql_as(ClaimedJob, "jobs", "choose_suspect", {"strange": list(kinds.strange) if kinds else []})
     chosen = _known(chosen, kinds)
     admitted, _ = admit(chosen, lease_seconds=lease_seconds, settlements=settlements)
-    claimed = [job._replace(group=job.id) for job in admitted]
-    return _begin(claimed, Lease(executor_id, lease_seconds), quarantine=True)
+    return _begin(admitted, Lease(executor_id, lease_seconds), quarantine=True)
 
 
 def _known(chosen: list[ClaimedJob], kinds: ServedKinds | None) -> list[ClaimedJob]:

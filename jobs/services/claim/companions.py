@@ -11,7 +11,7 @@ from queueops.core.sql import run_sql_as
 
 def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]) -> list[ClaimedJob]:
     """
-    Return the admitted jobs, each with its group, and the jobs that leave with one of them.
+    Return the admitted jobs, and the jobs that leave with one of them, in its group.
 
     Args:
         admitted: One a call: each was charged.
@@ -19,7 +19,7 @@ def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]
     """
     leaders = {job.coalesce_key: job for job in admitted if job.coalesce_key}
     if not leaders:
-        return [job._replace(group=job.id) for job in admitted]
+        return list(admitted)
     ids = {job.id for job in admitted}
     beside: dict[str, list[ClaimedJob]] = {key: [] for key in leaders if key}
     for job in chosen:
@@ -40,7 +40,7 @@ def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]
         beside[job.coalesce_key or ""].append(job)
     claimed = []
     for job in admitted:
-        claimed.append(job._replace(group=job.id))
+        claimed.append(job)
         if job.coalesce_key:
             claimed += _fitting(job, beside.pop(job.coalesce_key), rules[job.coalesce_key])
     return claimed

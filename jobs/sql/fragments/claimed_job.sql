@@ -5,4 +5,5 @@ greatest(0, coalesce(extract(epoch FROM now() - job.first_attempt_at), 0)::float
 job.service, job.call_type, job.model, job.credential, job.cost, job.known_cost, job.lane, job.coalesce_key,
 job.result::text AS partial, job.status AS was,
 greatest(0, extract(epoch FROM now() - job.eligible_since)::float8) AS waited,
-extract(epoch FROM now())::float8 AS claimed_at, job.target, job.path
+extract(epoch FROM now())::float8 AS claimed_at, job.target, job.path,
+job.id AS "group"
