@@ -104,7 +104,8 @@ def test_a_claim_is_one_move_that_the_log_tells_in_two_steps(state):
     ]
     assert (after.status, after.executor, after.fencing_token) == ("in_progress", executor, token)
     assert after.started_at == after.first_attempt_at == after.updated_at == events[0].created_at
-    assert after.started_at is not None and after.lease_expires_at == after.started_at + timedelta(seconds=30)
+    assert after.started_at is not None
+    assert after.lease_expires_at == after.started_at + timedelta(seconds=30)
     assert +Counter(project_counts("acme")) == {S.IN_PROGRESS: 1}
 
 
