@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from queueops.core.sql import plain_array, run_sql, text_array
@@ -12,8 +12,7 @@ from queueops.core.sql import plain_array, run_sql, text_array
 from .states import TRANSITIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """
     One job's move along an edge.
 

@@ -5,7 +5,7 @@
 --         results, data (JSON as text): parallel arrays, one entry a job; message: what the event says where
 --         the job's own message is null; executor, lease (seconds): who claims, null where nobody does;
 --         keys (null: as it is): likewise, the new coalesce key of a job that must not leave with the same others again;
---         through (null: none): a state between the two that the log tells of; a claim's data belong to the first step
+--         through (null: none): a state between the two that the log tells of
 -- locks   the moved rows, in id order; waits rather than skips, so that an operator's click is not lost
 --         because an executor held the row; then the counters of this backend alone
 -- clock   now(): the transaction's start
@@ -62,6 +62,7 @@ WITH given AS MATERIALIZED (
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, from_status, to_status,
                                message, data)
+    -- What is given as data, who claims, belongs to the first of two steps.
     SELECT id, project_id, user_id, batch_id, service, 'state_change', left_status, %(through)s::text,
            coalesce(message, %(message)s::text), data::jsonb
       FROM moved

@@ -9,13 +9,14 @@ given a name by `define_fragments`.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import psycopg
 from django.db import connection
-from psycopg.rows import RowFactory, class_row, tuple_row
+from psycopg.rows import RowFactory, RowMaker, class_row, tuple_row
 
 from queueops.core.postgres.local_settings import of_the_block
 
@@ -79,7 +80,17 @@ def run_sql(package: str, name: str, parameters: Mapping[str, Any]) -> list[tupl
 
 def run_sql_as(row: type[Row], package: str, name: str, parameters: Mapping[str, Any]) -> list[Row]:
     """Do what `run_sql` does, and make a `row` of each, by the columns' names."""
-    return _run(package, name, parameters, class_row(row))
+    return _run(package, name, parameters, partial(_by_name, row))
+
+
+def _by_name(row: type[Row], cursor: Any) -> RowMaker[Row]:
+    """What psycopg's class_row does; of a named tuple without a dictionary a row."""
+    names = [column.name for column in cursor.description or ()]
+    fields = getattr(row, "_fields", ())[: len(names)]
+    if len(names) == 1 or set(fields) != set(names):
+        return class_row(row)(cursor)
+    pick = itemgetter(*map(names.index, fields))
+    return lambda values: row(*pick(values))
 
 
 def _run(package: str, name: str, parameters: Mapping[str, Any], factory: RowFactory[Row]) -> list[Row]:

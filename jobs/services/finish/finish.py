@@ -38,7 +38,7 @@ MOST_CALLS_LOGGED = 100  # of one outcome, kept in the log
 Lines = Sequence[tuple[int, str, str]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would make its making dearer than all else that a success costs here
 class Succeeded:
     """
     `result`: JSON text or None. `cost`: what it really cost, and `known_cost` what its known part did; None: the

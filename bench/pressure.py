@@ -1,0 +1,292 @@
+"""Whether the queue keeps up while its database is under pressure, and comes back from what fails it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from uuid import UUID
+
+import psycopg
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+
+from bench.harness.processes import cluster, wait_until_finished
+from bench.harness.seeding import PROJECT, noop_lines, one_project
+from bench.harness.session import Session, run
+from jobs.models import WHOLE_PROJECT, Executor
+from jobs.services.submit.submit import submit_batch
+from queueops.core.clock import database_now
+from queueops.core.embedded.cluster import EmbeddedServer
+from tests.support.own_server import bring_back
+
+WARM_UP_JOBS = 5_000
+CAPACITY_JOBS = 30_000
+BASE_SHARE = 0.5  # of the jobs that this machine submits and drains a second: a load that a queue is bought for
+HIGH_LOAD = 1.5  # times the base
+BURST_SECONDS = 5.0  # of the base load, submitted at once
+SECONDS, FULL_SECONDS = 20.0, 600.0  # of each pressure
+AFTER_SECONDS = 15.0  # of the base load, once a fault is over and what it held up is done
+CATCH_UP_SECONDS = 120.0
+SUBMIT_SECONDS = 0.1
+READERS = 4
+TIMES, EVERY_SECONDS = 5, 2.0  # of kills
+HELD_SECONDS = 10.0  # no connection is free
+UNFINISHED = ("queued", "rate_limited", "dispatched", "in_progress", "retried")
+
+
+class Producer(threading.Thread):
+    """Submits `rate` jobs a second in ten batches; while the database is away it submits nothing and owes nothing."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(daemon=True)
+        self.rate = rate
+        self.burst = 0  # to be submitted beside, at once
+        self.submitted = 0  # as far as it was told
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(SUBMIT_SECONDS):
+            count, self.burst = round(self.rate * SUBMIT_SECONDS) + self.burst, 0
+            try:
+                submit_batch(noop_lines(count), project_id=PROJECT, actor="bench")
+                self.submitted += count
+            except (DatabaseError, InterfaceError, psycopg.Error):
+                _hang_up()
+        connection.close()
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+@dataclass(slots=True)
+class Trial:
+    """
+    What is tried on.
+
+    Attributes:
+        base: Jobs a second.
+        phases: By name, when it began and ended by the database's clock, jobs completed a job submitted, and rows that
+            waited for vacuum at its end.
+    """
+
+    url: str
+    producer: Producer
+    base: float
+    phases: dict[str, tuple[float, float, float, int]] = field(default_factory=dict)
+
+    def measure(self, name: str, seconds: float) -> float:
+        """Let a phase pass; return the jobs completed a job submitted."""
+        begun, offered, completed = database_now(), self.producer.submitted, _counted("completed")
+        time.sleep(seconds)
+        ratio = (_counted("completed") - completed) / max(1, self.producer.submitted - offered)
+        self.phases[name] = begun, database_now(), ratio, _dead_rows()
+        return ratio
+
+    def catch_up(self) -> float:
+        """Wait until no more is open than a second of the load; return the seconds."""
+        begun = time.monotonic()
+        while _counted(*UNFINISHED) > self.base:
+            if time.monotonic() - begun > CATCH_UP_SECONDS:
+                raise SystemExit(f"{_counted(*UNFINISHED):,} jobs are open {CATCH_UP_SECONDS:g} s later")
+            time.sleep(0.1)
+        return time.monotonic() - begun
+
+
+def measure(session: Session) -> None:
+    report = session.report
+    with session.databases.copy("project", one_project) as url, cluster(url):
+        base = BASE_SHARE * _capacity()
+        producer = Producer(base)
+        producer.start()
+        trial = Trial(url, producer, base)
+        seconds = FULL_SECONDS if session.full else SECONDS
+        trial.catch_up()
+        trial.measure("clean", SECONDS)
+        for name, pressure in PRESSURES.items():
+            with pressure(trial):
+                trial.measure(name, seconds)
+            trial.catch_up()
+        faults = dict(FAULTS)
+        if session.postmaster is not None:
+            server = EmbeddedServer(settings.QUEUEOPS.data_dir)
+            faults |= {name: partial(_restart, mode, server) for name, mode in RESTARTS.items()}
+        away = {name: _fail(trial, name, fault) for name, fault in faults.items()}
+        producer.stop()
+        trial.catch_up()
+        _wait_for_the_rest()
+        lost = _number("SELECT count(*) FROM jobs_job WHERE status <> 'completed'")
+        waits = {name: _wait_p99(begun, ended) for name, (begun, ended, _, _) in trial.phases.items()}
+    report.figure("load", f"{base:,.0f} jobs/s", f"{BASE_SHARE:.0%} of what is submitted and drained without a pause")
+    clean = trial.phases["clean"][2]
+    for name, (_, _, ratio, dead) in trial.phases.items():
+        target = f"target: {0.9 if name in PRESSURES else 0.98:.0%}; " if name != "clean" else ""
+        back = f"caught up after {away[name]:.1f} s; " if name in away else ""
+        note = f"{target}{back}wait p99 {waits[name]:,.0f} ms; {dead:,} dead rows"
+        report.metric(f"{name}_ratio", ratio / clean, name, note)
+    report.metric("lost", lost, "jobs not completed in the end", "target: 0")
+
+
+def _fail(trial: Trial, name: str, fault: Callable[[Trial], None]) -> float:
+    """Return how long what a fault held up took after it."""
+    fault(trial)
+    back = trial.catch_up()
+    trial.measure(name, AFTER_SECONDS)
+    return back
+
+
+@contextmanager
+def _idle_in_transaction(trial: Trial) -> Iterator[None]:
+    """A session that has an id of a transaction and does nothing: vacuum removes nothing that dies meanwhile."""
+    with psycopg.connect(trial.url) as held:
+        held.execute("SELECT pg_current_xact_id()")
+        yield
+
+
+@contextmanager
+def _active_readers(trial: Trial) -> Iterator[None]:
+    """Sessions that read all jobs in one snapshot each, and keep it for a while."""
+    over = threading.Event()
+
+    def read() -> None:
+        with psycopg.connect(trial.url, autocommit=True) as session:
+            while not over.is_set():
+                session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+                session.execute("SELECT count(*), sum(length(payload::text)) FROM jobs_job")
+                over.wait(EVERY_SECONDS)
+                session.execute("COMMIT")
+
+    readers = [threading.Thread(target=read, daemon=True) for _ in range(READERS)]
+    for reader in readers:
+        reader.start()
+    yield
+    over.set()
+    for reader in readers:
+        reader.join()
+
+
+@contextmanager
+def _sustained_high_load(trial: Trial) -> Iterator[None]:
+    trial.producer.rate = HIGH_LOAD * trial.base
+    yield
+    trial.producer.rate = trial.base
+
+
+@contextmanager
+def _event_burst(trial: Trial) -> Iterator[None]:
+    trial.producer.burst = round(BURST_SECONDS * trial.base)
+    yield
+
+
+def _restart(mode: str, server: EmbeddedServer, trial: Trial) -> None:
+    server.stop(mode)
+    bring_back(server)
+
+
+def _backend_kill(trial: Trial) -> None:
+    """Every session of the database ends but this one, time and again."""
+    for _ in range(TIMES):
+        _number(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+        time.sleep(EVERY_SECONDS)
+
+
+def _pool_exhaustion(trial: Trial) -> None:
+    """Whoever asks for a connection gets none; who has one keeps it."""
+    with ExitStack() as taken:
+        with suppress(psycopg.OperationalError):
+            while True:
+                taken.enter_context(psycopg.connect(trial.url))
+        time.sleep(HELD_SECONDS)
+
+
+def _repeated_kills(trial: Trial) -> None:
+    """An executor at a time."""
+    for _ in range(TIMES):
+        pid = (
+            Executor.objects.filter(role=Executor.Role.GENERAL).order_by("started_at").values_list("pid", flat=True)[0]
+        )
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(EVERY_SECONDS)
+
+
+PRESSURES = {
+    "idle_in_tx": _idle_in_transaction,
+    "active_readers": _active_readers,
+    "sustained_high_load": _sustained_high_load,
+    "event_burst": _event_burst,
+}
+FAULTS = {"backend_kill": _backend_kill, "pool_exhaustion": _pool_exhaustion, "repeated_kills": _repeated_kills}
+RESTARTS = {"postgres_restart": "fast", "crash_recovery": "immediate"}  # the ways to stop a server
+
+
+def _capacity() -> float:
+    """Jobs a second, from the first submission to the last end."""
+    submit_batch(noop_lines(WARM_UP_JOBS), project_id=PROJECT, actor="bench")
+    wait_until_finished(WARM_UP_JOBS, seconds=60)
+    begun = time.monotonic()
+    submit_batch(noop_lines(CAPACITY_JOBS), project_id=PROJECT, actor="bench")
+    return CAPACITY_JOBS / (wait_until_finished(WARM_UP_JOBS + CAPACITY_JOBS, seconds=120) - begun)
+
+
+def _wait_for_the_rest() -> None:
+    """Those of killed executors come back when their leases end."""
+    deadline = time.monotonic() + CATCH_UP_SECONDS
+    while _counted(*UNFINISHED) and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
+def _counted(*states: str) -> int:
+    summed = " + ".join(f"sum({state})" for state in states)
+    # Counters, a few rows: to count jobs would compete with what is measured.
+    return _number(f"SELECT coalesce({summed}, 0) FROM jobs_jobcount WHERE batch_id = %s", [WHOLE_PROJECT])  # noqa: S608
+
+
+def _dead_rows() -> int:
+    return _number("SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables")
+
+
+def _wait_p99(begun: float, ended: float) -> float:
+    """Milliseconds from submission to start, of the jobs submitted in a phase."""
+    return _number(
+        "SELECT coalesce(1000 * percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM started - created)), 0)"
+        " FROM (SELECT created_at AS created, first_attempt_at AS started FROM jobs_job"
+        " WHERE created_at BETWEEN to_timestamp(%s) AND to_timestamp(%s)) AS job",
+        [begun, ended],
+    )
+
+
+def _number(query: str, parameters: list[UUID] | list[float] | None = None) -> int:
+    """The one number of a query, asked again while the database is away."""
+    deadline = time.monotonic() + CATCH_UP_SECONDS
+    while True:
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query, parameters)
+                [number] = cursor.fetchone() or (0,)
+                return int(number)
+        except (DatabaseError, InterfaceError):
+            _hang_up()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _hang_up() -> None:
+    try:
+        connection.close()
+    except (DatabaseError, psycopg.Error):
+        connection.connection = None
+
+
+if __name__ == "__main__":
+    run("pressure", measure)
