@@ -145,6 +145,7 @@ def _fail(trial: Trial, name: str, fault: Callable[[Trial], None]) -> float:
 def _idle_in_transaction(trial: Trial) -> Iterator[None]:
     """A session that has an id of a transaction and does nothing: vacuum removes nothing that dies meanwhile."""
     with psycopg.connect(trial.url) as held:
+        held.execute("SET idle_in_transaction_session_timeout = 0")  # the embedded server would end it after a minute
         held.execute("SELECT pg_current_xact_id()")
         yield
 

@@ -27,6 +27,7 @@ from django.db import (
 from jobs.backoff import TEMPLATES
 from jobs.models import Executor
 from jobs.services.claim import claim, held_loop, push_back
+from jobs.services.claim.heads import Heads
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
 from jobs.services.claim.turns import ClassTurns
@@ -112,6 +113,7 @@ class ExecutorPump:
         self._calls = 0  # what occupies slots: jobs that leave together are one
         self._turns = ClassTurns(settings.starved_share)
         self._gate = LaneGate()
+        self._heads = Heads()
         self._parking = Parking()
         self._learning = Learning()
         self._keyring = Keyring()
@@ -435,6 +437,7 @@ class ExecutorPump:
             lease_seconds=lease,
             turns=self._turns,
             gate=self._gate,
+            heads=self._heads,
             kinds=self._kinds,
             settlements=settlements,
         )

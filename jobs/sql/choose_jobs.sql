@@ -12,7 +12,8 @@
 --         turn_nows: where all others do, an entry a class;
 --         lanes, rooms (most jobs each may release), passes (where each stands in its project's turns): open lanes;
 --         resting: lanes whose probe a limit has just refused;
---         strange: kinds that this executor leaves to others;
+--         strange: kinds that this executor leaves to others; everywhere: look at all projects and tiers;
+--         known_projects, known_priorities, known_since: else at these alone, from when on (seconds since 1970);
 --         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
@@ -21,7 +22,7 @@
 WITH RECURSIVE first AS (
     -- All columns of the ready index in its order: any other index would be read past a project's finished jobs.
     (SELECT project_id, priority, eligible_since, id FROM jobs_job
-      WHERE {{ready}} AND crash_count < 2 AND lane IS NULL
+      WHERE %(everywhere)s::boolean AND {{ready}} AND crash_count < 2 AND lane IS NULL
       ORDER BY project_id, priority, eligible_since, id LIMIT 1)
     UNION ALL
     SELECT next.*
@@ -31,14 +32,26 @@ WITH RECURSIVE first AS (
             WHERE (job.project_id, job.priority) > (first.project_id, first.priority)
               AND {{ready}} AND crash_count < 2 AND lane IS NULL
             ORDER BY project_id, priority, eligible_since, id LIMIT 1) AS next
+), front AS (
+    SELECT * FROM first
+     UNION ALL
+    SELECT job.*
+      FROM unnest(%(known_projects)s::text[], %(known_priorities)s::text[], %(known_since)s::float8[])
+           AS known (project, priority, since)
+     CROSS JOIN LATERAL (
+           SELECT project_id, priority, eligible_since, id FROM jobs_job
+            WHERE project_id = known.project AND priority = known.priority
+              AND eligible_since >= to_timestamp(known.since)
+              AND {{ready}} AND crash_count < 2 AND lane IS NULL
+            ORDER BY eligible_since, id LIMIT 1) AS job
 ), pause AS MATERIALIZED (
     SELECT scope, key FROM jobs_pauseswitch
 ), competing AS MATERIALIZED (
-    SELECT project.weight, first.*,
+    SELECT project.weight, front.*,
            ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
-      FROM first
-      JOIN tenancy_project AS project ON project.id = first.project_id
-     WHERE NOT EXISTS (SELECT FROM pause WHERE {{stands_still first}})
+      FROM front
+      JOIN tenancy_project AS project ON project.id = front.project_id
+     WHERE NOT EXISTS (SELECT FROM pause WHERE {{stands_still front}})
 ), rule AS MATERIALIZED (
     SELECT own.*, next.base AS next_base, next.cap AS next_cap, next.first_after_seconds AS next_first_after_seconds,
            next.first_score AS next_first_score, next.step_seconds AS next_step_seconds
@@ -47,21 +60,23 @@ WITH RECURSIVE first AS (
     SELECT * FROM unnest(%(lanes)s::text[], %(rooms)s::int[], %(passes)s::float8[]) AS lane (name, room, pass)
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global')
 ), near AS MATERIALIZED (
-    SELECT job.id, job.eligible_since, project_id, weight, priority, heads
+    SELECT job.id, job.eligible_since, project_id, weight, priority, heads, competing.eligible_since AS since
       FROM competing
      CROSS JOIN LATERAL (
            SELECT competing.id, competing.eligible_since WHERE heads = 1
             UNION ALL
            (SELECT id, eligible_since FROM jobs_job
              WHERE heads > 1 AND project_id = competing.project_id AND priority = competing.priority
+               AND (eligible_since, id) >= (competing.eligible_since, competing.id)  -- not past what is dead once more
                AND {{ready}} AND crash_count < 2 AND lane IS NULL
              ORDER BY eligible_since, id
              LIMIT competing.heads)) AS job
 ), deeper AS (
-    SELECT project_id, weight, priority, heads, count(*) AS own, sum(count(*)) OVER (PARTITION BY priority) AS found
+    SELECT project_id, weight, priority, heads, since, count(*) AS own,
+           sum(count(*)) OVER (PARTITION BY priority) AS found
       FROM near
      WHERE heads > 1
-     GROUP BY project_id, weight, priority, heads
+     GROUP BY project_id, weight, priority, heads, since
 ), foremost AS (
     SELECT near.id, near.eligible_since, near.project_id, near.weight, near.priority AS tier,
            NULL::text AS lane, coalesce(flow.pass, 0) AS pass, false AS is_probe
@@ -73,6 +88,7 @@ WITH RECURSIVE first AS (
              CROSS JOIN LATERAL (
                    SELECT id, eligible_since FROM jobs_job
                     WHERE project_id = deeper.project_id AND priority = deeper.priority
+                      AND eligible_since >= deeper.since
                       AND {{ready}} AND crash_count < 2 AND lane IS NULL
                     ORDER BY eligible_since, id
                    OFFSET deeper.heads LIMIT 2 * %(wanted)s::int + 16 - deeper.found) AS job

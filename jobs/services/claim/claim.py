@@ -18,6 +18,7 @@ from ratelimits.services.limiter.decide import Settlement, settle
 
 from .admit import admit
 from .companions import with_companions
+from .heads import Heads
 from .lanes import LaneGate
 from .turns import ClassTurns
 
@@ -34,6 +35,7 @@ def claim_jobs(
     lease_seconds: float,
     turns: ClassTurns,
     gate: LaneGate | None = None,
+    heads: Heads | None = None,
     kinds: ServedKinds | None = None,
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
@@ -46,6 +48,7 @@ def claim_jobs(
 
     Args:
         gate: The executor's view of the lanes; without one, one is made for this claim.
+        heads: Where it found jobs before; None: nowhere yet.
         kinds: What the executor carries out; None: all there is.
         settlements: Of calls that have ended; settled here, where the counters are locked anyway.
 
@@ -59,6 +62,7 @@ def claim_jobs(
     lanes = gate.look(wanted=wanted)
     standing = turns.standing()
     flow_projects, flow_passes = gate.flows()
+    heads = heads or Heads()
     chosen = run_sql_as(
         ClaimedJob,
         "jobs",
@@ -78,8 +82,10 @@ def claim_jobs(
             "flow_projects": flow_projects,
             "flow_passes": flow_passes,
             "strange": list(kinds.strange) if kinds else [],
+            **heads.begin(),
         },
     )
+    heads.end(chosen)
     chosen = _known(chosen, kinds)
     admitted, delays = admit(chosen, lease_seconds=lease_seconds, crowded=gate.crowded, settlements=settlements)
     claimed = _begin(with_companions(admitted, chosen), Lease(executor_id, lease_seconds))

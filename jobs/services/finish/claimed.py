@@ -19,6 +19,7 @@ class ClaimedJob(NamedTuple):
         claimed_at: Seconds since 1970, by the database's clock.
         target, path: Where its call goes, see jobs/lanes.py.
         group: The job with which it leaves as one call; its own id where it leaves alone.
+        priority: Its tier.
         holds: It holds an estimate or a place in flight that its end settles.
         send_by: When its call must have begun, by this process's monotonic clock; None: it leaves with another's, or
             no limit counts it by time.
@@ -53,6 +54,7 @@ class ClaimedJob(NamedTuple):
     target: str = ""
     path: int = 0
     group: UUID | None = None
+    priority: str = ""
     holds: bool = False
     send_by: float | None = None
 

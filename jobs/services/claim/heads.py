@@ -1,0 +1,65 @@
+"""Where an executor found ready jobs last, for the time in which looking for them anew is dear."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from jobs.services.finish.claimed import ClaimedJob
+from queueops.core.sql import plain_array, text_array
+
+DEAR_SECONDS = 0.05  # a choice among a million jobs takes a tenth of it
+SHARE = 0.1  # of the time, at most, goes into looking everywhere while that is dear
+MOST = 5_000
+ROUNDING_SECONDS = 0.001  # an age is a rounded difference
+
+
+class Heads:
+    """
+    The queues, one a project and tier, that an executor claimed from, and how far.
+
+    The head of the index is full of rows that were claimed. Vacuum takes them out, unless somebody holds a transaction
+    open: then every claim would look past all rows that died since. While a look everywhere takes long, claims begin
+    where the last ones did, and only from time to time somebody looks everywhere: what came back older than that, and
+    queues that are new, wait for it.
+
+    Args:
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: dict[tuple[str, str], float] = {}
+        self._dear_until = self._begun = float("-inf")
+        self._everywhere = True
+
+    def begin(self) -> dict[str, object]:
+        """Begin a look; return what the statement needs to know of where to look."""
+        self._begun = self._clock()
+        since = self._since if self._begun < self._dear_until else {}
+        self._everywhere = not since
+        return {
+            "known_projects": text_array([project for project, _ in since]),
+            "known_priorities": text_array([priority for _, priority in since]),
+            "known_since": plain_array(list(since.values())),
+            "everywhere": self._everywhere,
+        }
+
+    def end(self, chosen: Sequence[ClaimedJob]) -> None:
+        """Note what the look found."""
+        now = self._clock()
+        if self._everywhere:
+            if now - self._begun < DEAR_SECONDS:
+                self._since.clear()
+                return
+            self._dear_until = now + (now - self._begun) / SHARE
+        elif not chosen:
+            self._dear_until = now  # nothing better is to be done
+        first: dict[tuple[str, str], float] = {}
+        for job in chosen:
+            if job.lane is None:
+                key = job.project, job.priority
+                first[key] = min(job.claimed_at - job.waited - ROUNDING_SECONDS, first.get(key, float("inf")))
+        self._since |= {key: max(at, self._since.get(key, at)) for key, at in first.items()}
+        if len(self._since) > MOST:
+            self._since.clear()
