@@ -11,7 +11,7 @@ from queueops.core.sql import plain_array, text_array
 DEAR_SECONDS = 0.05  # a choice among a million jobs takes a tenth of it
 SHARE = 0.1  # of the time, at most, goes into looking everywhere while that is dear
 MOST = 5_000
-ROUNDING_SECONDS = 0.001  # an age is a rounded difference
+AGE_ROUNDING_SECONDS = 0.001  # an age is a rounded difference
 
 
 class Heads:
@@ -59,7 +59,7 @@ class Heads:
         for job in chosen:
             if job.lane is None:
                 key = job.project, job.priority
-                first[key] = min(job.claimed_at - job.waited - ROUNDING_SECONDS, first.get(key, float("inf")))
+                first[key] = min(job.claimed_at - job.waited - AGE_ROUNDING_SECONDS, first.get(key, float("inf")))
         self._since |= {key: max(at, self._since.get(key, at)) for key, at in first.items()}
         if len(self._since) > MOST:
             self._since.clear()
