@@ -13,7 +13,9 @@ WITH due AS MATERIALIZED (
     SELECT DISTINCT ON (service, target) id FROM jobs_servicebreaker AS breaker
      WHERE opened_at IS NOT NULL AND next_probe_at <= now()
        AND NOT EXISTS (SELECT FROM jobs_job AS job
-                        WHERE job.id = probe_job_id AND status IN {{running}})
+                        WHERE job.id = probe_job_id
+                          -- A late one that is ready still, though parked by choose_stranded, is just being claimed.
+                          AND (status IN {{running}} OR {{ready job}}))
        AND NOT EXISTS (SELECT FROM jobs_servicebreaker AS other
                         WHERE other.service = breaker.service AND other.target = breaker.target
                           AND other.probed_at > now() - %(first)s::float8 * interval '1 second')

@@ -1,8 +1,9 @@
--- Choose and lock ready jobs of targets that are out, to park them: probes apart, which are on their way.
+-- Choose and lock ready jobs of targets that are out, to park them: probes apart, which are on their way, until the next
+-- is due. A claim that has chosen such a late one meanwhile finds it changed, or it would go beside the next.
 --
 -- params  most: bound of the statement
 -- locks   the chosen rows, SKIP LOCKED
--- clock   none
+-- clock   now(): the transaction's start
 -- returns id, service and target of each
 SELECT job.id, breaker.service, breaker.target
   FROM jobs_servicebreaker AS breaker
@@ -10,7 +11,7 @@ SELECT job.id, breaker.service, breaker.target
        SELECT id FROM jobs_job
         WHERE service = breaker.service AND call_type = ANY('{read,write}') AND project_id = breaker.project_id
           AND target = breaker.target AND {{ready}}
-          AND id IS DISTINCT FROM breaker.probe_job_id
+          AND (id IS DISTINCT FROM breaker.probe_job_id OR breaker.next_probe_at <= now())
         LIMIT %(most)s::int
           FOR UPDATE SKIP LOCKED) AS job
  WHERE breaker.opened_at IS NOT NULL

@@ -76,8 +76,9 @@ def _call(provider: Provider, method: str) -> None:
 
 
 def _wait_until_parked() -> None:
-    parked = Job.objects.filter(status=JobState.RATE_LIMITED, scheduled_at=None)
-    wait_for(lambda: parked.count() >= COUNT - 1, what="the parking of the service's jobs")  # one may be a probe
+    probes = ServiceBreaker.objects.filter(probe_job_id__isnull=False).values("probe_job_id")
+    others = Job.objects.exclude(status=JobState.RATE_LIMITED, scheduled_at=None).exclude(pk__in=probes)
+    wait_for(lambda: not others.exists(), what="the parking of the service's jobs")
 
 
 def _attempts_spent() -> int:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from django.contrib.postgres.functions import TransactionNow as Now
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.db.models import F
 
 from jobs.backoff import Policy
@@ -254,6 +254,39 @@ def test_two_flushes_with_opposite_answers_do_not_wait_for_each_other():
         other.execute(f"{lock} NOWAIT", ["https://b.example:443"])
         other.rollback()
         flush.result(30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_probe_that_is_being_claimed_as_the_next_falls_due_is_the_only_one():
+    go_out(count=THRESHOLD + 1)
+    ServiceBreaker.objects.update(next_probe_at=Now())
+    tend_breakers()
+    first = ServiceBreaker.objects.get().probe_job_id
+    ServiceBreaker.objects.update(next_probe_at=Now(), probed_at=F("probed_at") - timedelta(hours=1))
+    with ThreadPoolExecutor(1) as threads, transaction.atomic():
+        [claimed] = claim_jobs(uuid4(), wanted=100, lease_seconds=30, turns=ClassTurns())
+        threads.submit(tend_apart).result(30)
+    assert claimed.id == ServiceBreaker.objects.get().probe_job_id == first
+    assert claim() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_probe_that_nobody_claims_gives_way_to_the_next():
+    go_out(count=THRESHOLD + 1)
+    ServiceBreaker.objects.update(next_probe_at=Now())
+    tend_breakers()
+    first = ServiceBreaker.objects.get().probe_job_id
+    second = probe()
+    assert second.id != first
+    assert Job.objects.get(pk=first).status == JobState.RATE_LIMITED
+    assert claim() == []
+
+
+def tend_apart() -> None:
+    try:
+        tend_breakers()
+    finally:
+        connections.close_all()
 
 
 def record_apart(outcomes: Sequence[Failed | Succeeded]) -> None:
