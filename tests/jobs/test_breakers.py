@@ -277,7 +277,7 @@ def test_a_probe_that_nobody_claims_gives_way_to_the_next():
     tend_breakers()
     first = ServiceBreaker.objects.get().probe_job_id
     second = probe()
-    assert second.id != first
+    assert second.id != first is not None
     assert Job.objects.get(pk=first).status == JobState.RATE_LIMITED
     assert claim() == []
 
