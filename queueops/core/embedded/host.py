@@ -51,13 +51,19 @@ def binaries(data_dir: Path) -> Path:
     As root below a private directory the installation is copied once beside the cluster: opening
     the directory for the server's user would open it for everyone.
     """
-    installed: Path = _package().POSTGRES_VERSIONS[18]
+    installed = client_programs()
     if system_user() is None or _reachable(installed):
         return installed
     copy = data_dir / "postgresql-18"
     if not (copy / "bin" / "pg_ctl").exists():
         shutil.copytree(installed.parent, copy, symlinks=True, dirs_exist_ok=True)
     return copy / "bin"
+
+
+def client_programs() -> Path:
+    """Return the directory of psql, pg_dump and pg_restore, which run as whoever calls them."""
+    installed: Path = _package().POSTGRES_VERSIONS[18]
+    return installed
 
 
 def refuse_private_parents(data_dir: Path) -> None:

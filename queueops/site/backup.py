@@ -1,0 +1,436 @@
+"""
+Backing the database up, and restoring it, so that what is restored is what was there: counted and compared.
+
+A dump by itself is no backup. Row security, which confines the login role too, makes pg_restore leave out foreign
+keys: here they come before it. Work that was done after the backup would be done again: so everything is paused in the
+transaction that restores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, LiteralString, Self
+
+import psycopg
+from django.db import Error, connection
+from psycopg import sql
+
+from queueops.audit import trail
+from queueops.core.database import connect_directly
+from queueops.core.embedded.host import client_programs
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.database_roles import make_roles
+
+FORMAT = 1
+DUMP = "database.dump"
+MANIFEST = "manifest.json"
+CHUNK = 1 << 20
+SAID_EVERY = 5.0  # seconds
+MEGABYTE = 1_000_000
+LAST_LINES = 5  # of what a program of PostgreSQL complains
+RESTORED_REASON = "Restored from a backup: look at what may have run since it was taken, then resume."
+ACTOR = "system:restore"
+
+# Not in a dump and its copy alike: constraints of NOT NULL, which older servers do not list, and what sequences have
+# reached, which goes on while a dump is taken.
+TABLES = """
+SELECT relname::text
+  FROM pg_class
+ WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+ ORDER BY relname
+"""
+STRUCTURE: dict[str, LiteralString] = {
+    "constraints": """
+        SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated) FROM pg_constraint
+         WHERE connamespace = 'public'::regnamespace AND contype <> 'n'""",
+    "indexes": "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "policies": """
+        SELECT concat_ws(' ', tablename, policyname, permissive, roles, cmd, qual, with_check) FROM pg_policies
+         WHERE schemaname = 'public'""",
+    "tables with row security": """
+        SELECT concat_ws(' ', relname, relrowsecurity, relforcerowsecurity) FROM pg_class
+         WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')""",
+    "triggers": "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
+    "grants": r"""
+        SELECT concat_ws(' ', table_name, grantee, privilege_type) FROM information_schema.role_table_grants
+         WHERE table_schema = 'public' AND grantee LIKE 'queueops\_%'""",
+    "sequences": "SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'",
+}
+# What PostgreSQL writes otherwise once it has read its own text: (ARRAY['a'::varchar])::text[] as ARRAY['a'::text].
+WRITTEN_ANEW = re.compile(r"[()\s]|::(text|character varying)(\[\])?")
+MOMENT = """
+SELECT pg_export_snapshot(), to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+       current_setting('server_version')
+"""
+UNDER_WAY = "SELECT count(*) FROM jobs_job WHERE lease_expires_at IS NOT NULL"
+PAUSE = f"""
+SET row_security = on;
+INSERT INTO public.jobs_pauseswitch (scope, key, reason, paused_by)
+VALUES ('global', '', '{RESTORED_REASON}', '{ACTOR}')
+    ON CONFLICT (scope, key) DO NOTHING;
+"""  # noqa: S608 - our own words
+# Entries of a dump that must come after the foreign keys, whose check reads the tables as their owner.
+LAST_ENTRIES = re.compile(r"^\d+; \d+ \d+ (ROW SECURITY|POLICY) ")
+MAKES_PUBLIC = " SCHEMA - public "  # an entry that fails where public exists, as in every new database
+# What older servers do not know of what our pg_restore writes.
+NEWER_SETTING = b"SET transaction_timeout = 0;\n"
+KNOWS_NEWER_SETTING = 170_000  # of PostgreSQL
+HEAD_LINES = 100  # of a script, among which settings stand
+
+Say = Callable[[str], object]
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+
+class BackupError(QueueOpsError):
+    """A backup or a restore cannot be made, or is not what it should be."""
+
+    code = "backup_failed"
+    status = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """
+    What a backup holds.
+
+    Attributes:
+        taken_at: The moment it shows, ISO 8601 in UTC.
+        size: Of the dump, in bytes.
+        rows: By table.
+        structure: Of each sort how many there are, and a checksum over their definitions.
+        under_way: Jobs that were running: whether their calls went through the backup cannot know.
+    """
+
+    format: int
+    taken_at: str
+    postgresql: str
+    size: int
+    sha256: str
+    rows: dict[str, int]
+    structure: dict[str, list[Any]]
+    under_way: int
+
+    @property
+    def row_count(self) -> int:
+        return sum(self.rows.values())
+
+
+def back_up(directory: Path, say: Say) -> Manifest:
+    """
+    Write a backup of one moment into a new directory, and read it once to see that it holds every row.
+
+    Work goes on meanwhile. What is cut off leaves a directory `.partial`, which the next try replaces.
+
+    Raises:
+        BackupError: The directory exists, or the dump fails or lacks something.
+    """
+    if directory.exists():
+        raise BackupError(f"{directory} exists. Name a new directory: a backup is never overwritten.")
+    partial = directory.with_name(directory.name + ".partial")
+    dump = partial / DUMP
+    with _in_words(), _one_moment() as cursor:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        partial.chmod(0o700)  # it holds payloads and sealed credentials
+        snapshot, taken_at, version = _row(cursor, MOMENT)
+        say("counting ...")
+        rows, structure, [under_way] = _rows(cursor), _structure(cursor), _row(cursor, UNDER_WAY)
+        say(f"writing {sum(rows.values()):,} rows of {len(rows):,} tables ...")
+        options = ["--format=custom", "--compress=1", "--no-owner", "--enable-row-security"]
+        with _Program("pg_dump", *options, f"--snapshot={snapshot}", f"--file={dump}") as program:
+            program.end(lambda: say(f"{_megabytes(dump.stat().st_size)} written ..."))
+        size = dump.stat().st_size
+        say(f"reading {_megabytes(size)} back ...")
+        _compare("rows", rows, _rows_of(dump))
+        manifest = Manifest(FORMAT, taken_at, version, size, _checksum(dump), rows, structure, under_way)
+        (partial / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
+        for path in (dump, partial / MANIFEST, partial):
+            _to_disk(path)
+        partial.rename(directory)
+        _to_disk(directory.parent)
+    return manifest
+
+
+def restore(directory: Path, say: Say) -> Manifest:
+    """
+    Restore a backup into an empty database, with everything paused, and compare it with what was backed up.
+
+    What fails before the comparison leaves the database empty.
+
+    Raises:
+        BackupError: There is no whole backup, the database is not empty, or what was restored differs.
+        RolesMissing: Of the database; see `make_roles`.
+    """
+    with _in_words():
+        manifest = _read_manifest(directory)
+        dump = directory / DUMP
+        say("checking the backup ...")
+        if dump.stat().st_size != manifest.size or _checksum(dump) != manifest.sha256:
+            raise BackupError(f"{dump} is damaged: it is not the file that was written.")
+        with _one_moment() as cursor:
+            tables = _column(cursor, TABLES)
+        if tables:
+            raise BackupError(
+                f"The database has {len(tables)} tables. Restore into an empty one: make it, and name it in "
+                "DATABASE_URL; or, with the embedded PostgreSQL, a new directory in QUEUEOPS_DATA_DIR."
+            )
+        make_roles()
+        say(f"restoring {manifest.row_count:,} rows as of {manifest.taken_at} ...")
+        _load(dump, say)
+        say("comparing ...")
+        with _one_moment() as cursor:
+            rows, structure = _rows(cursor), _structure(cursor)
+        rows["jobs_pauseswitch"] = manifest.rows.get("jobs_pauseswitch", 0)  # one has come
+        _compare("rows", manifest.rows, rows)
+        _compare("definitions", manifest.structure, structure)
+    trail.record(
+        actor=ACTOR,
+        action="restore",
+        target="database",
+        after={"taken_at": manifest.taken_at, "under_way": manifest.under_way, "paused": True},
+        moved=manifest.row_count,
+        reason=RESTORED_REASON,
+    )
+    return manifest
+
+
+def _load(dump: Path, say: Say) -> None:
+    """Restore and pause in one transaction: nobody sees the jobs before the pause."""
+    with connect_directly() as alone:
+        keeps_setting = alone.info.server_version >= KNOWS_NEWER_SETTING
+    with (
+        _ordered(dump) as order,
+        _Program("pg_restore", "--no-owner", f"--use-list={order}", "--file=-", str(dump)) as script,
+        _Program(
+            "psql", "--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--file=-", given=True
+        ) as shell,
+    ):
+        try:
+            _pour(script.output, shell.input, say, keeps_setting=keeps_setting)
+            script.end()  # before the script's end is told, which would commit what came so far
+            shell.input.write(PAUSE.encode())
+            shell.input.close()
+        except BrokenPipeError:
+            pass  # it says why
+        try:
+            shell.end()
+        except BackupError as error:
+            raise BackupError(f"The database refused the backup, and is empty as before. {error.message}") from None
+
+
+@contextmanager
+def _ordered(dump: Path) -> Iterator[str]:
+    """A list of the dump's entries, as pg_restore takes it, in the order in which they are to come."""
+    with _Program("pg_restore", "--list", str(dump)) as program:
+        entries = program.output.read().decode().splitlines(keepends=True)
+        program.end()
+    entries = [line for line in entries if MAKES_PUBLIC not in line]
+    entries.sort(key=lambda line: bool(LAST_ENTRIES.match(line)))
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
+        file.writelines(entries)
+        file.flush()
+        yield file.name
+
+
+def _pour(source: IO[bytes], sink: IO[bytes], say: Say, *, keeps_setting: bool) -> None:
+    for _ in range(HEAD_LINES):
+        line = source.readline()
+        if keeps_setting or line != NEWER_SETTING:
+            sink.write(line)
+    poured, told = 0, time.monotonic()
+    while chunk := source.read(CHUNK):
+        sink.write(chunk)
+        poured += len(chunk)
+        if time.monotonic() - told > SAID_EVERY:
+            told = time.monotonic()
+            say(f"{_megabytes(poured)} restored ...")
+
+
+def _rows_of(dump: Path) -> dict[str, int]:
+    """How many rows of each table the dump holds; reads all of it."""
+    rows: dict[str, int] = {}
+    table = ""
+    with _Program("pg_restore", "--data-only", "--file=-", str(dump)) as script:
+        for line in script.output:
+            if not table:
+                if line.startswith(b"COPY public."):
+                    table = line.split()[1].decode().removeprefix("public.").strip('"')
+                    rows[table] = 0
+            elif line == b"\\.\n":
+                table = ""
+            else:
+                rows[table] += 1
+        script.end()
+    return rows
+
+
+def _read_manifest(directory: Path) -> Manifest:
+    path = directory / MANIFEST
+    try:
+        given = json.loads(path.read_text())
+        known = given["format"]
+        if known != FORMAT:
+            raise BackupError(f"{path} says format {known}; this version restores format {FORMAT}.")
+        return Manifest(**given)
+    except FileNotFoundError:
+        raise BackupError(f"There is no backup in {directory}: it has no {MANIFEST}.") from None
+    except (ValueError, TypeError, KeyError):
+        raise BackupError(f"{path} is damaged: it is not what manage.py backup writes.") from None
+
+
+@contextmanager
+def _one_moment() -> Iterator[Cursor]:
+    """A transaction that sees one moment and all rows, on a connection of its own."""
+    with closing(connect_directly(application_name="queueops backup")) as alone, alone.transaction():
+        cursor = alone.cursor()
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        cursor.execute("SET LOCAL statement_timeout = 0")
+        yield cursor
+
+
+def _rows(cursor: Cursor) -> dict[str, int]:
+    statement = sql.SQL("SELECT count(*) FROM ONLY {}")
+    rows = {}
+    for table in _column(cursor, TABLES):
+        [rows[table]] = _row(cursor, statement.format(sql.Identifier(table)))
+    return rows
+
+
+def _structure(cursor: Cursor) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for sort, statement in STRUCTURE.items():
+        lines = sorted(WRITTEN_ANEW.sub("", line) for line in _column(cursor, statement))
+        found[sort] = [len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()]
+    return found
+
+
+def _row(cursor: Cursor, statement: LiteralString | sql.Composed) -> tuple[Any, ...]:
+    [row] = cursor.execute(statement).fetchall()
+    return row
+
+
+def _column(cursor: Cursor, statement: LiteralString) -> list[str]:
+    return [value for (value,) in cursor.execute(statement).fetchall()]
+
+
+def _compare(what: str, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    def shown(value: Any) -> str:
+        return "none" if value is None else f"{value if isinstance(value, int) else value[0]:,}"
+
+    differing = [
+        f"{name}: {shown(wanted.get(name))} were there, {shown(found.get(name))} are here"
+        for name in sorted({*wanted, *found})
+        if wanted.get(name) != found.get(name)
+    ]
+    if differing:
+        raise BackupError(f"The {what} are not those that were there; do not use this. " + "; ".join(differing))
+
+
+class _Program:
+    """
+    A program of PostgreSQL under way against our database; a block's end kills it.
+
+    Args:
+        given: Whether it is given input.
+    """
+
+    def __init__(self, name: str, *arguments: str, given: bool = False) -> None:
+        self._name = name
+        # A pipe that nobody reads would hold it up.
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the block
+        self._process = subprocess.Popen(
+            [client_programs() / name, *arguments],
+            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if given else subprocess.PIPE,
+            stderr=self._complaints,
+            env=_environ(),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for file in (self._process.stdin, self._process.stdout, self._complaints):
+            if file is not None:
+                with suppress(BrokenPipeError):  # of what it has not read
+                    file.close()
+
+    @property
+    def input(self) -> IO[bytes]:
+        return self._process.stdin  # type: ignore[return-value]
+
+    @property
+    def output(self) -> IO[bytes]:
+        return self._process.stdout  # type: ignore[return-value]
+
+    def end(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """
+        Wait for its end.
+
+        Raises:
+            BackupError: It failed.
+        """
+        while True:
+            try:
+                failed = self._process.wait(SAID_EVERY)
+                break
+            except subprocess.TimeoutExpired:
+                meanwhile()
+        if failed:
+            self._complaints.seek(0)
+            lines = self._complaints.read().decode(errors="replace").splitlines()[-LAST_LINES:]
+            raise BackupError(f"{self._name} failed: {' '.join(lines)}")
+
+
+def _environ() -> dict[str, str]:
+    """How programs reach our database: never by their arguments, which everybody on the host can see."""
+    parameters = connection.get_connection_params()
+    names = {"dbname": "DATABASE"} | {
+        name: name.replace("_", "").upper()
+        for name in (
+            *("host", "port", "user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey"),
+            "target_session_attrs",
+        )
+    }
+    given = {f"PG{ours}": str(parameters[name]) for name, ours in names.items() if parameters.get(name)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return {**inherited, **given, "PGAPPNAME": "queueops backup", "PGOPTIONS": "-c statement_timeout=0"}
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, psycopg.Error, Error) as error:
+        raise BackupError(str(error).strip()) from error
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _to_disk(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / MEGABYTE:,.1f} MB"

@@ -1,0 +1,31 @@
+from argparse import ArgumentParser
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from queueops.core.errors import QueueOpsError
+from queueops.site.backup import MEGABYTE, back_up
+
+
+class Command(BaseCommand):
+    help = (
+        "Write a backup of the database, as of one moment, into a new directory, and read it back to see that it is "
+        "whole. Work goes on meanwhile. The secret keys are not in it: keep them apart."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("directory", type=Path, help="A new directory: a backup is never overwritten.")
+
+    def handle(self, *args: Any, directory: Path, **options: Any) -> None:
+        begun = monotonic()
+        try:
+            manifest = back_up(directory.absolute(), self.stdout.write)
+        except QueueOpsError as error:
+            raise CommandError(error.message) from error
+        self.stdout.write(
+            f"{directory}: {manifest.row_count:,} rows as of {manifest.taken_at}, {manifest.size / MEGABYTE:,.1f} MB, "
+            f"read back whole, in {monotonic() - begun:,.1f} s."
+        )
