@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +20,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 
 from bench.harness.processes import cluster, wait_until_finished
+from bench.harness.report import ROOT
 from bench.harness.seeding import PROJECT, noop_lines, one_project
 from bench.harness.session import Session, run
 from jobs.models import WHOLE_PROJECT, Executor
@@ -37,6 +41,7 @@ SUBMIT_SECONDS = 0.1
 READERS = 4
 TIMES, EVERY_SECONDS = 5, 2.0  # of kills
 HELD_SECONDS = 10.0  # no connection is free
+PINNED = "pinned"
 UNFINISHED = ("queued", "rate_limited", "dispatched", "in_progress", "retried")
 
 
@@ -106,15 +111,16 @@ def measure(session: Session) -> None:
         producer = Producer(base)
         producer.start()
         trial = Trial(url, producer, base)
-        seconds = FULL_SECONDS if session.full else SECONDS
+        pinned = PINNED in session.options
+        seconds = FULL_SECONDS if session.full or pinned else SECONDS
         trial.catch_up()
         trial.measure("clean", SECONDS)
-        for name, pressure in PRESSURES.items():
+        for name, pressure in list(PRESSURES.items())[: 1 if pinned else None]:
             with pressure(trial):
                 trial.measure(name, seconds)
             trial.catch_up()
-        faults = dict(FAULTS)
-        if session.postmaster is not None:
+        faults = {} if pinned else dict(FAULTS)
+        if session.postmaster is not None and not pinned:
             server = EmbeddedServer(settings.QUEUEOPS.data_dir)
             faults |= {name: partial(_restart, mode, server) for name, mode in RESTARTS.items()}
         away = {name: _fail(trial, name, fault) for name, fault in faults.items()}
@@ -185,6 +191,25 @@ def _event_burst(trial: Trial) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def _backup(trial: Trial) -> Iterator[None]:
+    """Backups are made, one after the other."""
+    over = threading.Event()
+
+    def back_up() -> None:
+        while not over.is_set():
+            with tempfile.TemporaryDirectory() as made:
+                command = [sys.executable, "manage.py", "backup", f"{made}/backup"]
+                environ = os.environ | {"DATABASE_URL": trial.url}
+                subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, check=True)
+
+    maker = threading.Thread(target=back_up, daemon=True)
+    maker.start()
+    yield
+    over.set()
+    maker.join()
+
+
 def _restart(mode: str, server: EmbeddedServer, trial: Trial) -> None:
     server.stop(mode)
     bring_back(server)
@@ -225,6 +250,7 @@ PRESSURES = {
     "active_readers": _active_readers,
     "sustained_high_load": _sustained_high_load,
     "event_burst": _event_burst,
+    "backup": _backup,
 }
 FAULTS = {"backend_kill": _backend_kill, "pool_exhaustion": _pool_exhaustion, "repeated_kills": _repeated_kills}
 RESTARTS = {"postgres_restart": "fast", "crash_recovery": "immediate"}  # the ways to stop a server
@@ -290,4 +316,4 @@ def _hang_up() -> None:
 
 
 if __name__ == "__main__":
-    run("pressure", measure)
+    run("pressure", measure, options={PINNED: "only a transaction that stays open, for ten minutes"})

@@ -75,6 +75,7 @@ HOUSE_KEEPING = {
     "clean_executors": 1,
 }
 
+HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= now() LIMIT 1"
 POLL_QUEUE_SECONDS = 1.0  # it ends at once when something comes
 READ_QUEUE_SECONDS = 0.05  # what another worker read first is not there any more
 RETENTION_SECONDS = 10.0
@@ -105,6 +106,19 @@ class SkipLockedBroker(ORM):  # django_q has no types
         if not self._key_is_ours:
             ensure_own_secret_key()  # or the tasks could not be read, and would be thrown away
             self._key_is_ours = True
+        ready = self._take() if self._has_some() else []
+        if ready:
+            return ready
+        time.sleep(Conf.POLL)
+        return None
+
+    def _has_some(self) -> bool:
+        """A look without a transaction, each second of an installation that has nothing to do."""
+        with connection.cursor() as cursor:
+            cursor.execute(HAS_TASKS, [self.list_key])
+            return cursor.fetchone() is not None
+
+    def _take(self) -> list[tuple[int, str]]:
         with transaction.atomic():
             ready = list(
                 OrmQ.objects.select_for_update(skip_locked=True)
@@ -112,10 +126,7 @@ class SkipLockedBroker(ORM):  # django_q has no types
                 .order_by("id")[: Conf.BULK]
             )
             OrmQ.objects.filter(pk__in=[task.pk for task in ready]).update(lock=Now() + timedelta(seconds=Conf.RETRY))
-        if ready:
-            return [(task.pk, task.payload) for task in ready]
-        time.sleep(Conf.POLL)
-        return None
+        return [(task.pk, task.payload) for task in ready]
 
 
 class LaterBroker(SkipLockedBroker):
