@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
+from django.db import DatabaseError
 from django.db.models.functions import Now
 from psycopg import Error as DriverError
 
 from jobs.models import Executor
 from queueops.core.postgres.conditions import ServerCondition, standing_condition
+from queueops.core.upgrade import is_migrated
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ class _Migrations:
 
     def check(self) -> bool:
         if not self.are_applied:
-            executor = MigrationExecutor(connection)
-            self.are_applied = not executor.migration_plan(executor.loader.graph.leaf_nodes())
+            self.are_applied = is_migrated()
         return self.are_applied
 
 

@@ -12,7 +12,6 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import checks
 from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 
 from jobs.services.upkeep.retention import find_overdue
 from queueops.access.services import guard
@@ -21,6 +20,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import POOLED, are_sessions_shared
 from queueops.core.postgres.conditions import standing_condition, try_to_write
 from queueops.core.postgres.horizon import DeadRows, most_dead_rows, oldest_transaction
+from queueops.core.upgrade import missing_migrations
 from queueops.tenancy.callers.issuer_keys import fetch_keys
 from queueops.tenancy.checks import unsafe
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
@@ -183,8 +183,10 @@ def examine_permissions() -> DoctorFinding:
 
 
 def examine_migrations() -> DoctorFinding:
-    executor = MigrationExecutor(connection)
-    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    try:
+        missing = missing_migrations()
+    except UnsuitableDatabase as error:
+        return DoctorFinding("migrations", DoctorVerdict.FAIL, error.message, "See docs/how-to/upgrade.md.")
     if missing:
         return DoctorFinding("migrations", DoctorVerdict.FAIL, f"{len(missing)} not applied", "Run manage.py migrate.")
     return DoctorFinding("migrations", DoctorVerdict.OK, "all applied")

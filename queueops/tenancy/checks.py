@@ -8,10 +8,10 @@ from typing import Any
 from django.apps import apps
 from django.core import checks
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 from django.db.models import ForeignKey, Model
 
 from queueops.core.database import UnsuitableDatabase
+from queueops.core.upgrade import is_migrated
 
 from .database_roles import TAKEN_ON, explained, missing_roles
 from .row_security import SERVICE_ROLE
@@ -102,7 +102,7 @@ def unsafe() -> list[str]:
     if open_tables := _names(OPEN_TABLES, tables):
         found.append(
             f"Row-level security is off or changed on {open_tables}. Put back ENABLE, FORCE and the policies of the "
-            "migrations named row_security and anonymous."
+            "initial migrations."
         )
     for role, business in ((API_ROLE, [*tables, *SHARED]), (ANONYMOUS_ROLE, [*SHOWN])):
         if reached := _names(REACHED_TABLES, business, role, role):
@@ -128,11 +128,6 @@ def row_security_check(*, databases: Collection[str] | None = None, **_: Any) ->
     if not databases or not is_migrated():
         return []
     return [checks.Error(text, id="tenancy.E001") for text in unsafe()]
-
-
-def is_migrated() -> bool:
-    executor = MigrationExecutor(connection)
-    return not executor.migration_plan(executor.loader.graph.leaf_nodes())
 
 
 def _names(statement: str, *parameters: Any) -> str:

@@ -7,9 +7,8 @@ import secrets
 from typing import Any
 
 from cryptography.fernet import InvalidToken
-from django.db.migrations import RunPython
 
-from .credentials import CredentialKeysMissing, CredentialUnreadable, seal, unseal
+from .credentials import CredentialUnreadable, seal, unseal
 
 SIGNING_SECRET_BYTES = 32
 ENTRY = "signing_secret"
@@ -51,25 +50,3 @@ def open_signing_secret(row: Any) -> str:
             "Put back the key it was encrypted with, or switch it off and add another.",
             credential=str(row),
         ) from None
-
-
-def seal_texts(model: str) -> RunPython:
-    """For migrations: fill `sealed` from the texts in `secret`; backwards `secret` from `sealed`."""
-
-    def forwards(apps: Any, editor: Any) -> None:
-        rows = apps.get_model(model).objects
-        for pk, text in rows.exclude(secret="").values_list("pk", "secret"):
-            try:
-                rows.filter(pk=pk).update(sealed=seal_signing_secret(text))
-            except CredentialKeysMissing:
-                raise CredentialKeysMissing(
-                    f"The signing secrets in {model} are to be encrypted: set QUEUEOPS_CREDENTIAL_KEYS for this and"
-                    " every process (docs/how-to/credentials.md), then migrate again. Nothing was changed."
-                ) from None
-
-    def backwards(apps: Any, editor: Any) -> None:
-        rows = apps.get_model(model).objects
-        for row in rows.exclude(sealed=None):
-            rows.filter(pk=row.pk).update(secret=str(unseal(bytes(row.sealed))[ENTRY]))
-
-    return RunPython(forwards, backwards)

@@ -140,7 +140,7 @@ def test_a_process_lives_without_a_database_and_is_not_ready():
 
 
 def test_a_process_is_not_ready_before_its_migrations_are_applied():
-    newest = MigrationRecorder.Migration.objects.filter(app="jobs").latest("name")
+    newest = MigrationRecorder.Migration.objects.filter(app="sessions").latest("name")
     newest.delete()
     try:
         ready = Client().get("/readyz")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
-from django.contrib.auth.models import Group, Permission, User
-from django.contrib.contenttypes.models import ContentType
+from django.contrib.auth.models import Permission, User
 from django.urls import NoReverseMatch, reverse
 
 from queueops.site import roles
@@ -144,12 +141,3 @@ def test_the_page_of_roles_lists_every_permission_of_each():
     for role, held in roles.ROLES.items():
         assert role in page
         assert not [permission for permission in held if f"`{permission}`" not in page]
-
-
-def test_whoever_was_given_the_audit_trail_of_the_jobs_app_still_sees_it():
-    ContentType.objects.filter(app_label="audit", model="auditentry").delete()  # as before the upgrade
-    kind = ContentType.objects.create(app_label="jobs", model="auditentry")
-    own = Group.objects.create(name="own")
-    own.permissions.add(Permission.objects.create(content_type=kind, codename="view_auditentry", name="x"))
-    import_module("queueops.audit.migrations.0001_from_jobs").rename_content_type(apps, None)
-    assert [permission.content_type.app_label for permission in own.permissions.all()] == ["audit"]

@@ -1,4 +1,4 @@
-"""Secrets of webhooks and alert routes: encrypted, rotated like credentials, and none lost on the way there."""
+"""Secrets of webhooks and alert routes: encrypted, and rotated like credentials."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import pytest
 from cryptography.fernet import Fernet
 from django.core.management import call_command
 from django.db import connection, connections
-from django.db.migrations.executor import MigrationExecutor
 
 from jobs.handlers.alert import AlertPayload
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import RunningJob, find_handler
 from jobs.models import Webhook
 from queueops.site.diagnosis import DoctorVerdict, examine_credentials
-from queueops.tenancy.credentials import CredentialKeysMissing
 from queueops.tenancy.signing import open_signing_secret
 from ratelimits.models import AlertRoute
 from tests.factories import SIGNING_SECRET, make_project, make_route, make_webhook
@@ -26,8 +24,6 @@ from tests.support.people import signed_in
 pytestmark = pytest.mark.django_db
 
 OLD, NEW = Fernet.generate_key().decode(), Fernet.generate_key().decode()
-PLAIN = [("jobs", "0011_anonymous"), ("ratelimits", "0011_row_security")]
-SEALED = [("jobs", "0012_sealed_webhook_secret"), ("ratelimits", "0012_sealed_route_secret")]
 
 
 @pytest.fixture
@@ -47,21 +43,6 @@ def again(row) -> str:
     return open_signing_secret(row)
 
 
-def migrate(targets):
-    with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # or the table has pending events and cannot be altered
-    executor = MigrationExecutor(connection)
-    if ("jobs", "0017_retention") in executor.loader.applied_migrations:
-        executor.migrate([("jobs", "0016_index_of_outages")])
-        executor = MigrationExecutor(connection)
-    if ("jobs", "0016_index_of_outages") in executor.loader.applied_migrations:
-        # Its index cannot be dropped in a transaction, as it is in production; here it goes with its columns.
-        executor.migrate([("jobs", "0015_breakers_of_targets")], fake=True)
-        executor = MigrationExecutor(connection)
-    executor.migrate(targets)
-    return executor.loader.project_state(targets).apps
-
-
 def test_rotation_and_the_doctor_see_to_both(keys):
     rows = make_webhook(make_project()), make_route()
     make_route(name="on call", channel="email", target="ops@example.org", secret="")
@@ -74,35 +55,6 @@ def test_rotation_and_the_doctor_see_to_both(keys):
     assert examine_credentials().verdict is DoctorVerdict.OK
     keys(OLD)
     assert examine_credentials().observation == "no key opens pager, http://127.0.0.1:9/"
-
-
-def test_the_migration_encrypts_what_is_stored_and_backwards_brings_it_back(keys):
-    before = migrate(PLAIN)
-    project = make_project()
-    before.get_model("jobs.Webhook").objects.create(project_id=project.pk, url="https://a.test/", secret="whsec_YQ==")
-    routes = before.get_model("ratelimits.AlertRoute").objects
-    routes.create(name="pager", channel="webhook", target="https://a.test/", secret="whsec_Yg==")
-    routes.create(name="on call", channel="email", target="ops@example.org")
-    keys()
-    with pytest.raises(CredentialKeysMissing, match="set QUEUEOPS_CREDENTIAL_KEYS"):
-        migrate(SEALED)
-    keys(OLD)
-    sealed = migrate(SEALED)  # its models: those of today may have columns that came later
-    sealed_routes = sealed.get_model("ratelimits.AlertRoute").objects
-    assert open_signing_secret(sealed.get_model("jobs.Webhook").objects.get()) == "whsec_YQ=="
-    assert open_signing_secret(sealed_routes.get(name="pager")) == "whsec_Yg=="
-    assert sealed_routes.get(name="on call").secret is None
-    back = migrate(PLAIN)
-    assert back.get_model("jobs.Webhook").objects.get().secret == "whsec_YQ=="
-    secrets = back.get_model("ratelimits.AlertRoute").objects.order_by("name").values_list("secret", flat=True)
-    assert list(secrets) == ["", "whsec_Yg=="]
-    migrate(SEALED)
-
-
-def test_an_installation_without_webhooks_migrates_without_a_key(keys):
-    keys()
-    migrate(PLAIN)
-    migrate(SEALED)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from demo import sheets, usage, zones
@@ -15,6 +13,7 @@ from jobs.models import Batch
 from jobs.services.explain.batch_report import read_report
 from jobs.services.submit.submit import BatchReceipt, submit_batch
 from queueops.core.errors import QueueOpsError
+from queueops.core.upgrade import is_migrated
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from ratelimits.services.limits.catalogue import rules
 
@@ -64,8 +63,7 @@ class Command(BaseCommand):
             self._say_where_to_look(watched[0])
 
     def _refuse_old_tables(self) -> None:
-        executor = MigrationExecutor(connection)
-        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        if not is_migrated():
             raise CommandError("The database's tables are missing or old: run manage.py migrate first.")
 
     @property

@@ -71,9 +71,6 @@ def _make(table: str, name: str, first: str, last: str) -> bool:
         cursor.execute("SELECT to_regclass(%s)", [name])
         if cursor.fetchone() != (None,):
             return False
-        cursor.execute("SELECT FROM pg_partitioned_table WHERE partrelid = to_regclass(%s)", [table])
-        if not cursor.rowcount:  # as a migration backwards leaves it
-            return False
         cursor.execute("SET LOCAL lock_timeout = '2s'")
         cursor.execute(f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS)")
         cursor.execute(f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{first}') TO ('{last}')")

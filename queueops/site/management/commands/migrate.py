@@ -3,8 +3,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import DEFAULT_DB_ALIAS, connections
+
+from queueops.core.database import UnsuitableDatabase
+from queueops.core.upgrade import ensure_upgradable
 
 LOCK_LOOK_SECONDS = 0.5
 LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('queueops migrate', 0))"
@@ -14,7 +18,12 @@ class Command(migrate.Command):
     help = "Bring the tables up to date. Of several at once, one works and the others wait for it."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with self._alone(options.get("database") or DEFAULT_DB_ALIAS):
+        alias = options.get("database") or DEFAULT_DB_ALIAS
+        with self._alone(alias):
+            try:
+                ensure_upgradable(connections[alias])
+            except UnsuitableDatabase as error:
+                raise CommandError(error.message) from error
             super().handle(*args, **options)
 
     @contextlib.contextmanager

@@ -1,9 +1,0 @@
-from django.db import migrations
-
-from jobs.models.guard import guard_sql
-
-
-class Migration(migrations.Migration):
-    dependencies = [("jobs", "0023_run_again")]
-
-    operations = [migrations.RunSQL(guard_sql(), migrations.RunSQL.noop)]
