@@ -53,8 +53,11 @@ bench: $(READY) ## Run the benchmarks, about a minute each; figures go to bench/
 soak: $(READY) ## Run the long forms of the fault tests
 	@$(BIN)/python -m pytest -m soak $(ARGS)
 
-lock: ## Compile requirements.lock from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --output-file requirements.lock --quiet
+COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet
+
+lock: ## Compile requirements.lock and deploy/requirements.lock from pyproject.toml (needs uv)
+	$(COMPILE) --extra dev --output-file requirements.lock
+	$(COMPILE) --constraints requirements.lock --output-file deploy/requirements.lock
 
 clean: ## Remove the virtual environment and caches; .data (the database) stays
 	rm -rf .venv .static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache clients/python/.*_cache

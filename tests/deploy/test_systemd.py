@@ -1,0 +1,59 @@
+"""The units are whole, start commands that exist, and stop workers as these need it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.deployment import DRAIN_SECONDS, HOME, SYSTEMD, WORKERS_STOP_SECONDS, is_command, unit
+from tests.support.processes import ROOT
+
+UNITS = sorted(path.name for path in SYSTEMD.iterdir())
+SERVICES = [name for name in UNITS if name.endswith(".service")]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_nothing_wrong(tmp_path):
+    for name in UNITS:
+        text = (SYSTEMD / name).read_text(encoding="utf-8")
+        # It looks whether what is started is there.
+        text = text.replace(f"{HOME}/.venv/bin/python", sys.executable).replace(HOME, str(ROOT))
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = ("systemd-analyze", "verify", "--man=no", *(tmp_path / name for name in UNITS))
+    verified = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_starts_a_command_that_exists_as_a_user_who_may_write_nothing(name):
+    service = unit(name)["Service"]
+    python, *words = shlex.split(service["ExecStart"])
+    if python == f"{HOME}/.venv/bin/python":
+        assert words[0] == "manage.py"
+        assert is_command(words[1])
+    else:
+        assert os.access(python.replace(HOME, str(ROOT)), os.X_OK)
+    assert service["User"] == "queueops"
+    assert service["WorkingDirectory"] == HOME
+    assert (service["ProtectSystem"], service["NoNewPrivileges"]) == ("strict", "yes")
+
+
+def test_workers_are_told_to_stop_by_their_first_process_and_given_the_time():
+    service = unit("queueops-workers.service")["Service"]
+    assert service["ExecStart"].endswith("manage.py qcluster")
+    assert service["KillMode"] == "mixed"
+    assert int(service["TimeoutStopSec"]) >= WORKERS_STOP_SECONDS
+    assert int(unit("queueops-web.service")["Service"]["TimeoutStopSec"]) > DRAIN_SECONDS
+
+
+@pytest.mark.parametrize("name", ["queueops-web.service", "queueops-workers.service"])
+def test_what_must_run_comes_back_however_often_it_fails(name):
+    found = unit(name)
+    assert found["Service"]["Restart"] == "always"
+    assert found["Unit"]["StartLimitIntervalSec"] == "0"
+    assert "Requires" not in found["Unit"]  # a failed migration would end the tries
