@@ -7,6 +7,11 @@ import sys
 
 
 def main() -> None:
+    if sys.argv[1:] in (["version"], ["--version"]):  # Django would tell its own
+        from queueops.core.version import full_version
+
+        sys.stdout.write(f"QueueOps {full_version()}\n")
+        return
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")
     from django.core.management import execute_from_command_line
     from django.db import OperationalError

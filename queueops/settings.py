@@ -11,6 +11,7 @@ from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.embedded.host import default_data_dir
 from queueops.core.mail import MAIL_TIMEOUT_SECONDS, mail_server
 from queueops.core.secret_key import development_secret_key
+from queueops.core.version import VERSION
 from queueops.site.admin_theme import UNFOLD  # noqa: F401 - a setting
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -81,7 +82,7 @@ TEMPLATES: list[dict[str, Any]] = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "libraries": {"short_ids": "queueops.screens.short_ids"},
+            "libraries": {"release": "queueops.screens.release", "short_ids": "queueops.screens.short_ids"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -172,7 +173,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "QueueOps",
     "DESCRIPTION": "Bulk work against quota-limited APIs: submit, follow, operate.",
-    "VERSION": "1",
+    "VERSION": VERSION,
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,

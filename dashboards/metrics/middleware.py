@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from psycopg import Error as DriverError
 
 from queueops.core.errors import error_body
+from queueops.core.version import VERSION
 
 from .exposition import exposition
 from .probes import ReadinessProbe
@@ -52,7 +53,7 @@ class Monitoring:
         return response
 
     def _healthz(self, request: HttpRequest) -> HttpResponse:
-        return JsonResponse({"status": "alive"})
+        return JsonResponse({"status": "alive", "version": VERSION})
 
     def _readyz(self, request: HttpRequest) -> HttpResponse:
         found = self._probe.ask()

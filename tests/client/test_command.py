@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import threading
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 from jobs.models import Job
 from jobs.services.operate.pauses import pause_scope
 from jobs.states import JobState
+from queueops.core.version import VERSION
 from queueops_client import UsageTracker
 from queueops_client.cli.commands import run
 from ratelimits.services.usage.allowances import set_allowance
@@ -491,3 +493,12 @@ def test_a_users_allowance_is_told_and_the_outbox_emptied(command, environ, tmp_
     assert (code, json.loads(out)) == (0, {"sent": 1, "rejected": 0, "pending": 0})
     told = json.loads(command("usage", "--user", UNKNOWN, "--outbox", str(path), "--json")[1])
     assert (told["standing"]["used"], told["outbox"]["pending"]) == (20, 0)
+
+
+def test_it_tells_its_own_version_and_the_servers_without_a_key(command, environ, monkeypatch):
+    own = metadata.version("queueops-client")
+    monkeypatch.delenv("QUEUEOPS_KEY")
+    assert command("version") == (0, f"client {own}\n", "")
+    assert command("version", "--server") == (0, f"client {own}\nserver {VERSION}\n", "")
+    assert json.loads(command("version", "--server", "--json")[1]) == {"client": own, "server": VERSION}
+    assert command("--version")[1] == f"queueops, version {own}\n"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 
 from queueops_client.cli import letters, submit, usage, watch, work
-from queueops_client.cli.session import shared
+from queueops_client.cli.session import Session, command, shared
 from queueops_client.cli.words import clean
 from queueops_client.errors import ApiError, BadConfiguration, ClientError, Unreachable, WaitTimeout
+from queueops_client.transport import Transport
 
 REFUSED, MISUSED, UNREACHABLE, NOT_IN_TIME, INTERRUPTED = 1, 2, 4, 5, 130
 
@@ -41,6 +43,18 @@ def queueops(context: click.Context, /, **given: Any) -> None:
     Set QUEUEOPS_URL and QUEUEOPS_KEY, or give --url and --key-file.
     """
     context.obj = given
+
+
+@queueops.command()
+@click.option("--server", is_flag=True, help="And the installation's.")
+@command
+def version(session: Session, *, server: bool) -> None:
+    """The version of this command."""
+    found = {"client": metadata.version("queueops-client")}
+    if server:
+        with Transport(session.address(), "") as transport:
+            found["server"] = transport.request("GET", "/healthz").body.get("version", "before 1.0")
+    session.show(found, "\n".join(f"{name} {number}" for name, number in found.items()))
 
 
 @queueops.command()
