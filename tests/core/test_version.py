@@ -38,6 +38,12 @@ def test_what_packages_and_images_are_called_is_the_version():
     assert f"queueops:{VERSION} ." in (ROOT / "deploy/Dockerfile").read_text()
 
 
+def test_the_changelog_has_a_section_for_it():
+    sections = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    released = [section for section in sections if section != "Unreleased"]
+    assert re.fullmatch(rf"{re.escape(VERSION)} - \d{{4}}-\d\d-\d\d", released[0])
+
+
 @pytest.mark.parametrize("word", ["version", "--version"])
 def test_the_command_tells_it(word):
     told = subprocess.run((sys.executable, ROOT / "manage.py", word), capture_output=True, text=True, check=True)
