@@ -34,11 +34,13 @@ from django_q.queues import Queue
 from django_q.signals import post_spawn, pre_execute
 from django_q.tasks import async_task
 
+from jobs.executor.outcome_log import ensure_usable
 from jobs.executor.pump import STUCK_SECONDS, ExecutorPump, ExecutorSettings
 from jobs.services.operate import bulk_run, pauses
 from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
 from queueops.core.clock import database_now
+from queueops.core.env import MEGABYTE
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.processes.parent import end_with_parent
@@ -171,6 +173,8 @@ class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
 
     def start(self) -> int:
         try:
+            if directory := settings.QUEUEOPS.outcome_log:
+                ensure_usable(directory)
             ensure_own_secret_key()
             ensure_session_is_ours()
         except QueueOpsError as error:
@@ -252,6 +256,9 @@ def host_executor(**kwargs: Any) -> None:
             drain_grace_seconds=chosen.drain_grace_seconds,
             listen=chosen.listen,
             loop_budget_seconds=chosen.loop_budget_seconds,
+            outcome_log=chosen.outcome_log,
+            outcome_log_bytes=chosen.outcome_log_mb * MEGABYTE,
+            outcome_log_days=chosen.outcome_log_days,
         ),
         cluster_pid=guard,
         is_orphan=lambda: os.getppid() != guard,

@@ -156,6 +156,11 @@ TRANSITIONS: dict[str, Transition] = {
     "reject": Transition(
         WAITING, S.FAILED, "it waited longer than its producer allowed, or a limit will never have room"
     ),
+    "reconcile": Transition(
+        WAITING,
+        S.COMPLETED,
+        "it was done before the database was put back to an earlier moment, as the outcome log or an operator says",
+    ),
     "cancel": Transition(WAITING | RUNNING, S.CANCELLED, "its producer or an operator does not want it any more"),
 }
 

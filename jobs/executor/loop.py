@@ -97,7 +97,14 @@ class HandlerLoop:
     on the loop's own. `wake` is called when there is something to collect; it must be cheap and thread-safe.
     """
 
-    def __init__(self, *, slots: int, wake: Callable[[], None], budget_seconds: float = LOOP_BUDGET_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        slots: int,
+        wake: Callable[[], None],
+        budget_seconds: float = LOOP_BUDGET_SECONDS,
+        keeps_ends: bool = False,
+    ) -> None:
         self.slots = slots
         self.watch = LoopWatch(budget_seconds=budget_seconds, wake=wake)
         self.wake = wake
@@ -110,6 +117,7 @@ class HandlerLoop:
         self._runs: dict[tuple[UUID, int], _Run] = {}
         self._strays: dict[Future[Answer], float] = {}  # threads whose job has ended, and their last moment
         self._outcomes: deque[Outcome] = deque()
+        self._ends: deque[Outcome] | None = deque() if keeps_ends else None
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
         self.sends_late = False  # set at one call at a time, until one is in time: not sending it would stop all work
@@ -138,6 +146,10 @@ class HandlerLoop:
         outcomes = [self._outcomes.popleft() for _ in range(len(self._outcomes))]
         notes, self._progress = self._progress, {}
         return outcomes, list(notes.values())
+
+    def take_ends(self) -> list[Outcome]:
+        """What ended since the last call, whether `collect` gave it or not; nothing unless `keeps_ends`."""
+        return [self._ends.popleft() for _ in range(len(self._ends))] if self._ends else []
 
     def take_late(self) -> bool:
         """Say whether calls began too late to be sent since the last call: more are claimed than it keeps up with."""
@@ -425,6 +437,8 @@ class HandlerLoop:
         if outcome is not None:
             if run.log:
                 outcome = replace(outcome, log=run.log.kept(secrets_of(run.credential)))
+            if self._ends is not None:
+                self._ends.append(outcome)
             self._outcomes.append(outcome)
             if self._first_outcome_at is None:
                 self._first_outcome_at = time.monotonic()

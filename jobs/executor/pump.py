@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import UUID
 
 import psycopg
@@ -50,6 +51,7 @@ from ratelimits.services.limits import catalogue
 from .duties import DUTY_SECONDS, Duties
 from .keyring import Keyring, Opened
 from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
+from .outcome_log import OutcomeLog
 from .width import Width
 
 logger = logging.getLogger(__name__)
@@ -83,6 +85,9 @@ class ExecutorSettings:
     starved_share: float = 0.1
     stuck_seconds: float = STUCK_SECONDS
     loop_budget_seconds: float = LOOP_BUDGET_SECONDS
+    outcome_log: Path | None = None
+    outcome_log_bytes: int = 0
+    outcome_log_days: float = 0.0
 
 
 class ExecutorPump:
@@ -105,7 +110,22 @@ class ExecutorPump:
         self.settings = settings
         self.cluster_pid = cluster_pid
         self._is_orphan = is_orphan
-        self.loop = HandlerLoop(slots=settings.slots, wake=self._wake, budget_seconds=settings.loop_budget_seconds)
+        self._outcome_log = (
+            OutcomeLog(
+                settings.outcome_log,
+                self.id,
+                most_bytes=settings.outcome_log_bytes,
+                days=settings.outcome_log_days,
+            )
+            if settings.outcome_log
+            else None
+        )
+        self.loop = HandlerLoop(
+            slots=settings.slots,
+            wake=self._wake,
+            budget_seconds=settings.loop_budget_seconds,
+            keeps_ends=self._outcome_log is not None,
+        )
         self._slots = settings.slots
         self._width = Width(settings.slots)
         self._role = Executor.Role.GENERAL
@@ -165,6 +185,7 @@ class ExecutorPump:
     def _work(self) -> None:
         while not self._is_done():
             try:
+                self._log_ends()  # first: while the database is away it alone is told
                 self._connect()
                 self._cycle()
                 self._wait()
@@ -323,6 +344,7 @@ class ExecutorPump:
         ):
             self._next["progress"] = now + PROGRESS_SECONDS
             outcomes, notes = self.loop.collect()
+            self._log_ends()
         if self._takes_more():
             free += sum(self._owns(outcome.job) and _is_call(outcome.job) for outcome in outcomes)
         refused = [outcome for outcome in outcomes if isinstance(outcome, finish.Failed) and outcome.failure.push_back]
@@ -347,13 +369,22 @@ class ExecutorPump:
             self._hint = bool(claimed) or self._gate.has_refused or self._kinds.must_look
             self._again("claim", now)
         if claimed:
-            self._meet()
-            self._drop({job.id for job in claimed if job.id in self._owned})
-            self._owned.update((job.id, job) for job in claimed)
-            self._calls += sum(map(_is_call, claimed))
-            self.loop.carry_out(claimed, credentials)
+            self._begin(claimed, credentials)
         if refused:
             self._gate.hint()
+
+    def _begin(self, claimed: list[ClaimedJob], credentials: Opened) -> None:
+        self._meet()
+        self._drop({job.id for job in claimed if job.id in self._owned})
+        self._owned.update((job.id, job) for job in claimed)
+        self._calls += sum(map(_is_call, claimed))
+        if self._outcome_log:
+            self._outcome_log.begin(claimed)
+        self.loop.carry_out(claimed, credentials)
+
+    def _log_ends(self) -> None:
+        if self._outcome_log:
+            self._outcome_log.end(self.loop.take_ends())
 
     def _cool_down(self, outcomes: list[finish.Outcome]) -> list[finish.Outcome]:
         try:
@@ -515,6 +546,9 @@ class ExecutorPump:
 
     def _leave(self) -> None:
         self.loop.stop()
+        if self._outcome_log:
+            self._log_ends()
+            self._outcome_log.close()
         try:
             self._learning.write(float("inf"))
             executors.deregister(self.id)

@@ -296,6 +296,27 @@ class Environment:
         default=30.0,
     )
 
+    outcome_log: Path | None = setting(
+        "Workers",
+        "A directory on the worker's own disk in which each worker process notes what it called and how it ended, "
+        "for `manage.py reconcile` after a restore. Unset: nothing is noted.",
+        parse.PATH,
+        default=None,
+        shown_default="unset",
+    )
+    outcome_log_mb: int = setting(
+        "Workers",
+        "So many MB of it are kept, beside the files being written; the oldest go.",
+        parse.integer(1, 1_000_000),
+        default=2000,
+    )
+    outcome_log_days: float = setting(
+        "Workers",
+        "So many days of it are kept: more than lie between two backups.",
+        parse.number(0.01, 3650),
+        default=7.0,
+    )
+
     max_job_mb: int = setting("Limits", "Largest payload of one job, in MB.", parse.integer(1, 64), default=2)
     max_batch_jobs: int = setting("Limits", "Most jobs in one batch.", parse.integer(1, 1_000_000), default=100_000)
     usage_max_age_days: int = setting(

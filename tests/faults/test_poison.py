@@ -12,7 +12,7 @@ from tests.factories import make_jobs
 from tests.faults.clusters import cluster, is_running
 from tests.faults.ledger import Ledger
 from tests.faults.records import statuses, submit_work, wait_until_drained
-from tests.support.fold import fold
+from jobs.fold import fold
 from tests.support.processes import wait_for
 
 ENOUGH_TO_COMPARE = 10_000  # fewer are done in less time than one lease

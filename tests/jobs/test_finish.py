@@ -26,7 +26,7 @@ from jobs.services.upkeep.upkeep import LOST_WITH_HOST
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs
-from tests.support.fold import fold
+from jobs.fold import fold
 
 pytestmark = pytest.mark.django_db
 

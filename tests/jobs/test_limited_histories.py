@@ -27,7 +27,7 @@ from ratelimits.services.limits import catalogue
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, KIND, claim, submit
 from tests.jobs.test_executor_loop import executing
-from tests.support.fold import FoldedJob, fold
+from jobs.fold import FoldedJob, fold
 from tests.support.processes import wait_for
 
 STEPS = 60

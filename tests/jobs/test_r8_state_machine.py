@@ -41,7 +41,7 @@ from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from tests.factories import KIND, make_project
-from tests.support.fold import FoldedJob, fold
+from jobs.fold import FoldedJob, fold
 
 S = JobState
 HOUR = timedelta(hours=1)

@@ -298,7 +298,7 @@ def _figures(outcome: Succeeded) -> str:
 
 
 def _facts_of_part(outcome: GivenBack) -> str | None:
-    # That it has a part of its result tells tests/support/fold.py that progress goes on from there.
+    # That it has a part of its result tells jobs/fold.py that progress goes on from there.
     facts: dict[str, Any] = {"has_part": True} if outcome.partial is not None else {}
     if outcome.calls:
         facts |= {"calls": outcome.calls[:MOST_CALLS_LOGGED]}

@@ -131,7 +131,7 @@ def _fate(job: Job, *, crashed: bool) -> Failure | None:
     """Why a job with a lapsed lease may not run again; None: it may."""
     if crashed and job.crash_count + 1 >= MAX_CRASHES:
         return Failure("poison", "crash", f"its process died or stood still {job.crash_count + 1} times while it ran")
-    if job.status == JobState.IN_PROGRESS and not _is_repeatable(job):
+    if job.status == JobState.IN_PROGRESS and not is_repeatable(job):
         whose = "its process died" if crashed else LOST
         return Failure("outcome_unknown", "crash", f"{whose} while the call was under way")
     return None
@@ -144,7 +144,8 @@ def _often_lost(jobs: Collection[UUID]) -> set[UUID]:
     return set(often.values_list("job_id", flat=True)) if jobs else set()
 
 
-def _is_repeatable(job: Job) -> bool:
+def is_repeatable(job: Job) -> bool:
+    """Whether doing its work twice does no harm, as far as its handler is known here."""
     try:
         handler = find_handler(job.kind)
         return handler.is_repeatable(handler.schema.validate_python(job.payload))

@@ -1,4 +1,4 @@
-"""A job's row from its events alone, so that tests can compare the two. Pure."""
+"""A job's row from its events alone, so that the two can be compared. Pure."""
 
 from __future__ import annotations
 

@@ -1,0 +1,200 @@
+"""
+What one executor called and how it ended, in files beside the database: what a database that was put back cannot know.
+
+`manage.py reconcile` reads them. A line is an object: `begun` before a call, `ended` after it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+from uuid import UUID
+
+from jobs.classify import is_retryable
+from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import Failed, Outcome, Succeeded
+from queueops.core.errors import QueueOpsError
+
+logger = logging.getLogger(__name__)
+
+FILE_BYTES = 16_000_000
+FILE_SECONDS = 3600.0
+RESULT_BYTES = 4096  # larger results are told by their size
+MESSAGE_CHARACTERS = 300
+COMPLAINS_EVERY_SECONDS = 60.0
+
+
+class OutcomeLogUnusable(QueueOpsError):
+    """The directory in QUEUEOPS_OUTCOME_LOG cannot be written."""
+
+    code = "outcome_log_unusable"
+    status = 500
+
+
+def ensure_usable(directory: Path) -> None:
+    """
+    Make the directory if it is missing, readable by its owner alone: results stand in it.
+
+    Raises:
+        OutcomeLogUnusable
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = directory / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OutcomeLogUnusable(
+            f"QUEUEOPS_OUTCOME_LOG must be a directory that workers can write; {directory}: {error.strerror}"
+        ) from error
+
+
+class OutcomeLog:
+    """
+    The log of one executor; for its pump's thread.
+
+    What is written is with the operating system when a call returns, and survives this process. It is on the disk
+    before a call of a kind that may not be repeated whatever its payload; the rest gets there with it, when a file is
+    full, and at the end. What cannot be written holds up no job: it is complained of and lost.
+
+    Args:
+        most_bytes: Of all files in the directory that nobody writes any more; the oldest go.
+        days: After which files go.
+    """
+
+    def __init__(self, directory: Path, executor: UUID, *, most_bytes: int, days: float) -> None:
+        self._directory = directory
+        self._executor = executor
+        self._most_bytes = most_bytes
+        self._days = days
+        self._file: IO[bytes] | None = None
+        self._size = 0
+        self._next_file_at = self._complains_at = float("-inf")
+        self._repeatable: dict[str, bool] = {}
+
+    def begin(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Write that calls for these jobs are about to go out; call it before they do."""
+        self._write((_line("begun", job) for job in jobs), sync=not all(map(self._may_be_repeated, jobs)))
+
+    def end(self, outcomes: Iterable[Outcome]) -> None:
+        """Write how calls ended; call it before the database is told."""
+        self._write(map(_ending, outcomes), sync=False)
+
+    def close(self) -> None:
+        """Put all on the disk."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError), file:
+                os.fdatasync(file.fileno())
+
+    def _write(self, lines: Iterable[str], *, sync: bool) -> None:
+        text = "".join(lines).encode(errors="replace")
+        if not text:
+            return
+        try:
+            file = self._open()
+            _put(text, file)
+            self._size += len(text)
+            if sync:
+                os.fdatasync(file.fileno())
+        except OSError as error:
+            self.close()  # what comes next must not stand in a line that is torn
+            if time.monotonic() >= self._complains_at:
+                self._complains_at = time.monotonic() + COMPLAINS_EVERY_SECONDS
+                logger.warning("executor %s: the outcome log lacks %s bytes: %s", self._executor, len(text), error)
+
+    def _open(self) -> IO[bytes]:
+        now = time.monotonic()
+        if self._file is None or self._size >= FILE_BYTES or now >= self._next_file_at:
+            self.close()
+            self._forget_old()
+            name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{self._executor}.ndjson"
+            descriptor = os.open(self._directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # says that it is being written
+            self._file, self._size = os.fdopen(descriptor, "ab", buffering=0), 0
+            self._next_file_at = now + FILE_SECONDS
+            _sync_directory(self._directory)
+        return self._file
+
+    def _forget_old(self) -> None:
+        total = 0
+        for path in sorted(self._directory.glob("*.ndjson"), reverse=True):
+            with suppress(FileNotFoundError):  # another executor was faster
+                known = path.stat()
+                total += known.st_size
+                if total > self._most_bytes or time.time() - known.st_mtime > self._days * 86400:
+                    _delete_unless_written(path)
+
+    def _may_be_repeated(self, job: ClaimedJob) -> bool:
+        if job.kind not in self._repeatable:
+            try:
+                self._repeatable[job.kind] = find_handler(job.kind).idempotent is True
+            except UnknownKind:
+                return True  # nothing is called
+        return self._repeatable[job.kind]
+
+
+def _put(text: bytes, file: IO[bytes]) -> None:
+    if file.write(text) < len(text):
+        raise OSError(f"{file.name} takes no more")
+
+
+def _line(event: str, job: ClaimedJob, **facts: object) -> str:
+    known = {
+        "event": event,
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "job": str(job.id),
+        "effect_key": job.effect_key,
+        "token": job.token,
+        "kind": job.kind,
+        "project": job.project,
+    }
+    return json.dumps(known | facts) + "\n"
+
+
+def _ending(outcome: Outcome) -> str:
+    """
+    `completed`; `failed`: no other attempt may help; `retry`: it failed and another attempt may follow; `part`: a part
+    is done; `not_done`: it is given back.
+    """
+    if isinstance(outcome, Succeeded):
+        result = outcome.result
+        if result is None:
+            return _line("ended", outcome.job, outcome="completed")
+        if len(result) > RESULT_BYTES:
+            return _line("ended", outcome.job, outcome="completed", result_bytes=len(result.encode()))
+        return _line("ended", outcome.job, outcome="completed", result=json.loads(result))
+    if isinstance(outcome, Failed):
+        failure = outcome.failure
+        again = failure.push_back is not None or is_retryable(failure, repeatable=outcome.repeatable)
+        facts = {"error_code": failure.code, "message": failure.message[:MESSAGE_CHARACTERS]}
+        return _line("ended", outcome.job, outcome="retry" if again else "failed", **facts)
+    return _line("ended", outcome.job, outcome="not_done" if outcome.partial is None else "part")
+
+
+def _delete_unless_written(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(file)
+
+
+def _sync_directory(directory: Path) -> None:
+    file = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

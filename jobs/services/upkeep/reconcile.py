@@ -1,0 +1,277 @@
+"""
+After a restore to an earlier moment: what had run since, so that it does not run again.
+
+The files (read_outcomes.py) tell it; here it is compared with the rows, and written through the table of moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs.classify import MAX_CODE, OUTCOME_UNKNOWN, Failure, clean, clean_json
+from jobs.models import DeadLetter, Job, PauseSwitch
+from jobs.services.finish.finish import bury
+from jobs.services.operate.dead_letters import carry_out_discard
+from jobs.states import RUNNING, TERMINAL, JobState
+from jobs.transitions import Move, move_jobs
+from queueops.audit import trail
+from queueops.core.clock import database_now
+from queueops.core.errors import QueueOpsError
+
+from .read_outcomes import Outcomes, Said, Word
+from .upkeep import is_repeatable
+
+CHUNK = 500  # jobs of one transaction
+KEYS_AT_ONCE = 10_000  # effect keys have no index: the table is read once for so many
+PAYLOADS_AT_ONCE = 50  # one may have megabytes
+ACTOR = "system:reconcile"
+
+
+class NotPaused(QueueOpsError):
+    """Executors may claim meanwhile what is to be reconciled."""
+
+    code = "not_paused"
+    status = 409
+
+
+class Finding(StrEnum):
+    """What the files and a row say together."""
+
+    COMPLETE = "completed, and waits here"
+    FAIL = "failed for good, and waits here"
+    BURY = "begun, end unknown, may not be repeated"
+    CLOSE = "completed, and a dead letter outcome_unknown here"
+    REPEAT = "begun, end unknown, may be repeated"
+    AGAIN = "tried or put back, and not done"
+    RUNS = "runs here now"
+    DIFFERS = "ended otherwise here"
+    MISSING = "not in this database"
+    KNOWN = "known here"
+
+
+WHAT_IS_DONE: Mapping[Finding, str] = {
+    Finding.COMPLETE: "is completed, with its result",
+    Finding.FAIL: "becomes a dead letter",
+    Finding.BURY: "becomes a dead letter, outcome_unknown",
+    Finding.CLOSE: "the dead letter is discarded",
+    Finding.REPEAT: "runs again",
+    Finding.AGAIN: "runs again",
+    Finding.RUNS: "left alone: its executor will tell",
+    Finding.DIFFERS: "left alone: look at it",
+    Finding.MISSING: "submitted after the restored moment, or deleted since",
+    Finding.KNOWN: "nothing",
+}
+CHANGING = frozenset({Finding.COMPLETE, Finding.FAIL, Finding.BURY, Finding.CLOSE})
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`job` is None where the database has none of that id."""
+
+    id: UUID
+    said: Said
+    finding: Finding
+    job: Job | None = None
+
+
+def find_by_key(outcomes: Outcomes) -> list[str]:
+    """
+    Give the words for effect keys to the jobs that have them, unless there is one for the job itself.
+
+    Returns:
+        The keys that no job here has.
+    """
+    keys = iter(outcomes.by_key)
+    missing = []
+    while some := list(islice(keys, KEYS_AT_ONCE)):
+        found = Job.objects.filter(effect_key__in=some).values_list("pk", "effect_key")
+        seen = set()
+        for job_id, key in found.iterator():
+            seen.add(key)
+            said = outcomes.jobs.setdefault(job_id, Said(effect_key=key))
+            if said.word is None:
+                said.word, said.result = outcomes.by_key[key].word, outcomes.by_key[key].result
+        missing += [key for key in some if key not in seen]
+    return missing
+
+
+def compare(outcomes: Outcomes) -> Iterator[list[Judged]]:
+    """Judge every job that the files name, a chunk at a time; changes nothing."""
+    for some in _chunks(sorted(outcomes.jobs)):
+        yield _judge(some, outcomes, lock=False)
+
+
+def reconcile(ids: Collection[UUID], outcomes: Outcomes, *, force: bool = False) -> Iterator[Counter[Finding]]:
+    """
+    Write what the files say of these jobs, each chunk in a transaction of its own, with an audit entry.
+
+    A row is judged again under its lock. Repeated, or gone on with after it was cut off, it changes nothing twice.
+
+    Args:
+        force: Also while not everything is paused.
+
+    Yields:
+        How many were changed, after each chunk.
+
+    Raises:
+        NotPaused: This chunk was not written.
+    """
+    for some in _chunks(sorted(ids)):
+        yield _write(some, outcomes, force=force)
+
+
+@transaction.atomic(durable=True)
+def _write(ids: Sequence[UUID], outcomes: Outcomes, *, force: bool) -> Counter[Finding]:
+    # Locked, or the pause could go before the rows are written.
+    if not force and not list(PauseSwitch.objects.select_for_update().filter(scope=PauseSwitch.Scope.GLOBAL)):
+        raise NotPaused(
+            "Not everything is paused: workers may be calling what you are about to reconcile. Pause all first "
+            "(Pauses in the admin), or give --force."
+        )
+    judged = _judge(ids, outcomes, lock=True)
+    moved = _complete([one for one in judged if one.finding is Finding.COMPLETE])
+    moved |= _bury([one for one in judged if one.finding in {Finding.FAIL, Finding.BURY}])
+    closed = [one.id for one in judged if one.finding is Finding.CLOSE]
+    letters = DeadLetter.objects.open().filter(job_id__in=closed)
+    carry_out_discard(
+        [letter.pk for letter in letters], actor=ACTOR, reason="it was completed, says the reconciliation"
+    )
+    done = Counter(one.finding for one in judged if one.id in moved or one.finding is Finding.CLOSE)
+    if done:
+        counts = {finding.name.lower(): count for finding, count in done.items()}
+        trail.record(actor=ACTOR, action="reconcile", target=f"{done.total()} jobs", after=counts, moved=done.total())
+    return done
+
+
+def _judge(ids: Sequence[UUID], outcomes: Outcomes, *, lock: bool) -> list[Judged]:
+    rows = Job.objects.filter(pk__in=ids).defer("payload", "result").order_by("pk")
+    jobs = {job.pk: job for job in (rows.select_for_update(of=("self",)) if lock else rows)}
+    now = database_now()
+    claims = {job.pk: _claim(outcomes.jobs[job.pk], job) for job in jobs.values()}
+    unknown = [
+        job_id for job_id, claim in claims.items() if claim is Word.UNKNOWN and jobs[job_id].status not in TERMINAL
+    ]
+    repeatable = _repeatable(unknown)
+    failed = [job_id for job_id, job in jobs.items() if job.status == JobState.FAILED]
+    letters = set(
+        DeadLetter.objects.open().filter(job_id__in=failed, error_code=OUTCOME_UNKNOWN).values_list("job_id", flat=True)
+    )
+
+    def finding(job: Job) -> Finding:
+        claim = claims[job.pk]
+        if job.status in TERMINAL:
+            if claim is Word.COMPLETED and job.status == JobState.FAILED:
+                return Finding.CLOSE if job.pk in letters else Finding.DIFFERS
+            ends = {Word.COMPLETED: JobState.COMPLETED, Word.FAILED: JobState.FAILED}
+            return Finding.DIFFERS if claim in ends and ends[claim] != job.status else Finding.KNOWN
+        if job.lease_expires_at is not None and job.lease_expires_at.timestamp() > now:
+            return Finding.RUNS
+        if claim is Word.UNKNOWN:
+            return Finding.REPEAT if job.pk in repeatable else Finding.BURY
+        return {Word.COMPLETED: Finding.COMPLETE, Word.FAILED: Finding.FAIL, Word.NOT_DONE: Finding.AGAIN}.get(
+            claim,
+            Finding.KNOWN,  # type: ignore[arg-type]
+        )
+
+    return [
+        Judged(job_id, outcomes.jobs[job_id], finding(jobs[job_id]), jobs[job_id])
+        if job_id in jobs
+        else Judged(job_id, outcomes.jobs[job_id], Finding.MISSING)
+        for job_id in ids
+    ]
+
+
+def _claim(said: Said, job: Job) -> Word | None:
+    """What is said of a job beyond what its row knows: of the claim that its token names, and of later ones."""
+    if said.word is not None:
+        return said.word
+    if said.end is not None and said.end.token >= job.fencing_token:
+        return Word.COMPLETED if said.end.is_completed else Word.FAILED
+    known = job.fencing_token - (job.status in RUNNING)  # of a claim that goes on the row does not know the end
+    if said.open_token > known:
+        return Word.UNKNOWN
+    return Word.NOT_DONE if max(said.begun, default=0) > known else None
+
+
+def _repeatable(ids: Sequence[UUID]) -> set[UUID]:
+    found = set()
+    for some in _chunks(ids, PAYLOADS_AT_ONCE):
+        found |= {job.pk for job in Job.objects.filter(pk__in=some).only("kind", "payload") if is_repeatable(job)}
+    return found
+
+
+def _complete(judged: Sequence[Judged]) -> set[UUID]:
+    def move(one: Judged) -> Move:
+        result, facts = one.said.result, {"actor": ACTOR}
+        if one.said.word is None and one.said.end is not None:
+            line = one.said.end.place.read()
+            result = line.get("result")
+            facts |= {"ended": line.get("at"), "claim": line["token"]}
+            if "result_bytes" in line:
+                facts |= {"result_left_out": f"{line['result_bytes']} bytes, more than an outcome log keeps"}
+        text = None if result is None else clean_json(json.dumps(result))
+        return Move(
+            one.id,
+            token=one.job.fencing_token if one.job else None,
+            message=f"it was completed, says {_who(one)}",
+            result=text,
+            data=clean_json(json.dumps(facts)),
+        )
+
+    moved = move_jobs("reconcile", [move(one) for one in judged if not _is_running(one)])
+    return moved | move_jobs("complete", [move(one) for one in judged if _is_running(one)])
+
+
+def _bury(judged: Sequence[Judged]) -> set[UUID]:
+    reasons = {one.id: (one.job.kind if one.job else "", _failure(one)) for one in judged}
+    data = json.dumps({"actor": ACTOR})
+    moved: set[UUID] = set()
+    for edge, is_running in (("reject", False), ("fail", True)):
+        moves = [
+            Move(
+                one.id,
+                token=one.job.fencing_token if one.job else None,
+                error_code=reasons[one.id][1].code,
+                message=reasons[one.id][1].message,
+                data=data,
+            )
+            for one in judged
+            if _is_running(one) is is_running
+        ]
+        moved |= bury(edge, reasons, moves)
+    return moved
+
+
+def _failure(one: Judged) -> Failure:
+    if one.finding is Finding.BURY:
+        message = f"its call had begun before the database was put back, and {_who(one)} does not tell its end"
+        return Failure(OUTCOME_UNKNOWN, "reconcile", message)
+    if one.said.word is not None or one.said.end is None:
+        return Failure("failed_elsewhere", "reconcile", f"it failed for good, says {_who(one)}", "refused")
+    line = one.said.end.place.read()
+    code, message = str(line.get("error_code") or "failed_elsewhere"), str(line.get("message") or "")
+    return Failure(
+        clean(code)[:MAX_CODE], "reconcile", clean(message) or f"it failed for good, says {_who(one)}", "refused"
+    )
+
+
+def _who(one: Judged) -> str:
+    return "the outcome log" if one.said.word is None else "an operator"
+
+
+def _is_running(one: Judged) -> bool:
+    return one.job is not None and one.job.status in RUNNING
+
+
+def _chunks(ids: Iterable[UUID], size: int = CHUNK) -> Iterator[list[UUID]]:
+    left = iter(ids)
+    while some := list(islice(left, size)):
+        yield some

@@ -1,0 +1,14 @@
+-- Read what the log has of jobs, as jobs/fold.py takes it.
+--
+-- params  ids: of the jobs; since: none of their events is older, so that older parts of the log are not looked at
+-- order   by job, then by id: each event is written under its job's lock
+-- locks   none
+-- clock   none
+-- returns an event a row; its data where something of it is folded, its message where it tells of progress
+SELECT job_id, event_type, from_status, to_status, progress_percent, created_at,
+       CASE WHEN event_type = 'progress' THEN message ELSE '' END AS message,
+       CASE WHEN data ?| ARRAY['has_part', 'scheduled_at', 'retry_count', 'crash_count', 'deferral_count', 'error_code']
+            THEN data - ARRAY['traceback', 'log', 'calls'] END AS data
+  FROM jobs_jobevent
+ WHERE job_id = ANY(%(ids)s::uuid[]) AND created_at >= %(since)s::timestamptz
+ ORDER BY job_id, id
