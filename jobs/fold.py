@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from jobs.states import TERMINAL, EventType, JobState
 
 
-class Event(Protocol):
+class FoldableEvent(Protocol):
     """The columns of JobEvent that tell of a change."""
 
     @property
@@ -46,7 +46,7 @@ class FoldedJob:
     finished_at: datetime | None = None
 
 
-def fold(events: Iterable[Event]) -> FoldedJob:
+def fold(events: Iterable[FoldableEvent]) -> FoldedJob:
     """
     Rebuild a job from its events.
 
@@ -70,7 +70,7 @@ def fold(events: Iterable[Event]) -> FoldedJob:
     return job
 
 
-def _move(job: FoldedJob, event: Event, data: dict[str, Any], *, begins_anew: bool) -> None:
+def _move(job: FoldedJob, event: FoldableEvent, data: dict[str, Any], *, begins_anew: bool) -> None:
     job.status = JobState(event.to_status or "").value
     job.created_at = job.created_at or event.created_at
     job.scheduled_at = _time(data.get("scheduled_at"))

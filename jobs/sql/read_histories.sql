@@ -8,7 +8,7 @@
 SELECT job_id, event_type, from_status, to_status, progress_percent, created_at,
        CASE WHEN event_type = 'progress' THEN message ELSE '' END AS message,
        CASE WHEN data ?| ARRAY['has_part', 'scheduled_at', 'retry_count', 'crash_count', 'deferral_count', 'error_code']
-            THEN data - ARRAY['traceback', 'log', 'calls'] END AS data
+            THEN data - ARRAY['traceback', 'log', 'calls'] END AS facts
   FROM jobs_jobevent
  WHERE job_id = ANY(%(ids)s::uuid[]) AND created_at >= %(since)s::timestamptz
  ORDER BY job_id, id

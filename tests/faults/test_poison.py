@@ -5,6 +5,7 @@ import time
 import pytest
 
 from dashboards.metrics.samples import Value, read_samples
+from jobs.fold import fold
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.states import JobState
 from ratelimits.models import QuotaAlert
@@ -12,7 +13,6 @@ from tests.factories import make_jobs
 from tests.faults.clusters import cluster, is_running
 from tests.faults.ledger import Ledger
 from tests.faults.records import statuses, submit_work, wait_until_drained
-from jobs.fold import fold
 from tests.support.processes import wait_for
 
 ENOUGH_TO_COMPARE = 10_000  # fewer are done in less time than one lease

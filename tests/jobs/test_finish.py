@@ -15,6 +15,7 @@ from django.db.models import F
 
 from jobs.backoff import Policy
 from jobs.classify import REMEDIES, Failure
+from jobs.fold import fold
 from jobs.models import DeadLetter, Job, JobEvent, PauseSwitch, RetryPolicy, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, promote_due
 from jobs.services.claim.turns import ClassTurns
@@ -26,7 +27,6 @@ from jobs.services.upkeep.upkeep import LOST_WITH_HOST
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs
-from jobs.fold import fold
 
 pytestmark = pytest.mark.django_db
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
+from jobs.fold import fold
 from jobs.models import Executor, Job, JobEvent
 from jobs.services.claim.held_loop import Held, note_held
 from jobs.services.finish.lost_claims import find_lost
@@ -15,7 +16,6 @@ from jobs.services.upkeep.watch import watch_executors
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import QuotaAlert
 from tests.jobs.test_finish import started
-from jobs.fold import fold
 
 pytestmark = pytest.mark.django_db
 

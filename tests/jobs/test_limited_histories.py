@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import pytest
 
+from jobs.fold import FoldedJob, fold
 from jobs.models import Job, JobEvent
 from jobs.services.claim import lanes
 from jobs.services.claim.claim import promote_due
@@ -27,7 +28,6 @@ from ratelimits.services.limits import catalogue
 from tests.jobs import merging
 from tests.jobs.merging import ALONE, KIND, claim, submit
 from tests.jobs.test_executor_loop import executing
-from jobs.fold import FoldedJob, fold
 from tests.support.processes import wait_for
 
 STEPS = 60

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 
 from jobs.backoff import Policy
 from jobs.classify import Failure
+from jobs.fold import FoldedJob, fold
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, renew_leases
 from jobs.services.claim.turns import ClassTurns
@@ -41,7 +42,6 @@ from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from tests.factories import KIND, make_project
-from jobs.fold import FoldedJob, fold
 
 S = JobState
 HOUR = timedelta(hours=1)

@@ -10,13 +10,13 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 
 from jobs.services.upkeep.read_outcomes import Outcomes, read_outcomes
-from jobs.services.upkeep.reconcile import CHANGING, WHAT_IS_DONE, Finding, Judged, compare, find_by_key, reconcile
+from jobs.services.upkeep.reconcile import CHANGING, WHAT_IS_DONE, Discrepancy, Judged, compare, find_by_key, reconcile
 from queueops.core.errors import QueueOpsError
 from queueops.core.values.csv_lines import csv_line
 
 SHOWN_OF_EACH = 5
-SAID_EVERY = 10_000  # jobs
-WORTH_SEEING = CHANGING | {Finding.REPEAT, Finding.RUNS, Finding.DIFFERS, Finding.MISSING}
+TOLD_EVERY = 10_000  # jobs
+WORTH_SEEING = CHANGING | {Discrepancy.REPEAT, Discrepancy.RUNS, Discrepancy.DIFFERS, Discrepancy.MISSING}
 
 
 class Command(BaseCommand):
@@ -65,8 +65,8 @@ class Command(BaseCommand):
 
     def _show(self, outcomes: Outcomes, path: Path | None) -> list[UUID]:
         """Show what is found, and return the jobs to change."""
-        counts: Counter[Finding] = Counter()
-        shown: dict[Finding, list[Judged]] = {finding: [] for finding in Finding}
+        counts: Counter[Discrepancy] = Counter()
+        shown: dict[Discrepancy, list[Judged]] = {finding: [] for finding in Discrepancy}
         wanted: list[UUID] = []
         with _opened(path) as file:
             for some in compare(outcomes):
@@ -77,7 +77,7 @@ class Command(BaseCommand):
                         shown[one.finding].append(one)
                 if file:
                     file.writelines(csv_line((one.id, one.finding, *_of(one))) for one in some)
-        for finding in (one for one in Finding if counts[one]):
+        for finding in (one for one in Discrepancy if counts[one]):
             self.stdout.write(f"{counts[finding]:>9,}  {finding:<50} {WHAT_IS_DONE[finding]}")
             for one in shown[finding] if finding in WORTH_SEEING else ():
                 kind, project, _ = _of(one)
@@ -95,16 +95,16 @@ class Command(BaseCommand):
         return False
 
     def _apply(self, wanted: list[UUID], outcomes: Outcomes, *, force: bool) -> None:
-        done: Counter[Finding] = Counter()
+        done: Counter[Discrepancy] = Counter()
         told = 0
         for some in reconcile(wanted, outcomes, force=force):
             done += some
-            if done.total() - told >= SAID_EVERY:
+            if done.total() - told >= TOLD_EVERY:
                 told = done.total()
                 self.stdout.write(f"{told:,} of {len(wanted):,} ...")
         self.stdout.write(
-            f"{done[Finding.COMPLETE]:,} completed, {done[Finding.FAIL] + done[Finding.BURY]:,} became dead letters, "
-            f"{done[Finding.CLOSE]:,} dead letters discarded, {len(wanted) - done.total():,} left alone because they "
+            f"{done[Discrepancy.COMPLETE]:,} completed, {done[Discrepancy.FAIL] + done[Discrepancy.BURY]:,} became dead letters, "
+            f"{done[Discrepancy.CLOSE]:,} dead letters discarded, {len(wanted) - done.total():,} left alone because they "
             "changed meanwhile."
         )
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 
 from jobs.models import Batch
-from jobs.services.upkeep.replay import Difference, choose_jobs, compare, repair
+from jobs.services.upkeep.replay import RowDifference, choose_jobs, compare, repair
 from queueops.core.values.moments import RULE, parse_moment
 from queueops.tenancy.models import Project
 
@@ -47,7 +47,7 @@ class Command(BaseCommand):
             judged, dropped = judged + some.judged, dropped + some.dropped
             headless += some.headless
             for one in some.differences:
-                columns.update(one.columns)
+                columns.update(list(one.columns))
                 differing[one.job_id] = one.is_running
                 if len(differing) <= SHOWN:
                     self._show(one)
@@ -74,7 +74,7 @@ class Command(BaseCommand):
         if left or headless:
             raise CommandError(f"{left + len(headless):,} jobs differ from their log.")
 
-    def _show(self, one: Difference) -> None:
+    def _show(self, one: RowDifference) -> None:
         self.stdout.write(f"job {one.job_id} of {one.project}{', which runs' if one.is_running else ''}:")
         for name, (is_so, should_be) in one.columns.items():
             self.stdout.write(f"    {name}: the row has {_shown(is_so)}, its log {_shown(should_be)}")

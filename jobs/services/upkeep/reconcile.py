@@ -29,7 +29,7 @@ from queueops.core.errors import QueueOpsError
 from .read_outcomes import Outcomes, Said, Word
 from .upkeep import is_repeatable
 
-CHUNK = 500  # jobs of one transaction
+RECONCILED_AT_ONCE = 500  # jobs of one transaction
 KEYS_AT_ONCE = 10_000  # effect keys have no index: the table is read once for so many
 PAYLOADS_AT_ONCE = 50  # one may have megabytes
 ACTOR = "system:reconcile"
@@ -42,7 +42,7 @@ class NotPaused(QueueOpsError):
     status = 409
 
 
-class Finding(StrEnum):
+class Discrepancy(StrEnum):
     """What the files and a row say together."""
 
     COMPLETE = "completed, and waits here"
@@ -57,19 +57,19 @@ class Finding(StrEnum):
     KNOWN = "known here"
 
 
-WHAT_IS_DONE: Mapping[Finding, str] = {
-    Finding.COMPLETE: "is completed, with its result",
-    Finding.FAIL: "becomes a dead letter",
-    Finding.BURY: "becomes a dead letter, outcome_unknown",
-    Finding.CLOSE: "the dead letter is discarded",
-    Finding.REPEAT: "runs again",
-    Finding.AGAIN: "runs again",
-    Finding.RUNS: "left alone: its executor will tell",
-    Finding.DIFFERS: "left alone: look at it",
-    Finding.MISSING: "submitted after the restored moment, or deleted since",
-    Finding.KNOWN: "nothing",
+WHAT_IS_DONE: Mapping[Discrepancy, str] = {
+    Discrepancy.COMPLETE: "is completed, with its result",
+    Discrepancy.FAIL: "becomes a dead letter",
+    Discrepancy.BURY: "becomes a dead letter, outcome_unknown",
+    Discrepancy.CLOSE: "the dead letter is discarded",
+    Discrepancy.REPEAT: "runs again",
+    Discrepancy.AGAIN: "runs again",
+    Discrepancy.RUNS: "left alone: its executor will tell",
+    Discrepancy.DIFFERS: "left alone: look at it",
+    Discrepancy.MISSING: "submitted after the restored moment, or deleted since",
+    Discrepancy.KNOWN: "nothing",
 }
-CHANGING = frozenset({Finding.COMPLETE, Finding.FAIL, Finding.BURY, Finding.CLOSE})
+CHANGING = frozenset({Discrepancy.COMPLETE, Discrepancy.FAIL, Discrepancy.BURY, Discrepancy.CLOSE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Judged:
 
     id: UUID
     said: Said
-    finding: Finding
+    finding: Discrepancy
     job: Job | None = None
 
 
@@ -105,11 +105,11 @@ def find_by_key(outcomes: Outcomes) -> list[str]:
 
 def compare(outcomes: Outcomes) -> Iterator[list[Judged]]:
     """Judge every job that the files name, a chunk at a time; changes nothing."""
-    for some in _chunks(sorted(outcomes.jobs)):
+    for some in _chunks(sorted(outcomes.jobs), RECONCILED_AT_ONCE):
         yield _judge(some, outcomes, lock=False)
 
 
-def reconcile(ids: Collection[UUID], outcomes: Outcomes, *, force: bool = False) -> Iterator[Counter[Finding]]:
+def reconcile(ids: Collection[UUID], outcomes: Outcomes, *, force: bool = False) -> Iterator[Counter[Discrepancy]]:
     """
     Write what the files say of these jobs, each chunk in a transaction of its own, with an audit entry.
 
@@ -124,12 +124,12 @@ def reconcile(ids: Collection[UUID], outcomes: Outcomes, *, force: bool = False)
     Raises:
         NotPaused: This chunk was not written.
     """
-    for some in _chunks(sorted(ids)):
+    for some in _chunks(sorted(ids), RECONCILED_AT_ONCE):
         yield _write(some, outcomes, force=force)
 
 
 @transaction.atomic(durable=True)
-def _write(ids: Sequence[UUID], outcomes: Outcomes, *, force: bool) -> Counter[Finding]:
+def _write(ids: Sequence[UUID], outcomes: Outcomes, *, force: bool) -> Counter[Discrepancy]:
     # Locked, or the pause could go before the rows are written.
     if not force and not list(PauseSwitch.objects.select_for_update().filter(scope=PauseSwitch.Scope.GLOBAL)):
         raise NotPaused(
@@ -137,14 +137,14 @@ def _write(ids: Sequence[UUID], outcomes: Outcomes, *, force: bool) -> Counter[F
             "(Pauses in the admin), or give --force."
         )
     judged = _judge(ids, outcomes, lock=True)
-    moved = _complete([one for one in judged if one.finding is Finding.COMPLETE])
-    moved |= _bury([one for one in judged if one.finding in {Finding.FAIL, Finding.BURY}])
-    closed = [one.id for one in judged if one.finding is Finding.CLOSE]
+    moved = _complete([one for one in judged if one.finding is Discrepancy.COMPLETE])
+    moved |= _bury([one for one in judged if one.finding in {Discrepancy.FAIL, Discrepancy.BURY}])
+    closed = [one.id for one in judged if one.finding is Discrepancy.CLOSE]
     letters = DeadLetter.objects.open().filter(job_id__in=closed)
     carry_out_discard(
         [letter.pk for letter in letters], actor=ACTOR, reason="it was completed, says the reconciliation"
     )
-    done = Counter(one.finding for one in judged if one.id in moved or one.finding is Finding.CLOSE)
+    done = Counter(one.finding for one in judged if one.id in moved or one.finding is Discrepancy.CLOSE)
     if done:
         counts = {finding.name.lower(): count for finding, count in done.items()}
         trail.record(actor=ACTOR, action="reconcile", target=f"{done.total()} jobs", after=counts, moved=done.total())
@@ -165,26 +165,30 @@ def _judge(ids: Sequence[UUID], outcomes: Outcomes, *, lock: bool) -> list[Judge
         DeadLetter.objects.open().filter(job_id__in=failed, error_code=OUTCOME_UNKNOWN).values_list("job_id", flat=True)
     )
 
-    def finding(job: Job) -> Finding:
+    def finding(job: Job) -> Discrepancy:
         claim = claims[job.pk]
         if job.status in TERMINAL:
             if claim is Word.COMPLETED and job.status == JobState.FAILED:
-                return Finding.CLOSE if job.pk in letters else Finding.DIFFERS
+                return Discrepancy.CLOSE if job.pk in letters else Discrepancy.DIFFERS
             ends = {Word.COMPLETED: JobState.COMPLETED, Word.FAILED: JobState.FAILED}
-            return Finding.DIFFERS if claim in ends and ends[claim] != job.status else Finding.KNOWN
+            return Discrepancy.DIFFERS if claim in ends and ends[claim] != job.status else Discrepancy.KNOWN
         if job.lease_expires_at is not None and job.lease_expires_at.timestamp() > now:
-            return Finding.RUNS
+            return Discrepancy.RUNS
         if claim is Word.UNKNOWN:
-            return Finding.REPEAT if job.pk in repeatable else Finding.BURY
-        return {Word.COMPLETED: Finding.COMPLETE, Word.FAILED: Finding.FAIL, Word.NOT_DONE: Finding.AGAIN}.get(
+            return Discrepancy.REPEAT if job.pk in repeatable else Discrepancy.BURY
+        return {
+            Word.COMPLETED: Discrepancy.COMPLETE,
+            Word.FAILED: Discrepancy.FAIL,
+            Word.NOT_DONE: Discrepancy.AGAIN,
+        }.get(
             claim,
-            Finding.KNOWN,  # type: ignore[arg-type]
+            Discrepancy.KNOWN,  # type: ignore[arg-type]
         )
 
     return [
         Judged(job_id, outcomes.jobs[job_id], finding(jobs[job_id]), jobs[job_id])
         if job_id in jobs
-        else Judged(job_id, outcomes.jobs[job_id], Finding.MISSING)
+        else Judged(job_id, outcomes.jobs[job_id], Discrepancy.MISSING)
         for job_id in ids
     ]
 
@@ -251,7 +255,7 @@ def _bury(judged: Sequence[Judged]) -> set[UUID]:
 
 
 def _failure(one: Judged) -> Failure:
-    if one.finding is Finding.BURY:
+    if one.finding is Discrepancy.BURY:
         message = f"its call had begun before the database was put back, and {_who(one)} does not tell its end"
         return Failure(OUTCOME_UNKNOWN, "reconcile", message)
     if one.said.word is not None or one.said.end is None:
@@ -271,7 +275,7 @@ def _is_running(one: Judged) -> bool:
     return one.job is not None and one.job.status in RUNNING
 
 
-def _chunks(ids: Iterable[UUID], size: int = CHUNK) -> Iterator[list[UUID]]:
+def _chunks(ids: Iterable[UUID], size: int) -> Iterator[list[UUID]]:
     left = iter(ids)
     while some := list(islice(left, size)):
         yield some

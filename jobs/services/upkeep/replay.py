@@ -43,11 +43,15 @@ class Happened(NamedTuple):
     progress_percent: int | None
     created_at: datetime
     message: str
-    data: Any
+    facts: str | None
+
+    @property
+    def data(self) -> Any:
+        return None if self.facts is None else json.loads(self.facts)
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """`columns`: by name, what the row has and what its log says."""
 
     job_id: UUID
@@ -58,7 +62,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Compared:
+class ReplayedChunk:
     """
     What a chunk of jobs came to.
 
@@ -71,7 +75,7 @@ class Compared:
     judged: int = 0
     dropped: int = 0
     headless: list[UUID] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[RowDifference] = field(default_factory=list)
 
 
 def choose_jobs(
@@ -94,7 +98,7 @@ def choose_jobs(
     return chosen
 
 
-def compare(chosen: QuerySet[Job]) -> Iterator[Compared]:
+def compare(chosen: QuerySet[Job]) -> Iterator[ReplayedChunk]:
     """
     Compare rows with their logs, a chunk at a time, each as of one moment; work may go on. Changes nothing.
 
@@ -153,8 +157,8 @@ def _rows(chosen: QuerySet[Job], most: int) -> list[tuple[Any, ...]]:
     return list(chosen.order_by("pk").values_list("pk", "project_id", *COLUMNS)[:most])
 
 
-def _compare(rows: Sequence[tuple[Any, ...]], log_begins: datetime) -> Compared:
-    compared = Compared()
+def _compare(rows: Sequence[tuple[Any, ...]], log_begins: datetime) -> ReplayedChunk:
+    compared = ReplayedChunk()
     if not rows:
         return compared
     oldest = min(FoldedJob(*row[2:]).created_at or log_begins for row in rows)
@@ -178,7 +182,7 @@ def _compare(rows: Sequence[tuple[Any, ...]], log_begins: datetime) -> Compared:
                 if (is_so := getattr(row, name)) != (should_be := getattr(folded, name))
             }
             is_running = bool({row.status, folded.status} & RUNNING)
-            compared.differences.append(Difference(job_id, project, columns, folded, is_running))
+            compared.differences.append(RowDifference(job_id, project, columns, folded, is_running))
     return compared
 
 
