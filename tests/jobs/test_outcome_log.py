@@ -93,7 +93,7 @@ def test_it_is_on_the_disk_before_a_call_that_may_not_be_repeated_and_waits_for_
     kinds, tmp_path, monkeypatch
 ):
     synced: list[int] = []
-    monkeypatch.setattr(outcome_log.os, "fdatasync", synced.append)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
     log = opened(tmp_path)
     log.begin(claimed(3))
     log.end([Succeeded(job, "test", None, 1.0) for job in claimed(3, kind="test.once")])
@@ -157,7 +157,7 @@ def test_the_line_stands_when_the_handler_begins_and_without_the_setting_nothing
     for directory in (None, tmp_path):
         job = make_job(kind="test.look", payload="{}")
         with executing(directory):
-            wait_for(lambda job=job: Job.objects.get(pk=job.pk).status == JobState.COMPLETED, what="its end")
+            wait_for(Job.objects.filter(pk=job.pk, status=JobState.COMPLETED).exists, what="its end")
     assert [[line["event"] for line in some] for some in seen] == [[], ["begun"]]
     assert [line["event"] for line in lines(tmp_path)] == ["begun", "ended"]
 

@@ -35,7 +35,7 @@ def paused() -> None:
 
 
 def line(job: Job | UUID, outcome: str = "", *, token: int = 1_000_000, **facts: Any) -> dict[str, Any]:
-    known = {"event": "ended" if outcome else "begun", "at": "2026-01-01T00:00:00+00:00"}
+    known: dict[str, Any] = {"event": "ended" if outcome else "begun", "at": "2026-01-01T00:00:00+00:00"}
     job_id = job.pk if isinstance(job, Job) else job
     known |= {"job": str(job_id), "effect_key": str(job_id), "token": token, "kind": "http.request", "project": "acme"}
     return known | ({"outcome": outcome} if outcome else {}) | facts
@@ -72,6 +72,7 @@ def test_what_was_completed_is_completed_with_its_result_and_nothing_else_is_mov
     after = Job.objects.get(pk=job.pk)
     assert (after.status, after.result, after.progress) == (JobState.COMPLETED, {"id": 7}, 100)
     event = JobEvent.objects.filter(job_id=job.pk).latest("id")
+    assert event.data is not None
     assert (event.from_status, event.data["actor"], event.data["claim"]) == (state, "system:reconcile", 1_000_000)
     assert Job.objects.get(pk=other.pk).status == JobState.QUEUED
     assert project_counts("acme")["completed"] == 1

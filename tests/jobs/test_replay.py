@@ -18,6 +18,7 @@ from jobs.services.upkeep import replay as service
 from jobs.services.upkeep.replay import choose_jobs, compare, repair
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
+from queueops.core import sql
 from tests.factories import make_batch, make_job, make_jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,6 +60,7 @@ def test_a_difference_is_told_by_its_column_and_repaired_and_logged():
     after = Job.objects.filter(pk=job.pk).values().get()
     assert {**after, "updated_at": None} == {**before, "updated_at": None}
     event = JobEvent.objects.get(job_id=job.pk, event_type="audit")
+    assert event.data is not None
     assert event.data["repaired"]["retry_count"] == [7, before["retry_count"]]
     assert AuditEntry.objects.get(action="repair_jobs").moved == 1
     assert project_counts("acme") == counts
@@ -121,7 +123,7 @@ def test_only_what_is_chosen_is_looked_at():
 def test_work_that_goes_on_is_no_difference(monkeypatch):
     """Rows and log are read as of one moment."""
     job = make_job(delay_seconds=60)
-    read = service.run_sql_as
+    read = sql.run_sql_as
 
     def read_late(*arguments: Any) -> Any:
         with_another_connection(job)

@@ -103,9 +103,10 @@ class Command(BaseCommand):
                 told = done.total()
                 self.stdout.write(f"{told:,} of {len(wanted):,} ...")
         self.stdout.write(
-            f"{done[Discrepancy.COMPLETE]:,} completed, {done[Discrepancy.FAIL] + done[Discrepancy.BURY]:,} became dead letters, "
-            f"{done[Discrepancy.CLOSE]:,} dead letters discarded, {len(wanted) - done.total():,} left alone because they "
-            "changed meanwhile."
+            f"{done[Discrepancy.COMPLETE]:,} completed, "
+            f"{done[Discrepancy.FAIL] + done[Discrepancy.BURY]:,} became dead letters, "
+            f"{done[Discrepancy.CLOSE]:,} dead letters discarded, "
+            f"{len(wanted) - done.total():,} left alone because they changed meanwhile."
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -174,16 +175,16 @@ def _judge(ids: Sequence[UUID], outcomes: Outcomes, *, lock: bool) -> list[Judge
             return Discrepancy.DIFFERS if claim in ends and ends[claim] != job.status else Discrepancy.KNOWN
         if job.lease_expires_at is not None and job.lease_expires_at.timestamp() > now:
             return Discrepancy.RUNS
-        if claim is Word.UNKNOWN:
-            return Discrepancy.REPEAT if job.pk in repeatable else Discrepancy.BURY
-        return {
-            Word.COMPLETED: Discrepancy.COMPLETE,
-            Word.FAILED: Discrepancy.FAIL,
-            Word.NOT_DONE: Discrepancy.AGAIN,
-        }.get(
-            claim,
-            Discrepancy.KNOWN,  # type: ignore[arg-type]
-        )
+        match claim:
+            case Word.COMPLETED:
+                return Discrepancy.COMPLETE
+            case Word.FAILED:
+                return Discrepancy.FAIL
+            case Word.UNKNOWN:
+                return Discrepancy.REPEAT if job.pk in repeatable else Discrepancy.BURY
+            case Word.NOT_DONE:
+                return Discrepancy.AGAIN
+        return Discrepancy.KNOWN
 
     return [
         Judged(job_id, outcomes.jobs[job_id], finding(jobs[job_id]), jobs[job_id])
@@ -214,7 +215,8 @@ def _repeatable(ids: Sequence[UUID]) -> set[UUID]:
 
 def _complete(judged: Sequence[Judged]) -> set[UUID]:
     def move(one: Judged) -> Move:
-        result, facts = one.said.result, {"actor": ACTOR}
+        result = one.said.result
+        facts: dict[str, Any] = {"actor": ACTOR}
         if one.said.word is None and one.said.end is not None:
             line = one.said.end.place.read()
             result = line.get("result")
