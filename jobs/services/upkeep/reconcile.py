@@ -70,6 +70,12 @@ WHAT_IS_DONE: Mapping[Discrepancy, str] = {
     Discrepancy.MISSING: "submitted after the restored moment, or deleted since",
     Discrepancy.KNOWN: "nothing",
 }
+AS_SAID: Mapping[Word | None, Discrepancy] = {
+    Word.COMPLETED: Discrepancy.COMPLETE,
+    Word.FAILED: Discrepancy.FAIL,
+    Word.NOT_DONE: Discrepancy.AGAIN,
+    None: Discrepancy.KNOWN,
+}
 CHANGING = frozenset({Discrepancy.COMPLETE, Discrepancy.FAIL, Discrepancy.BURY, Discrepancy.CLOSE})
 
 
@@ -140,12 +146,8 @@ def _write(ids: Sequence[UUID], outcomes: Outcomes, *, force: bool) -> Counter[D
     judged = _judge(ids, outcomes, lock=True)
     moved = _complete([one for one in judged if one.finding is Discrepancy.COMPLETE])
     moved |= _bury([one for one in judged if one.finding in {Discrepancy.FAIL, Discrepancy.BURY}])
-    closed = [one.id for one in judged if one.finding is Discrepancy.CLOSE]
-    letters = DeadLetter.objects.open().filter(job_id__in=closed)
-    carry_out_discard(
-        [letter.pk for letter in letters], actor=ACTOR, reason="it was completed, says the reconciliation"
-    )
-    done = Counter(one.finding for one in judged if one.id in moved or one.finding is Discrepancy.CLOSE)
+    moved |= _close([one.id for one in judged if one.finding is Discrepancy.CLOSE])
+    done = Counter(one.finding for one in judged if one.id in moved)
     if done:
         counts = {finding.name.lower(): count for finding, count in done.items()}
         trail.record(actor=ACTOR, action="reconcile", target=f"{done.total()} jobs", after=counts, moved=done.total())
@@ -169,22 +171,12 @@ def _judge(ids: Sequence[UUID], outcomes: Outcomes, *, lock: bool) -> list[Judge
     def finding(job: Job) -> Discrepancy:
         claim = claims[job.pk]
         if job.status in TERMINAL:
-            if claim is Word.COMPLETED and job.status == JobState.FAILED:
-                return Discrepancy.CLOSE if job.pk in letters else Discrepancy.DIFFERS
-            ends = {Word.COMPLETED: JobState.COMPLETED, Word.FAILED: JobState.FAILED}
-            return Discrepancy.DIFFERS if claim in ends and ends[claim] != job.status else Discrepancy.KNOWN
+            return _of_ended(job, claim, has_letter=job.pk in letters)
         if job.lease_expires_at is not None and job.lease_expires_at.timestamp() > now:
             return Discrepancy.RUNS
-        match claim:
-            case Word.COMPLETED:
-                return Discrepancy.COMPLETE
-            case Word.FAILED:
-                return Discrepancy.FAIL
-            case Word.UNKNOWN:
-                return Discrepancy.REPEAT if job.pk in repeatable else Discrepancy.BURY
-            case Word.NOT_DONE:
-                return Discrepancy.AGAIN
-        return Discrepancy.KNOWN
+        if claim is Word.UNKNOWN:
+            return Discrepancy.REPEAT if job.pk in repeatable else Discrepancy.BURY
+        return AS_SAID[claim]
 
     return [
         Judged(job_id, outcomes.jobs[job_id], finding(jobs[job_id]), jobs[job_id])
@@ -192,6 +184,13 @@ def _judge(ids: Sequence[UUID], outcomes: Outcomes, *, lock: bool) -> list[Judge
         else Judged(job_id, outcomes.jobs[job_id], Discrepancy.MISSING)
         for job_id in ids
     ]
+
+
+def _of_ended(job: Job, claim: Word | None, *, has_letter: bool) -> Discrepancy:
+    if claim is Word.COMPLETED and job.status == JobState.FAILED:
+        return Discrepancy.CLOSE if has_letter else Discrepancy.DIFFERS
+    ends = {Word.COMPLETED: JobState.COMPLETED, Word.FAILED: JobState.FAILED}
+    return Discrepancy.DIFFERS if claim in ends and ends[claim] != job.status else Discrepancy.KNOWN
 
 
 def _claim(said: Said, job: Job) -> Word | None:
@@ -254,6 +253,12 @@ def _bury(judged: Sequence[Judged]) -> set[UUID]:
         ]
         moved |= bury(edge, reasons, moves)
     return moved
+
+
+def _close(ids: Sequence[UUID]) -> set[UUID]:
+    letters = dict(DeadLetter.objects.open().filter(job_id__in=ids).values_list("pk", "job_id"))
+    closed = carry_out_discard(list(letters), actor=ACTOR, reason="its job was completed before the restore")
+    return {letters[pk] for pk in closed}
 
 
 def _failure(one: Judged) -> Failure:

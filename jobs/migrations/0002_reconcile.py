@@ -4,6 +4,6 @@ from jobs.models.guard import guard_sql
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0025_drop_event_type_index")]
+    dependencies = [("jobs", "0001_initial")]
 
     operations = [migrations.RunSQL(guard_sql(), migrations.RunSQL.noop)]
