@@ -15,6 +15,8 @@ import os
 import signal
 import sys
 import time
+from argparse import ArgumentParser
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from queue import Empty
 from types import FrameType
@@ -37,6 +39,7 @@ from django_q.tasks import async_task
 from jobs.executor.outcome_log import ensure_usable
 from jobs.executor.pump import STUCK_SECONDS, ExecutorPump, ExecutorSettings
 from jobs.services.operate import bulk_run, pauses
+from jobs.services.operate.pools import ensure_pool
 from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
 from queueops.core.clock import database_now
@@ -177,6 +180,7 @@ class CarefulCluster(django_q.cluster.Cluster):  # django_q has no types
                 ensure_usable(directory)
             ensure_own_secret_key()
             ensure_session_is_ours()
+            ensure_pool(settings.QUEUEOPS.pool)
         except QueueOpsError as error:
             sys.exit(error.message)
         except DatabaseError:
@@ -231,8 +235,23 @@ def _parent() -> int:
     return parent.pid or 0 if parent else 0
 
 
+class Command(qcluster.Command):  # django_q has no types
+    """django-q2's, which may serve one pool."""
+
+    requires_system_checks = ()  # of addresses and screens, which take a second to import: web looks
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--pool", help="Carry out the jobs of this pool only; otherwise QUEUEOPS_POOL says which.")
+
+    def handle(self, *args: Any, pool: str | None = None, **options: Any) -> None:
+        if pool is not None:
+            settings.QUEUEOPS = replace(settings.QUEUEOPS, pool=pool)
+        super().handle(*args, **options)
+
+
 qcluster.Cluster = CarefulCluster
-qcluster.Command.requires_system_checks = ()  # of addresses and screens, which take a second to import: web looks
+qcluster.Command = Command
 django_q.scheduler.timezone = DatabaseClock
 django_q.scheduler.localtime = DatabaseClock.now
 django_q.cluster.Queue = KillSafeQueue
@@ -255,6 +274,7 @@ def host_executor(**kwargs: Any) -> None:
             poll_seconds=chosen.poll_seconds,
             drain_grace_seconds=chosen.drain_grace_seconds,
             listen=chosen.listen,
+            pool=chosen.pool,
             loop_budget_seconds=chosen.loop_budget_seconds,
             outcome_log=chosen.outcome_log,
             outcome_log_bytes=chosen.outcome_log_mb * MEGABYTE,

@@ -27,6 +27,21 @@ class InvalidPace(QueueOpsError):
     status = 422
 
 
+class BadPool(QueueOpsError):
+    """A pool's name or lists are not valid, or there is none of the name."""
+
+    code = "bad_pool"
+    status = 422
+
+
+class PoolInUse(QueueOpsError):
+    """Live clusters serve the pool."""
+
+    code = "pool_in_use"
+    status = 409
+    detail_fields = ("executors",)
+
+
 class UnknownBatch(QueueOpsError):
     """There is no such batch."""
 

@@ -12,6 +12,7 @@ SEEN = (
     "executor",
     "servicebreaker",
     "pauseswitch",
+    "pool",
     "webhook",
     "webhookdelivery",
     "upload",
@@ -39,6 +40,9 @@ ADMINISTRATOR = frozenset(
         "jobs.add_retrypolicy",
         "jobs.change_retrypolicy",
         "jobs.change_agingrule",
+        "jobs.add_pool",
+        "jobs.change_pool",
+        "jobs.delete_pool",
         "jobs.add_webhook",
         "jobs.change_webhook",
     }

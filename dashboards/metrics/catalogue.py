@@ -113,6 +113,14 @@ _ALL = (
         "Times since it began that a handler held its event loop for longer than QUEUEOPS_LOOP_BUDGET_SECONDS.",
     ),
     Metric(
+        "pool_jobs",
+        "gauge",
+        ("pool", "state"),
+        "Jobs of a pool that are ready, parked by a limit (up to 10,000 in lanes and as many outside) or running.",
+    ),
+    Metric("pool_executors", "gauge", ("pool",), "Live worker processes that serve this pool alone."),
+    Metric("pool_oldest_seconds", "gauge", ("pool",), "How long the oldest job that waits in a pool has waited."),
+    Metric(
         "oldest_transaction_seconds", "gauge", (), "How long the database's longest open transaction has been open."
     ),
     Metric(

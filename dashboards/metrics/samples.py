@@ -16,6 +16,7 @@ from jobs.services.claim.ready import oldest_ready
 from jobs.services.explain import flow
 from jobs.services.explain.depths import waiting_depths
 from jobs.services.explain.flow_bins import DURATION_MS, SIZE_BYTES
+from jobs.services.explain.pools import pool_depths
 from jobs.services.upkeep.health import health_of, open_letters
 from jobs.states import JobState
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
@@ -63,7 +64,7 @@ Sample = Value | Histogram
 
 def read_samples() -> list[Sample]:
     """Everything that the database knows; what this process alone knows is process.py's."""
-    return [*_flow(), *_depths(), *_outages(), *_limits(), *_alerts(), *_allowances(), *_executors(), *_database()]
+    return [*_flow(), *_depths(), *_outages(), *_limits(), *_alerts(), *_allowances(), *_executors(), *_pools(), *_database()]
 
 
 def _flow() -> Iterator[Sample]:
@@ -160,6 +161,15 @@ def _executors() -> Iterator[Sample]:
         yield Value("executor_heartbeat_age_seconds", of, _age(row.heartbeat_at))
         yield Value("executor_leases_lost", of, row.leases_lost)
         yield Value("executor_loops_held", of, row.loops_held)
+
+
+def _pools() -> Iterator[Sample]:
+    for depth in pool_depths():
+        of = (depth.pool.name,)
+        for state, jobs in (("ready", depth.ready), ("parked", depth.parked), ("running", depth.running)):
+            yield Value("pool_jobs", (*of, state), jobs)
+        yield Value("pool_executors", of, depth.executors)
+        yield Value("pool_oldest_seconds", of, _age(depth.since) if depth.since else 0.0)
 
 
 def _database() -> Iterator[Sample]:

@@ -22,13 +22,17 @@ from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_
 
 @admin.register(Executor)
 class ExecutorAdmin(ReadOnlyMixin, QueueAdmin):
-    list_display = ("process", "role", "health", "busy", "heartbeat", "loop_lag", "held", "leases_lost", "since")
+    list_display = ("process", "role", "serves", "health", "busy", "heartbeat", "loop_lag", "held", "leases_lost", "since")
     empty_title = "No executor runs."
     empty_hint = "Start one with: manage.py qcluster."
 
     @admin.display(description="process")
     def process(self, executor: Executor) -> str:
         return str(executor)
+
+    @admin.display(description="serves")
+    def serves(self, executor: Executor) -> str:
+        return f"pool {executor.pool}" if executor.pool else "all jobs"
 
     @display(description="health", label={"alive": "success", "draining": "warning", "silent": "danger"})  # type: ignore[untyped-decorator]
     def health(self, executor: Executor) -> str:

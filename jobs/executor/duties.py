@@ -12,7 +12,7 @@ from uuid import UUID
 
 from jobs.services.explain import flow
 from jobs.services.finish import breaker
-from jobs.services.upkeep import batches, executors, unserved, upkeep, watch
+from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch
 from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.services.limiter import decide
 from ratelimits.services.usage import release
@@ -68,6 +68,7 @@ class Duties:
                 batches.foresee_batches,
                 breaker.tend_breakers,
                 decide.reclaim_expired,
+                pools.follow_pools,
             )
         if now >= self._alert_at:
             seconds = QUIET_ALERT_SECONDS if quiet else ALERT_SECONDS

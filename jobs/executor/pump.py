@@ -37,6 +37,7 @@ from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
 from jobs.services.finish.learn import Learning
 from jobs.services.finish.lost_claims import find_lost
+from jobs.services.operate.pools import ensure_pool
 from jobs.services.upkeep import executors, upkeep
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.logs import tell_of
@@ -82,6 +83,7 @@ class ExecutorSettings:
     poll_seconds: float
     drain_grace_seconds: float
     listen: bool
+    pool: str = ""
     starved_share: float = 0.1
     stuck_seconds: float = STUCK_SECONDS
     loop_budget_seconds: float = LOOP_BUDGET_SECONDS
@@ -132,12 +134,12 @@ class ExecutorPump:
         self._owned: dict[UUID, ClaimedJob] = {}
         self._calls = 0  # what occupies slots: jobs that leave together are one
         self._turns = ClassTurns(settings.starved_share)
-        self._gate = LaneGate()
+        self._gate = LaneGate(settings.pool)
         self._heads = Heads()
         self._parking = Parking()
         self._learning = Learning()
         self._keyring = Keyring()
-        self._kinds = ServedKinds(self.id)
+        self._kinds = ServedKinds(self.id, pool=settings.pool)
         self._duties = Duties(
             self.id,
             sweep_seconds=settings.sweep_seconds,
@@ -240,7 +242,10 @@ class ExecutorPump:
                     cursor.execute(f"LISTEN {channel.value}")
         ensure_projects_are_kept_apart()
         ensure_own_secret_key()
-        self._role, self._slots = executors.register(self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots)
+        ensure_pool(self.settings.pool)
+        self._role, self._slots = executors.register(
+            self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots, pool=self.settings.pool
+        )
         executors.hand_back_unknown(self.id, set(self._owned))
         logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
@@ -459,7 +464,9 @@ class ExecutorPump:
     def _claim(self, wanted: int, settlements: list[decide.Settlement]) -> list[ClaimedJob]:
         lease = self.settings.lease_seconds
         if self._role == Executor.Role.QUARANTINE:
-            return claim.claim_suspect(self.id, lease_seconds=lease, kinds=self._kinds, settlements=settlements)
+            return claim.claim_suspect(
+                self.id, lease_seconds=lease, kinds=self._kinds, pool=self.settings.pool, settlements=settlements
+            )
         if settlements:
             self._gate.hint()  # a place in flight, or tokens, may have come back
         return claim.claim_jobs(
@@ -470,6 +477,7 @@ class ExecutorPump:
             gate=self._gate,
             heads=self._heads,
             kinds=self._kinds,
+            pool=self.settings.pool,
             settlements=settlements,
         )
 

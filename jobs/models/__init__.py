@@ -8,12 +8,14 @@ from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
 from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
+from .pool import POOLED, Pool, PoolSweep
 from .requests import BulkOperation, IdempotencyRecord, Webhook, WebhookDelivery
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 from .tag import Tag
 
 __all__ = [
     "BACKLOG",
+    "POOLED",
     "SINCE_EVER",
     "WHOLE_PROJECT",
     "AgingRule",
@@ -31,6 +33,8 @@ __all__ = [
     "JobCount",
     "JobEvent",
     "PauseSwitch",
+    "Pool",
+    "PoolSweep",
     "Resolution",
     "RetryPolicy",
     "SavedFilter",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, JobState
 
 from .flow import BACKLOG
+from .pool import POOLED, RULES
 from .running import PauseSwitch
 
 
@@ -20,6 +21,8 @@ def written_fragments() -> dict[str, str]:
     - `add_counts`: adds what is to be inserted to the counts of a shard that has some.
     - `sum_unfinished`: how many jobs have not ended.
     - `stands_still`: of a pause switch, by scope and key: whether the project of `job` waits for it.
+    - `of_pool`: whether an executor that serves all jobs, or in the variant `pooled` those of one pool, may take `job`.
+    - `pool_of`: the name of the pool that `job` belongs to by the rules of jobs_pool: the first that names it.
     - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
     """
     return {
@@ -35,8 +38,19 @@ def written_fragments() -> dict[str, str]:
         "sum_unfinished": f"coalesce(sum({' + '.join(sorted(UNFINISHED))}), 0)",
         "stands_still": f"(scope = 'global' AND job.project_id <> '{PauseSwitch.EXEMPT}'"
         " OR scope = 'project' AND key = job.project_id)",
+        "of_pool": "true",
+        f"of_pool@{POOLED}": "job.pool = %(pool)s::text",
+        "pool_of": "(SELECT pool.name FROM jobs_pool AS pool\n    WHERE "
+        + "\n      AND ".join(_named_by(words, column) for words, column in RULES.items())
+        + "\n    ORDER BY pool.place, pool.name LIMIT 1)",
         "backlog": ", ".join(f"coalesce(sums.{name}, 0)" if name in UNFINISHED else "letters.open" for name in BACKLOG),
     }
+
+
+def _named_by(words: str, column: str) -> str:
+    """An empty list names everything; a word that ends with an asterisk, all that begins with what stands before it."""
+    matches = f"job.{column} = word OR right(word, 1) = '*' AND starts_with(job.{column}, left(word, -1))"
+    return f"(pool.{words} = '{{}}' OR EXISTS (SELECT FROM unnest(pool.{words}) AS word WHERE {matches}))"
 
 
 def _listed(states: Iterable[JobState]) -> str:

@@ -109,6 +109,7 @@ class Job(models.Model):
     path = models.IntegerField(
         default=0, db_default=0, help_text="What it calls there, as a hash. 0: there is nothing to tell apart."
     )
+    pool = models.CharField(max_length=40, null=True, help_text="See models/pool.py. Null: no pool names it.")
     coalesce_key = models.CharField(
         max_length=500, null=True, help_text="Waiting jobs of one key leave as one call. Null: it leaves alone."
     )
@@ -166,6 +167,26 @@ class Job(models.Model):
                 fields=["lane", "priority", "eligible_since", "id"],
                 name="jobs_job_in_lane_idx",
                 condition=IN_LANE,
+            ),
+            # For claims of a pool's clusters: empty, and free of cost, where there are no pools.
+            models.Index(
+                fields=["pool", "project", "priority", "eligible_since", "id"],
+                name="jobs_job_pool_ready_idx",
+                condition=models.Q(
+                    status="queued", scheduled_at=None, held=False, crash_count__lt=2, lane=None, pool__isnull=False
+                ),
+            ),
+            models.Index(
+                fields=["pool", "lane", "priority", "eligible_since", "id"],
+                name="jobs_job_pool_lane_idx",
+                condition=models.Q(pool__isnull=False) & IN_LANE,
+            ),
+            models.Index(
+                fields=["pool", "eligible_since", "id"],
+                name="jobs_job_pool_suspects_idx",
+                condition=models.Q(
+                    status="queued", scheduled_at=None, held=False, crash_count__gte=2, pool__isnull=False
+                ),
             ),
             models.Index(
                 fields=["coalesce_key", "eligible_since", "id"],

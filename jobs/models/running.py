@@ -30,6 +30,7 @@ class Executor(models.Model):
         db_default=RandomUUID(), help_text="Drawn at each start of a cluster: hosts may share a name, and so may pids."
     )
     cluster_pid = models.IntegerField(help_text="The django-q2 sentinel that guards it.")
+    pool = models.CharField(max_length=40, default="", db_default="", help_text="Empty: it serves all jobs.")
     slots = models.PositiveIntegerField()
     in_flight = models.PositiveIntegerField(default=0, db_default=0)
     draining = models.BooleanField(default=False, db_default=False)

@@ -4,7 +4,8 @@
 -- Inside a project and tier the ready index is first-come, and so is a lane, so heads suffice: some rows are read per
 -- project and tier and per open lane and tier, scored at this instant, merged, and locked in order. Reading more heads
 -- than wanted, without locks, lets several executors find work behind each other's claims; locking every head would
--- starve them. A lane that is not among `lanes` is not looked at, however many jobs wait in it.
+-- starve them. A lane that is not among `lanes` is not looked at, however many jobs wait in it. In the variant `pooled`, which takes the
+-- parameter `pool`, the same of that pool's jobs alone, by the indexes that begin with it.
 --
 -- params  wanted: most jobs to choose; starved_after: how many others go before the next overdue job of a lower class;
 --         starved_every: how many go between two of these;
@@ -22,7 +23,7 @@
 WITH RECURSIVE first AS (
     -- All columns of the ready index in its order: any other index would be read past a project's finished jobs.
     (SELECT project_id, priority, eligible_since, id FROM jobs_job
-      WHERE %(everywhere)s::boolean AND {{ready}} AND crash_count < 2 AND lane IS NULL
+      WHERE %(everywhere)s::boolean AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
       ORDER BY project_id, priority, eligible_since, id LIMIT 1)
     UNION ALL
     SELECT next.*
@@ -30,7 +31,7 @@ WITH RECURSIVE first AS (
      CROSS JOIN LATERAL (
            SELECT project_id, priority, eligible_since, id FROM jobs_job AS job
             WHERE (job.project_id, job.priority) > (first.project_id, first.priority)
-              AND {{ready}} AND crash_count < 2 AND lane IS NULL
+              AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
             ORDER BY project_id, priority, eligible_since, id LIMIT 1) AS next
 ), front AS (
     SELECT * FROM first
@@ -42,7 +43,7 @@ WITH RECURSIVE first AS (
            SELECT project_id, priority, eligible_since, id FROM jobs_job
             WHERE project_id = known.project AND priority = known.priority
               AND eligible_since >= to_timestamp(known.since)
-              AND {{ready}} AND crash_count < 2 AND lane IS NULL
+              AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
             ORDER BY eligible_since, id LIMIT 1) AS job
 ), pause AS MATERIALIZED (
     SELECT scope, key FROM jobs_pauseswitch
@@ -68,7 +69,7 @@ WITH RECURSIVE first AS (
            (SELECT id, eligible_since FROM jobs_job
              WHERE heads > 1 AND project_id = competing.project_id AND priority = competing.priority
                AND (eligible_since, id) >= (competing.eligible_since, competing.id)  -- not past what is dead once more
-               AND {{ready}} AND crash_count < 2 AND lane IS NULL
+               AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
              ORDER BY eligible_since, id
              LIMIT competing.heads)) AS job
 ), deeper AS (
@@ -89,7 +90,7 @@ WITH RECURSIVE first AS (
                    SELECT id, eligible_since FROM jobs_job
                     WHERE project_id = deeper.project_id AND priority = deeper.priority
                       AND eligible_since >= deeper.since
-                      AND {{ready}} AND crash_count < 2 AND lane IS NULL
+                      AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
                     ORDER BY eligible_since, id
                    OFFSET deeper.heads LIMIT 2 * %(wanted)s::int + 16 - deeper.found) AS job
              WHERE own = heads AND found < 2 * %(wanted)s::int + 16) AS near
@@ -104,7 +105,7 @@ WITH RECURSIVE first AS (
            SELECT id, eligible_since, project_id
              FROM (SELECT id, eligible_since, project_id, expires_at FROM jobs_job
                     WHERE lane = open.name AND priority = rule.tier
-                      AND {{in_lane}}
+                      AND {{in_lane}} AND {{of_pool}}
                     ORDER BY eligible_since, id
                     LIMIT open.room + 16) AS first
             WHERE expires_at IS NULL OR expires_at > now()
@@ -117,7 +118,7 @@ WITH RECURSIVE first AS (
       FROM jobs_servicebreaker AS breaker
       JOIN jobs_job AS job ON job.id = breaker.probe_job_id
       JOIN tenancy_project AS project ON project.id = job.project_id
-     WHERE breaker.opened_at IS NOT NULL AND job.crash_count < 2
+     WHERE breaker.opened_at IS NOT NULL AND job.crash_count < 2 AND {{of_pool job}}
        -- Refused and first in its turn, it would take the one free slot of every claim.
        AND job.lane = ANY(%(resting)s::text[]) IS NOT TRUE
        AND NOT EXISTS (SELECT FROM pause WHERE {{stands_still job}})
@@ -173,7 +174,7 @@ SELECT {{claimed_job job}}, claim.token, placed.weight, placed.class AS tier_cla
  CROSS JOIN (SELECT id, class, weight, is_probe FROM placed ORDER BY place) AS placed
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job
-        WHERE id = placed.id AND NOT held AND kind <> ALL(%(strange)s::text[])
+        WHERE id = placed.id AND NOT held AND kind <> ALL(%(strange)s::text[]) AND {{of_pool}}
           AND (status = 'queued' AND scheduled_at IS NULL OR status = 'rate_limited' AND lane IS NOT NULL)
           AND {{not_expired}}
           AND NOT EXISTS (SELECT FROM pause

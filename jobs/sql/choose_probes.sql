@@ -5,7 +5,8 @@
 -- of a project, and not two within `first`.
 --
 -- params  first, longest: seconds to the second probe, and between two at most; last_doubling: of the pause between;
---         most_probed: jobs remembered; most: jobs of a project looked at
+--         most_probed: jobs remembered; most: jobs of a project looked at;
+--         pools: those that some executor serves; null: all, and what is in none
 -- locks   the breakers' rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns the ids of the jobs
@@ -34,6 +35,8 @@ WITH due AS MATERIALIZED (
             WHERE service = breaker.service AND call_type = ANY('{read,write}') AND project_id = breaker.project_id
               AND target = breaker.target AND status = 'rate_limited' AND NOT held
               AND (scheduled_at IS NULL OR lane IS NOT NULL)
+              -- A probe that nobody claims would keep the target's other jobs waiting.
+              AND (%(pools)s::text[] IS NULL OR pool = ANY(%(pools)s::text[]))
             LIMIT %(most)s::int) AS waiting
      ORDER BY breaker.id, path = ANY(breaker.paths), array_position(breaker.probed, waiting.id) DESC NULLS FIRST,
               retry_count > 0, eligible_since, waiting.id

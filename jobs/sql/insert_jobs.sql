@@ -33,14 +33,15 @@ WITH given AS MATERIALIZED (
     INSERT INTO jobs_job (
            id, project_id, user_id, batch_id, kind, service, model, call_type, cost, priority, status, held, payload,
            idempotency_key, effect_key, retry_policy_id, scheduled_at, eligible_since, expires_at, origin_id, created_at,
-           known_cost, credential, lane, coalesce_key, target, path)
+           known_cost, credential, lane, coalesce_key, target, path, pool)
     SELECT id, %(project)s::text, user_id, %(batch)s::uuid, kind, service, model, call_type, cost, priority, 'queued',
            %(held)s::boolean OR service = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope = 'service'))
                              OR kind = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope IN ('kind', 'unknown'))),
            payload, idempotency_key, coalesce(effect_key, id::text), retry_policy, due, coalesce(due, now()),
            expires_at, origin, now(),  -- the column's default is the statement's clock, the log has the transaction's
-           known_cost, credential, lane, coalesce_key, target, path
-      FROM given
+           known_cost, credential, lane, coalesce_key, target, path,
+           CASE WHEN EXISTS (SELECT FROM jobs_pool) THEN {{pool_of job}} END
+      FROM (SELECT given.*, %(project)s::text AS project_id FROM given) AS job
         ON CONFLICT (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, user_id, service, scheduled_at, origin_id
 ), logged AS (

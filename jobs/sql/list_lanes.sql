@@ -1,4 +1,5 @@
--- List lanes that have jobs to release, from one name on, by a probe of the index a lane.
+-- List lanes that have jobs to release, from one name on, by a probe of the index a lane. In the variant `pooled`, which
+-- takes the parameter `pool`, jobs of that pool.
 --
 -- params  after: the last lane of the list before; most: lanes
 -- locks   none
@@ -6,11 +7,11 @@
 -- returns lane, and the most urgent priority that waits in it
 WITH RECURSIVE waiting AS (
     (SELECT lane, 1 AS nth FROM jobs_job
-      WHERE {{in_lane}} AND lane > %(after)s::text
+      WHERE {{in_lane}} AND {{of_pool}} AND lane > %(after)s::text
       ORDER BY lane LIMIT 1)
     UNION ALL
     SELECT (SELECT job.lane FROM jobs_job AS job
-             WHERE {{in_lane job}} AND job.lane > waiting.lane
+             WHERE {{in_lane job}} AND {{of_pool job}} AND job.lane > waiting.lane
              ORDER BY job.lane LIMIT 1), waiting.nth + 1
       FROM waiting
      WHERE waiting.lane IS NOT NULL AND waiting.nth < %(most)s::int
@@ -18,7 +19,7 @@ WITH RECURSIVE waiting AS (
 SELECT lane,
        (SELECT priority FROM jobs_job AS job
          WHERE job.lane = waiting.lane
-           AND {{in_lane job}}
+           AND {{in_lane job}} AND {{of_pool job}}
          ORDER BY job.lane DESC, job.priority DESC LIMIT 1) AS priority
   FROM waiting
  WHERE lane IS NOT NULL

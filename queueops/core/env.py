@@ -252,6 +252,14 @@ class Environment:
     executor_slots: int = setting(
         "Workers", "Jobs that one worker process carries out at once.", parse.integer(1, 10_000), default=200
     )
+    pool: str = setting(
+        "Workers",
+        "The pool whose jobs the clusters started here carry out, and no others; `--pool` names another. Not set: all "
+        "jobs. A pool is added in the admin or with `manage.py set_pool`.",
+        parse.text(),
+        default="",
+        shown_default="all jobs",
+    )
     unserved_hours: float = setting(
         "Workers",
         "How long a job whose kind no worker knows, or whose payload none takes, waits before it is a dead letter.",

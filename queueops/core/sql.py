@@ -3,7 +3,8 @@ Hot and locking SQL lives in files: `<app>/sql/<verb>_<noun>.sql`.
 
 What several statements say alike stands once, in `<app>/sql/fragments/<name>.sql`, as of a table `job`: `{{name}}` is
 that text with bare columns, `{{name parked}}` as of `parked`. What follows from an enumeration is written from it, and
-given a name by `define_fragments`.
+given a name by `define_fragments`. A statement has variants where one of its fragments has: `name@variant` stands in
+for `name` there.
 """
 
 import re
@@ -31,7 +32,7 @@ def define_fragments(package: str, texts: Mapping[str, str]) -> None:
 
 
 @cache
-def load_sql(package: str, name: str) -> str:
+def load_sql(package: str, name: str, variant: str = "") -> str:
     """
     Return the statement of `<package>/sql/<name>.sql` without its header comment, fragments filled in.
 
@@ -41,16 +42,17 @@ def load_sql(package: str, name: str) -> str:
     Args:
         package: Dotted name of the app, `jobs`.
         name: File name without its suffix, `claim_jobs`.
+        variant: Whose fragments stand in for the others.
     """
     return re.sub(
         r"\{\{(\w+) ?(\w*)\}\}",
-        lambda found: re.sub(r"\bjob\.", f"{found[2]}." if found[2] else "", _fragment(package, found[1])),
+        lambda found: re.sub(r"\bjob\.", f"{found[2]}." if found[2] else "", _fragment(package, found[1], variant)),
         _without_header(package, name),
     )
 
 
-def _fragment(package: str, name: str) -> str:
-    written = _written.get((package, name))
+def _fragment(package: str, name: str, variant: str) -> str:
+    written = _written.get((package, f"{name}@{variant}"), _written.get((package, name)))
     return _without_header(package, f"fragments/{name}").strip() if written is None else written
 
 
@@ -73,14 +75,16 @@ def hot_cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
         yield cursor
 
 
-def run_sql(package: str, name: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def run_sql(package: str, name: str, parameters: Mapping[str, Any], *, variant: str = "") -> list[tuple[Any, ...]]:
     """Run one statement of `<package>/sql/` in the caller's transaction and return its rows."""
-    return _run(package, name, parameters, tuple_row)
+    return _run(package, name, parameters, tuple_row, variant)
 
 
-def run_sql_as(row: type[Row], package: str, name: str, parameters: Mapping[str, Any]) -> list[Row]:
+def run_sql_as(
+    row: type[Row], package: str, name: str, parameters: Mapping[str, Any], *, variant: str = ""
+) -> list[Row]:
     """Do what `run_sql` does, and make a `row` of each, by the columns' names."""
-    return _run(package, name, parameters, partial(_by_name, row))
+    return _run(package, name, parameters, partial(_by_name, row), variant)
 
 
 def _by_name(row: type[Row], cursor: Any) -> RowMaker[Row]:
@@ -93,8 +97,10 @@ def _by_name(row: type[Row], cursor: Any) -> RowMaker[Row]:
     return lambda values: row(*pick(values))
 
 
-def _run(package: str, name: str, parameters: Mapping[str, Any], factory: RowFactory[Row]) -> list[Row]:
-    statement, names = _numbered(package, name)
+def _run(
+    package: str, name: str, parameters: Mapping[str, Any], factory: RowFactory[Row], variant: str
+) -> list[Row]:
+    statement, names = _numbered(package, name, variant)
     connection.ensure_connection()
     with (
         of_the_block(connection),
@@ -106,13 +112,13 @@ def _run(package: str, name: str, parameters: Mapping[str, Any], factory: RowFac
 
 
 @cache
-def _numbered(package: str, name: str) -> tuple[bytes, tuple[str, ...]]:
+def _numbered(package: str, name: str, variant: str) -> tuple[bytes, tuple[str, ...]]:
     """A statement with $1, $2 ... and the names of these; psycopg would rewrite one of over 4 kB at each run."""
     names: dict[str, int] = {}
     text = re.sub(
         r"%(?:%|\((\w+)\)s)",
         lambda found: f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%",
-        load_sql(package, name),
+        load_sql(package, name, variant),
     )
     return text.encode(), tuple(names)
 

@@ -91,6 +91,7 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         "memory",
         (
             ("Executors", "jobs_executor", "jobs.view_executor"),
+            ("Pools", "jobs_pool", "jobs.view_pool"),
             ("Schedules", "django_q_schedule", None),
             ("Queued tasks", "django_q_ormq", None),
             ("Failed tasks", "django_q_failure", None),

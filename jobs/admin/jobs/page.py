@@ -70,6 +70,7 @@ SIGNS: dict[Code, tuple[str, str, str]] = {
     "cooled_down": ("amber", "ac_unit", "cooled down"),
     "turn": ("grey", "format_list_numbered", "turn"),
     "slots": ("grey", "group_work", "slots"),
+    "pool": ("red", "group_work", "pool"),
 }
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from jobs.models import POOLED
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
 from jobs.states import JobState
@@ -37,6 +38,7 @@ def claim_jobs(
     gate: LaneGate | None = None,
     heads: Heads | None = None,
     kinds: ServedKinds | None = None,
+    pool: str = "",
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
     """
@@ -50,6 +52,7 @@ def claim_jobs(
         gate: The executor's view of the lanes; without one, one is made for this claim.
         heads: Where it found jobs before; None: nowhere yet.
         kinds: What the executor carries out; None: all there is.
+        pool: Whose jobs it serves, as its gate does; empty: all.
         settlements: Of calls that have ended; settled here, where the counters are locked anyway.
 
     Returns:
@@ -58,7 +61,7 @@ def claim_jobs(
     if wanted < 1:
         settle(settlements)
         return []
-    gate = gate or LaneGate()
+    gate = gate or LaneGate(pool)
     lanes = gate.look(wanted=wanted)
     standing = turns.standing()
     flow_projects, flow_passes = gate.flows()
@@ -82,8 +85,10 @@ def claim_jobs(
             "flow_projects": flow_projects,
             "flow_passes": flow_passes,
             "strange": list(kinds.strange) if kinds else [],
+            "pool": pool,
             **heads.begin(),
         },
+        variant=POOLED if pool else "",
     )
     heads.end(chosen)
     chosen = _known(chosen, kinds)
@@ -108,12 +113,16 @@ def claim_suspect(
     *,
     lease_seconds: float,
     kinds: ServedKinds | None = None,
+    pool: str = "",
     settlements: Sequence[Settlement] = (),
 ) -> list[ClaimedJob]:
     """Claim and start the oldest job that has brought down its process twice, if there is one and limits admit it."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST_FIRST)
-    chosen = run_sql_as(ClaimedJob, "jobs", "choose_suspect", {"strange": list(kinds.strange) if kinds else []})
+    strange = list(kinds.strange) if kinds else []
+    chosen = run_sql_as(
+        ClaimedJob, "jobs", "choose_suspect", {"strange": strange, "pool": pool}, variant=POOLED if pool else ""
+    )
     chosen = _known(chosen, kinds)
     admitted, _ = admit(chosen, lease_seconds=lease_seconds, settlements=settlements)
     return _begin(admitted, Lease(executor_id, lease_seconds), quarantine=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 
 from jobs.lanes import Lane, read_lane, tag_of
-from jobs.models import PauseSwitch, ServiceBreaker
+from jobs.models import POOLED, PauseSwitch, ServiceBreaker
 from jobs.services.explain.queues import crowded_lanes
 from jobs.states import Priority
 from queueops.core.sql import run_sql
@@ -61,7 +61,12 @@ class LaneGate:
     were open or should have opened, and every lane only each CLOSED_LOOK_SECONDS: a thousand full ones cost it nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pool: str = "") -> None:
+        """
+        Args:
+            pool: Whose jobs the executor serves; empty: all.
+        """
+        self._pool = pool
         self._lanes: dict[str, LaneHeadroom] = {}
         self._opens_at: dict[str, float] = {}  # by this process's clock, as all times here
         self._refused: dict[str, float] = {}  # lanes that are left alone, and until when
@@ -162,7 +167,8 @@ class LaneGate:
         self._look_at = time.monotonic() + REST_SECONDS
 
     def _list(self, now: float) -> None:
-        rows = run_sql("jobs", "list_lanes", {"after": self._after, "most": MOST_LANES_CLAIMED})
+        given = {"after": self._after, "most": MOST_LANES_CLAIMED, "pool": self._pool}
+        rows = run_sql("jobs", "list_lanes", given, variant=POOLED if self._pool else "")
         self._listed = [(str(name), str(priority)) for name, priority in rows]
         # More than fit are taken in turn, from where this list ended.
         self._after = self._listed[-1][0] if len(rows) == MOST_LANES_CLAIMED else ""

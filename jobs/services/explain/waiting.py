@@ -22,7 +22,7 @@ from ratelimits.services.limiter.start_forecast import LimitForecast
 from .forecast import Forecast, forecast_start, read_limits
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 
-Code = Literal["paused", "outage", "scheduled", "retry_backoff", "limit", "cooled_down", "turn", "slots"]
+Code = Literal["paused", "outage", "scheduled", "retry_backoff", "limit", "cooled_down", "turn", "slots", "pool"]
 
 SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
 RECHECK_PAUSED_SECONDS = 30.0
@@ -237,18 +237,26 @@ def _turn(job: Job, position: Position | None) -> list[Reason]:
 
 
 def _slots(job: Job) -> list[Reason]:
-    """Executors without a free slot; from the second crash on only quarantine counts."""
+    """Executors that serve it and have no free slot; from the second crash on only quarantine counts."""
     suspect = job.crash_count >= SUSPECT_CRASHES
     role = Executor.Role.QUARANTINE if suspect else Executor.Role.GENERAL
-    alive = Executor.objects.filter(draining=False, heartbeat_at__gt=Now() - timedelta(seconds=SILENT_EXECUTOR_SECONDS))
-    seats = alive.filter(role=role).aggregate(all=Sum("slots"), free=Sum(F("slots") - F("in_flight")))
+    alive = Executor.objects.filter(
+        draining=False, heartbeat_at__gt=Now() - timedelta(seconds=SILENT_EXECUTOR_SECONDS), role=role
+    )
+    serving = alive.filter(pool__in=["", job.pool or ""])
+    seats = serving.aggregate(all=Sum("slots"), free=Sum(F("slots") - F("in_flight")))
     if not seats["all"]:
+        if job.pool:
+            return [Reason("pool", f"it waits for a worker of pool {job.pool}, and none is running")]
+        if alive.exists():
+            return [Reason("pool", "no pool names it, and the workers that run serve pools only")]
         return [Reason("slots", "no quarantine worker is running" if suspect else "no worker is running")]
     if seats["free"] > 0:
         return []
     if suspect:
         return [Reason("slots", "its process died or stood still twice, and the quarantine runs another job")]
-    return [Reason("slots", f"all {seats['all']:,} slots of the workers are busy")]
+    of = f" of pool {job.pool}" if job.pool and not serving.filter(pool="").exists() else ""
+    return [Reason("slots", f"all {seats['all']:,} slots of the workers{of} are busy")]
 
 
 def _recheck_after(reasons: tuple[Reason, ...], forecast: Forecast | None, now: datetime) -> float:

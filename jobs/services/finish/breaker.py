@@ -18,6 +18,7 @@ from django.db import connection, transaction
 
 from jobs.lanes import name_of
 from jobs.models import ServiceBreaker
+from jobs.services.operate.pools import pools_served
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
@@ -156,6 +157,7 @@ def _probe() -> None:
             "last_doubling": LAST_DOUBLING,
             "most_probed": MOST_PROBED,
             "most": MOST_HELD_COUNTED,
+            "pools": None if (served := pools_served()) is None else sorted(served),
         },
     )
     if rows:

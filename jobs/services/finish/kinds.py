@@ -12,17 +12,17 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from uuid import UUID
 
-from django.conf import settings
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from jobs.handlers.registry import Handler, all_handlers, served_names
 from jobs.models import Executor, Job, PauseSwitch
 from jobs.services.operate import pauses
+from jobs.services.operate.pools import alive
 from jobs.states import WAITING, JobState
 from queueops.core.notify import Channel, notify
 
@@ -61,8 +61,9 @@ class ServedKinds:
         strange: Kinds that its claims leave out.
     """
 
-    def __init__(self, executor_id: UUID) -> None:
+    def __init__(self, executor_id: UUID, *, pool: str = "") -> None:
         self.executor_id = executor_id
+        self._pool = pool
         self.strange: frozenset[str] = frozenset()
         self._served = kinds_served()
         self._met: set[str] = set()
@@ -103,7 +104,7 @@ class ServedKinds:
         self._look_at = now + KINDS_LOOK_SECONDS
         met, self._met = self._met, set()
         if met or self._unknown or self._refused:
-            others, began_at = _others(self.executor_id)
+            others, began_at = _others(self.executor_id, self._pool)
             for kind in met - others.keys():
                 _withhold(kind)
             # What nobody knows its switch keeps off claims; left out here too, its next job would not be noticed.
@@ -118,12 +119,19 @@ class ServedKinds:
                 )
             }
             self.strange = frozenset(self._unknown | self._refused)
-        take_up({kind: version for kind, version in self._served.items() if kind not in self.strange})
+        take_up({kind: version for kind, version in self._served.items() if kind not in self.strange}, pool=self._pool)
 
 
-def take_up(served: Mapping[str, str]) -> None:
-    """Put back the held jobs of kinds, and of versions, that an executor carries out. Not inside a transaction."""
+def take_up(served: Mapping[str, str], *, pool: str = "") -> None:
+    """
+    Put back the held jobs of kinds, and of versions, that an executor carries out. Not inside a transaction.
+
+    Args:
+        pool: Whose jobs alone it claims: where none of them is held, the others would only be held again.
+    """
     for switch in PauseSwitch.objects.filter(scope__in=UNSERVED, key__in=list(served)):
+        if pool and not Job.objects.filter(kind=switch.key, held=True, status__in=WAITING, pool=pool).exists():
+            continue
         if switch.scope == Scope.UNKNOWN:
             switch.delete()
             pauses.release_uncovered(chunks=CHUNKS)
@@ -164,18 +172,20 @@ def _withhold(kind: str) -> None:
     pauses.hold(switch, chunks=CHUNKS)
 
 
-def _others(executor_id: UUID) -> tuple[dict[str, list[tuple[str, datetime]]], datetime | None]:
-    """By kind, the versions that other living executors carry out and when each began; and when this one did."""
+def _others(executor_id: UUID, pool: str) -> tuple[dict[str, list[tuple[str, datetime]]], datetime | None]:
+    """
+    By kind, the versions that other living executors carry out and when each began; and when this one did.
+
+    Args:
+        pool: Of this one. Executors of other pools do not claim the same jobs.
+    """
     found: dict[str, list[tuple[str, datetime]]] = {}
     began_at = None
-    for pk, served, started_at in Executor.objects.filter(_alive()).values_list("pk", "kinds", "started_at"):
+    living = Executor.objects.filter(alive(), Q(pool__in=["", pool]) if pool else Q())
+    for pk, served, started_at in living.values_list("pk", "kinds", "started_at"):
         if pk == executor_id:
             began_at = started_at
             continue
         for kind, version in served.items():
             found.setdefault(kind, []).append((version, started_at))
     return found, began_at
-
-
-def _alive() -> Q:
-    return Q(draining=False, heartbeat_at__gt=Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds))

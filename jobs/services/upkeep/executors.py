@@ -34,7 +34,7 @@ CLUSTER_ID = uuid4()
 
 
 def register(
-    executor_id: UUID, *, cluster_pid: int, slots: int, cluster_id: UUID = CLUSTER_ID
+    executor_id: UUID, *, cluster_pid: int, slots: int, pool: str = "", cluster_id: UUID = CLUSTER_ID
 ) -> tuple[Executor.Role, int]:
     """
     Enter this process as an executor, or confirm that it is.
@@ -57,6 +57,7 @@ def register(
         "cluster_id": cluster_id,
         "cluster_pid": cluster_pid,
         "kinds": kinds_served(),
+        "pool": pool,
     }
     with transaction.atomic():
         _lock_cluster(cluster_id)

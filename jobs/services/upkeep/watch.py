@@ -28,6 +28,7 @@ from ratelimits.subjects import LONGEST_ID
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_services
 from .notify_alerts import send_unsent
 from .paused import watch_paused
+from .unserved_pools import unserved_pools
 from .unserved import waiting_for
 from .watch_lanes import StaleLane, watch_lanes
 
@@ -239,8 +240,11 @@ def _is_told_by_letters(failing: Failing) -> bool:
 
 
 def watch_unserved() -> None:
-    """Tell of kinds that no worker knows, and of payloads that none takes; over when one does, or none is left."""
-    found = []
+    """
+    Tell of kinds that no worker knows, of payloads that none takes, and of jobs whose pool no cluster serves; over when
+    one does, or none is left.
+    """
+    found = unserved_pools()
     for switch in PauseSwitch.objects.filter(scope__in=UNSERVED).order_by("pk")[:MOST_PROJECTS_WATCHED]:
         count = _at_most(Job.objects.filter(waiting_for(switch)).order_by(), MOST_LEAKS)
         jobs = numbered(count, "job waits", "jobs wait", before="at least " * (count == MOST_LEAKS))

@@ -14,6 +14,7 @@ from django.core.management import call_command, get_commands
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
+from jobs.services.operate.pools import ensure_pool
 from queueops.core.database import ensure_suitable_database
 from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.core.errors import QueueOpsError
@@ -42,7 +43,10 @@ class Command(BaseCommand):
             help="No sandbox provider and no demo project; the default when QUEUEOPS_DEBUG is off.",
         )
 
-    def handle(self, *args: Any, no_demo: bool, **options: Any) -> None:
+        parser.add_argument("--pool", help="The workers carry out the jobs of this pool only, see manage.py qcluster.")
+
+    def handle(self, *args: Any, no_demo: bool, pool: str | None = None, **options: Any) -> None:
+        self.pool = pool
         self.console = Console(sys.stdout)
         # Until the supervisor takes over, SIGTERM too must leave through the context managers.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -56,6 +60,7 @@ class Command(BaseCommand):
                 ensure_projects_are_kept_apart()
                 ensure_own_secret_key()
                 ensure_session_is_ours()
+                ensure_pool(settings.QUEUEOPS.pool if pool is None else pool)
                 operator = ensure_operator()
                 if settings.QUEUEOPS.debug and load_limits_if_none():
                     self.say("up", "loaded the default limits (manage.py load_limits shows and restores them)")
@@ -104,9 +109,10 @@ class Command(BaseCommand):
     def _children(self, *, demo: bool) -> list[ChildSpec]:
         manage = str(settings.BASE_DIR / "manage.py")
         grace = settings.QUEUEOPS.drain_grace_seconds
+        only = () if self.pool is None else ("--pool", self.pool)
         children = [
             ChildSpec("web", python_command(manage, "web"), stop_seconds=grace + WEB_MARGIN_SECONDS),
-            ChildSpec("workers", python_command(manage, "qcluster"), stop_seconds=grace + DRAIN_MARGIN_SECONDS),
+            ChildSpec("workers", python_command(manage, "qcluster", *only), stop_seconds=grace + DRAIN_MARGIN_SECONDS),
         ]
         if demo and importlib.util.find_spec("sandbox"):
             port = str(settings.QUEUEOPS.sandbox_port)

@@ -1,0 +1,126 @@
+"""Pools: what clusters may be set aside for, who serves them, and how much waits for whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from jobs.models import Pool
+from jobs.services.explain.pools import PoolDepth, executors_by_pool, pool_depths
+from jobs.services.operate import pools
+from queueops.core.errors import QueueOpsError
+from queueops.screens import showing
+from queueops.screens.admin import ServiceFormAdmin
+from queueops.screens.verbs import actor_of
+
+
+class PoolForm(forms.ModelForm):  # type: ignore[type-arg]
+    def _post_clean(self) -> None:
+        """After the fields' own checks, which fill the instance."""
+        super()._post_clean()  # type: ignore[misc]
+        if not self.errors:
+            try:
+                pools.check_lists(self.instance)
+            except forms.ValidationError as error:
+                self.add_error(None, error)
+
+
+@admin.register(Pool)
+class PoolAdmin(ServiceFormAdmin):
+    form = PoolForm
+    list_display = ("name", "serves", "served_by", "ready", "parked", "running", "oldest", "place")
+    list_before_template = "admin/jobs/pool/explained.html"
+    actions = None  # one by one: each is asked whether a live cluster serves it
+    empty_title = "There are no pools."
+    empty_hint = "Every cluster carries out all jobs. Add a pool to set clusters aside for some of them."
+    fieldsets = (
+        (None, {"fields": ("name", "place")}),
+        (
+            "What it serves",
+            {
+                "fields": ("services", "kinds", "projects"),
+                "description": "A job belongs to the pool if each list that is not empty names it. Waiting jobs follow "
+                "a change within seconds, a million of them within minutes; running ones are not touched.",
+            },
+        ),
+    )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Pool | None = None) -> tuple[str, ...]:
+        return ("name",) if obj else ()  # clusters are started with it
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changelist = super().get_changelist_instance(request)
+        depths = {depth.pool.pk: depth for depth in pool_depths()}
+        for pool in changelist.result_list:
+            pool.depth = depths.get(pool.pk)
+        return changelist
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        serving = {"serving_all": executors_by_pool()[""], "there_are_pools": Pool.objects.exists()}
+        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **serving})
+        return response
+
+    def save_model(self, request: HttpRequest, obj: Pool, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        lists = {words: getattr(obj, words) for words in pools.LISTS}
+        pools.save_pool(obj.name, place=obj.place, actor=actor_of(request), **lists)
+
+    def delete_model(self, request: HttpRequest, obj: Pool) -> None:
+        pools.delete_pool(obj.pk, actor=actor_of(request))
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            response: HttpResponse = super().delete_view(request, object_id, extra_context)
+        except QueueOpsError as error:
+            messages.error(request, error.message)
+            return HttpResponseRedirect(reverse("admin:jobs_pool_changelist"))
+        return response
+
+    @admin.display(description="serves")
+    def serves(self, pool: Pool) -> str:
+        return "; ".join(f"{words}: {', '.join(given)}" for words in pools.LISTS if (given := getattr(pool, words)))
+
+    @admin.display(description="served by")
+    def served_by(self, pool: Pool) -> SafeString | str:
+        depth = _depth(pool)
+        if depth is None:
+            return showing.NOTHING
+        if depth.executors:
+            address = f"{reverse('admin:jobs_executor_changelist')}?pool={pool.pk}"
+            return format_html(
+                '<a class="qo-link" href="{}">{} executors, {} clusters</a>', address, depth.executors, depth.clusters
+            )
+        if depth.is_served:
+            return showing.badge("grey", "group_work", "clusters of all jobs")
+        return showing.badge("red" if depth.since else "amber", "error", "no live cluster")
+
+    @admin.display(description="ready")
+    def ready(self, pool: Pool) -> str:
+        depth = _depth(pool)
+        return f"{depth.ready:,}{' or more' * depth.is_least}" if depth else showing.NOTHING
+
+    @admin.display(description="wait for a limit")
+    def parked(self, pool: Pool) -> str:
+        depth = _depth(pool)
+        return f"{depth.parked:,}" if depth else showing.NOTHING
+
+    @admin.display(description="running")
+    def running(self, pool: Pool) -> str:
+        depth = _depth(pool)
+        return f"{depth.running:,}" if depth else showing.NOTHING
+
+    @admin.display(description="oldest waits since")
+    def oldest(self, pool: Pool) -> SafeString | str:
+        depth = _depth(pool)
+        return showing.ago(depth.since) if depth else showing.NOTHING
+
+
+def _depth(pool: Pool) -> PoolDepth | None:
+    return getattr(pool, "depth", None)

@@ -1,0 +1,33 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from jobs.services.operate.pools import LISTS, delete_pool, save_pool
+from queueops.core.errors import QueueOpsError
+
+ACTOR = "system:set_pool"
+
+
+class Command(BaseCommand):
+    help = "Add a pool that clusters can be started for, change what it serves, or delete it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", help="Small letters, digits, - and _: llm, slow-reads.")
+        for words in LISTS:
+            parser.add_argument(f"--{words}", default="", help="Separated by commas; * at the end of one: all such.")
+        parser.add_argument("--place", type=int, default=100, help="The lowest of the pools that name a job has it.")
+        parser.add_argument("--delete", action="store_true", help="Delete it. Its jobs go to the next that names them.")
+
+    def handle(self, *args: Any, name: str, place: int, delete: bool, **options: Any) -> None:
+        lists = {words: [word.strip() for word in options[words].split(",") if word.strip()] for words in LISTS}
+        try:
+            if delete:
+                if any(lists.values()):
+                    raise CommandError("--delete takes no lists.")
+                delete_pool(name, actor=ACTOR)
+                self.stdout.write(f"Deleted the pool {name}.")
+                return
+            save_pool(name, place=place, actor=ACTOR, **lists)
+        except QueueOpsError as error:
+            raise CommandError(error.message) from error
+        self.stdout.write(f"Saved the pool {name}. Start a cluster for it: manage.py qcluster --pool {name}")

@@ -1,0 +1,23 @@
+from django.contrib.postgres.operations import AddIndexConcurrently
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    atomic = False  # the indexes are made beside running work
+
+    dependencies = [("jobs", "0026_pools")]
+
+    operations = [
+        AddIndexConcurrently(
+            model_name='job',
+            index=models.Index(condition=models.Q(('crash_count__lt', 2), ('held', False), ('lane', None), ('pool__isnull', False), ('scheduled_at', None), ('status', 'queued')), fields=['pool', 'project', 'priority', 'eligible_since', 'id'], name='jobs_job_pool_ready_idx'),
+        ),
+        AddIndexConcurrently(
+            model_name='job',
+            index=models.Index(condition=models.Q(('pool__isnull', False), models.Q(('status', 'rate_limited'), models.Q(('scheduled_at', None), ('status', 'queued')), _connector='OR'), ('crash_count__lt', 2), ('held', False), ('lane__isnull', False)), fields=['pool', 'lane', 'priority', 'eligible_since', 'id'], name='jobs_job_pool_lane_idx'),
+        ),
+        AddIndexConcurrently(
+            model_name='job',
+            index=models.Index(condition=models.Q(('crash_count__gte', 2), ('held', False), ('pool__isnull', False), ('scheduled_at', None), ('status', 'queued')), fields=['pool', 'eligible_since', 'id'], name='jobs_job_pool_suspects_idx'),
+        ),
+    ]

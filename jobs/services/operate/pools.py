@@ -1,0 +1,134 @@
+"""Pools: which jobs clusters may be set aside for. Rules are rows, so that every process goes by the same."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from jobs.errors import BadPool, PoolInUse
+from jobs.models import Executor, Pool, PoolSweep
+from queueops.audit import trail
+from queueops.core.database import UnsuitableDatabase
+from queueops.tenancy.models import Project
+
+LISTS = ("services", "kinds", "projects")
+
+
+@transaction.atomic
+def save_pool(
+    name: str,
+    *,
+    services: Sequence[str] = (),
+    kinds: Sequence[str] = (),
+    projects: Sequence[str] = (),
+    place: int = 100,
+    actor: str,
+) -> Pool:
+    """
+    Add a pool, or change what it serves. Unfinished jobs follow within seconds, a million of them within minutes.
+
+    Raises:
+        BadPool: A name or list is not valid. Nothing was changed.
+    """
+    before = Pool.objects.filter(pk=name).first()
+    pool = Pool(name=name, services=[*services], kinds=[*kinds], projects=[*projects], place=place)
+    pool.served_at = before.served_at if before else None
+    try:
+        pool.full_clean(validate_unique=False)
+        check_lists(pool)
+    except ValidationError as error:
+        raise BadPool("; ".join(f"{field}: {' '.join(said)}" for field, said in error.message_dict.items())) from None
+    pool.save()
+    trail.record(
+        actor=actor,
+        action=f"{'change' if before else 'add'}_pool",
+        target=f"pool {name}",
+        before=rules_of(before) if before else None,
+        after=rules_of(pool),
+    )
+    _begin_sweep()
+    return pool
+
+
+def check_lists(pool: Pool) -> None:
+    """
+    Check what no field can check by itself.
+
+    Raises:
+        ValidationError: All lists are empty, or a project does not exist.
+    """
+    if not any(getattr(pool, words) for words in LISTS):
+        raise ValidationError({"services": "Name a service, a kind or a project; * stands for all."})
+    exact = {word for word in pool.projects if not word.endswith("*")}
+    missing = sorted(exact - set(Project.objects.filter(pk__in=exact).values_list("pk", flat=True)))
+    if missing:
+        raise ValidationError({"projects": f"There is no project {', '.join(missing)}."})
+
+
+@transaction.atomic
+def delete_pool(name: str, *, actor: str) -> None:
+    """
+    Delete a pool; its jobs go to the next that names them, or to none.
+
+    Raises:
+        PoolInUse: Live clusters serve it, and would have nothing to do.
+        BadPool: There is none of this name.
+    """
+    pool = Pool.objects.filter(pk=name).first()
+    if pool is None:
+        raise BadPool(f"There is no pool {name!r}.")
+    serving = Executor.objects.filter(alive(), pool=name).count()
+    if serving:
+        raise PoolInUse(f"{serving} live executors serve pool {name}: stop its clusters first.", executors=serving)
+    pool.delete()
+    trail.record(actor=actor, action="delete_pool", target=f"pool {name}", before=rules_of(pool), after=None)
+    _begin_sweep()
+
+
+def ensure_pool(name: str) -> None:
+    """
+    Check what pool a cluster is to serve; empty: all jobs.
+
+    Raises:
+        UnsuitableDatabase: There is no such pool.
+    """
+    if not name or Pool.objects.filter(pk=name).exists():
+        return
+    there = ", ".join(Pool.objects.values_list("name", flat=True)) or "none yet"
+    raise UnsuitableDatabase(
+        f"QUEUEOPS_POOL (or --pool) must be the name of a pool; {name!r} is none. There are: {there}. "
+        "Add it in the admin, or with manage.py set_pool."
+    )
+
+
+def pools_served() -> frozenset[str] | None:
+    """The pools that some live executor serves; None: one serves all jobs, also those in no pool."""
+    served = frozenset(Executor.objects.filter(alive()).values_list("pool", flat=True).distinct())
+    return None if "" in served else served
+
+
+def alive() -> Q:
+    """Executors that claim, and were heard of within a lease."""
+    return Q(draining=False, heartbeat_at__gt=Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds))
+
+
+def rules_of(pool: Pool) -> dict[str, Any]:
+    """What the audit trail keeps of a pool."""
+    return {"name": pool.name, "place": pool.place, **{words: list(getattr(pool, words)) for words in LISTS}}
+
+
+def _begin_sweep() -> None:
+    """In the transaction that changed the rules; see services/upkeep/pools.py."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text::bigint")
+        [xid] = cursor.fetchone() or [0]
+    anew = {"changed_at": Now(), "xid": xid, "after": uuid.UUID(int=0), "passes": 0}
+    PoolSweep.objects.update_or_create(defaults=anew, id=1)

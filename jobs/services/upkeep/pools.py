@@ -1,0 +1,68 @@
+"""
+Unfinished jobs follow the rules of the pools when these change.
+
+A job gets its pool when it is inserted. After a change all unfinished jobs are looked through twice, part by part: at
+once, and again when every transaction has ended that may have inserted jobs by the old rules.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from django.db import connection, transaction
+
+from jobs.models import PoolSweep
+from queueops.core.notify import Channel, notify
+from queueops.core.sql import run_sql
+
+LOOKED_AT_ONCE = 5000  # jobs of one statement, which locks those that it moves
+SWEEP_SECONDS = 0.3  # of each second in which house-keeping is done
+PASSES = 2
+# A statement that reads the old rules has no transaction id before it writes its first row.
+UNDER_WAY_SECONDS = 5.0
+
+SETTLED = """
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint > xid
+       AND now() > changed_at + %s * interval '1 second'
+       OR now() > changed_at + interval '1 day'  -- another server's ids, where a dump was restored
+  FROM jobs_poolsweep
+"""
+
+
+def follow_pools() -> int:
+    """
+    Move jobs to the pools that the rules name now, as many as time allows; does nothing once all have followed.
+
+    Returns:
+        How many were moved.
+    """
+    moved, until = 0, time.monotonic() + SWEEP_SECONDS
+    while time.monotonic() < until:
+        part = _follow_part()
+        if part is None:
+            break
+        moved += part
+    if moved:
+        notify(Channel.READY)
+    return moved
+
+
+@transaction.atomic
+def _follow_part() -> int | None:
+    """None: there is nothing to do now. Whoever changes the rules meanwhile waits for this part, and then starts anew."""
+    sweep = PoolSweep.objects.select_for_update().filter(passes__lt=PASSES).first()
+    if sweep is None or (sweep.passes == PASSES - 1 and sweep.after.int == 0 and not _is_settled()):
+        return None
+    [(last, moved)] = run_sql("jobs", "assign_pools", {"after": sweep.after, "most": LOOKED_AT_ONCE})
+    if last is None:
+        sweep.passes += 1
+    sweep.after = last or uuid.UUID(int=0)
+    sweep.save(update_fields=["passes", "after"])
+    return int(moved)
+
+
+def _is_settled() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(SETTLED, [UNDER_WAY_SECONDS])
+        return bool((cursor.fetchone() or [False])[0])
