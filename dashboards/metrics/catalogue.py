@@ -116,9 +116,10 @@ _ALL = (
         "pool_jobs",
         "gauge",
         ("pool", "state"),
-        "Jobs of a pool that are ready, parked by a limit (up to 10,000 in lanes and as many outside) or running.",
+        "Jobs of a pool that are ready, parked by a limit (together up to 10,000 in lanes and as many outside) or running; "
+        "pool is empty for those that no pool names. Nothing where there are no pools.",
     ),
-    Metric("pool_executors", "gauge", ("pool",), "Live worker processes that serve this pool alone."),
+    Metric("pool_executors", "gauge", ("pool",), "Live worker processes that serve this pool; empty: all."),
     Metric("pool_oldest_seconds", "gauge", ("pool",), "How long the oldest job that waits in a pool has waited."),
     Metric(
         "oldest_transaction_seconds", "gauge", (), "How long the database's longest open transaction has been open."

@@ -165,7 +165,7 @@ def _executors() -> Iterator[Sample]:
 
 def _pools() -> Iterator[Sample]:
     for depth in pool_depths():
-        of = (depth.pool.name,)
+        of = (depth.name,)
         for state, jobs in (("ready", depth.ready), ("parked", depth.parked), ("running", depth.running)):
             yield Value("pool_jobs", (*of, state), jobs)
         yield Value("pool_executors", of, depth.executors)

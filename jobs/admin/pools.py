@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.models import Pool
-from jobs.services.explain.pools import PoolDepth, executors_by_pool, pool_depths
+from jobs.services.explain.pools import PoolDepth, pool_depths
 from jobs.services.operate import pools
 from queueops.core.errors import QueueOpsError
 from queueops.screens import showing
@@ -56,15 +56,11 @@ class PoolAdmin(ServiceFormAdmin):
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changelist = super().get_changelist_instance(request)
-        depths = {depth.pool.pk: depth for depth in pool_depths()}
+        depths = {depth.name: depth for depth in pool_depths()}
         for pool in changelist.result_list:
             pool.depth = depths.get(pool.pk)
+        changelist.poolless = depths.get("")
         return changelist
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        serving = {"serving_all": executors_by_pool()[""], "there_are_pools": Pool.objects.exists()}
-        response: HttpResponse = super().changelist_view(request, {**(extra_context or {}), **serving})
-        return response
 
     def save_model(self, request: HttpRequest, obj: Pool, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         lists = {words: getattr(obj, words) for words in pools.LISTS}

@@ -47,7 +47,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='job',
             name='pool',
-            field=models.CharField(help_text='See models/pool.py. Null: no pool names it.', max_length=40, null=True),
+            field=models.CharField(help_text='See models/pool.py. Empty: none names it. Null: there are none.', max_length=40, null=True),
         ),
         migrations.AddConstraint(
             model_name='poolsweep',

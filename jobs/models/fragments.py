@@ -22,7 +22,7 @@ def written_fragments() -> dict[str, str]:
     - `sum_unfinished`: how many jobs have not ended.
     - `stands_still`: of a pause switch, by scope and key: whether the project of `job` waits for it.
     - `of_pool`: whether an executor that serves all jobs, or in the variant `pooled` those of one pool, may take `job`.
-    - `pool_of`: the name of the pool that `job` belongs to by the rules of jobs_pool: the first that names it.
+    - `pool_of`: what Job.pool is to be by the rules of jobs_pool: the first pool that names `job`.
     - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
     """
     return {
@@ -40,9 +40,9 @@ def written_fragments() -> dict[str, str]:
         " OR scope = 'project' AND key = job.project_id)",
         "of_pool": "true",
         f"of_pool@{POOLED}": "job.pool = %(pool)s::text",
-        "pool_of": "(SELECT pool.name FROM jobs_pool AS pool\n    WHERE "
+        "pool_of": "CASE WHEN EXISTS (SELECT FROM jobs_pool) THEN coalesce((SELECT pool.name FROM jobs_pool AS pool\n    WHERE "
         + "\n      AND ".join(_named_by(words, column) for words, column in RULES.items())
-        + "\n    ORDER BY pool.place, pool.name LIMIT 1)",
+        + "\n    ORDER BY pool.place, pool.name LIMIT 1), '') END",
         "backlog": ", ".join(f"coalesce(sums.{name}, 0)" if name in UNFINISHED else "letters.open" for name in BACKLOG),
     }
 

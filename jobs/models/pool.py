@@ -35,7 +35,8 @@ def _words(what: str) -> ArrayField[list[str], list[str]]:
 class Pool(models.Model):
     """
     Jobs that clusters may be set aside for. A job belongs to the first pool, by place and name, that names it in each
-    of its lists; Job.pool says to which.
+    of its lists; Job.pool says to which. Where there are pools and none names it, that is empty, and not null: what
+    nobody is set aside for is found by the same indexes.
     """
 
     name = models.CharField(primary_key=True, max_length=40, validators=[NAME])

@@ -3,8 +3,8 @@
 -- params  most: jobs counted in lanes, and outside of them; most_heads: queues of all pools that are asked for their oldest
 -- locks   none
 -- clock   none
--- returns one row a pool: name, ready jobs, jobs that a limit keeps in their lanes, running jobs, and the oldest
---         eligible_since of those that wait (null: none)
+-- returns one row a pool, and with an empty name one of the jobs that no pool names: name, ready jobs, jobs that a limit
+--         keeps in their lanes, running jobs, and the oldest eligible_since of those that wait (null: none)
 WITH RECURSIVE first AS (
     (SELECT pool, project_id, priority, eligible_since, 1 AS nth FROM jobs_job
       WHERE {{ready}} AND crash_count < 2 AND lane IS NULL AND pool IS NOT NULL
@@ -40,7 +40,9 @@ WITH RECURSIVE first AS (
 )
 SELECT pool.name, outside.jobs + inside.ready AS ready, inside.parked, coalesce(under_way.jobs, 0) AS running,
        oldest.since
-  FROM jobs_pool AS pool
+  FROM (SELECT name, place FROM jobs_pool
+         UNION ALL
+        SELECT '', NULL WHERE EXISTS (SELECT FROM jobs_pool)) AS pool
  CROSS JOIN LATERAL (
        SELECT count(*) AS jobs
          FROM (SELECT FROM jobs_job
@@ -54,4 +56,4 @@ SELECT pool.name, outside.jobs + inside.ready AS ready, inside.parked, coalesce(
                 LIMIT %(most)s::int) AS job) AS inside
   LEFT JOIN oldest ON oldest.pool = pool.name
   LEFT JOIN under_way ON under_way.pool = pool.name
- ORDER BY pool.place, pool.name
+ ORDER BY pool.place NULLS LAST, pool.name

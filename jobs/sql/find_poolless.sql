@@ -1,38 +1,16 @@
--- Find kinds of which a job that no pool names is the next of its project and tier, or of its lane and tier.
+-- Count jobs that no pool names, by kind: a bounded part.
 --
--- params  most: queues looked at, in lanes and outside of them
+-- params  most: jobs looked at, in lanes and outside of them
 -- locks   none
 -- clock   none
--- returns kind, and since when the oldest such job of it waits
-WITH RECURSIVE first AS (
-    (SELECT project_id, priority, eligible_since, kind, pool, 1 AS nth FROM jobs_job
-      WHERE {{ready}} AND crash_count < 2 AND lane IS NULL
-      ORDER BY project_id, priority, eligible_since, id LIMIT 1)
-    UNION ALL
-    SELECT next.*, first.nth + 1
-      FROM first
-     CROSS JOIN LATERAL (
-           SELECT project_id, priority, eligible_since, kind, pool FROM jobs_job AS job
-            WHERE (job.project_id, job.priority) > (first.project_id, first.priority)
-              AND {{ready}} AND crash_count < 2 AND lane IS NULL
-            ORDER BY project_id, priority, eligible_since, id LIMIT 1) AS next
-     WHERE first.nth < %(most)s::int
-), first_in_lane AS (
-    (SELECT lane, priority, eligible_since, kind, pool, 1 AS nth FROM jobs_job
-      WHERE {{in_lane}}
-      ORDER BY lane, priority, eligible_since, id LIMIT 1)
-    UNION ALL
-    SELECT next.*, first.nth + 1
-      FROM first_in_lane AS first
-     CROSS JOIN LATERAL (
-           SELECT lane, priority, eligible_since, kind, pool FROM jobs_job AS job
-            WHERE (job.lane, job.priority) > (first.lane, first.priority)
-              AND {{in_lane}}
-            ORDER BY lane, priority, eligible_since, id LIMIT 1) AS next
-     WHERE first.nth < %(most)s::int
-)
-SELECT kind, min(eligible_since) AS since
-  FROM (SELECT kind, pool, eligible_since FROM first UNION ALL SELECT kind, pool, eligible_since FROM first_in_lane) AS head
- WHERE pool IS NULL
+-- returns kind, how many, and since when the oldest of these waits
+SELECT kind, count(*)::int AS jobs, min(eligible_since) AS since
+  FROM ((SELECT kind, eligible_since FROM jobs_job
+          WHERE pool = '' AND {{ready}} AND crash_count < 2 AND lane IS NULL
+          LIMIT %(most)s::int)
+         UNION ALL
+        (SELECT kind, eligible_since FROM jobs_job
+          WHERE pool = '' AND {{in_lane}}
+          LIMIT %(most)s::int)) AS job
  GROUP BY kind
  ORDER BY kind

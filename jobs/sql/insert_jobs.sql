@@ -40,7 +40,7 @@ WITH given AS MATERIALIZED (
            payload, idempotency_key, coalesce(effect_key, id::text), retry_policy, due, coalesce(due, now()),
            expires_at, origin, now(),  -- the column's default is the statement's clock, the log has the transaction's
            known_cost, credential, lane, coalesce_key, target, path,
-           CASE WHEN EXISTS (SELECT FROM jobs_pool) THEN {{pool_of job}} END
+           {{pool_of job}}
       FROM (SELECT given.*, %(project)s::text AS project_id FROM given) AS job
         ON CONFLICT (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, user_id, service, scheduled_at, origin_id

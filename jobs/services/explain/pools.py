@@ -1,4 +1,4 @@
-"""What each pool serves, who serves it, and how much waits. Bounded reads."""
+"""Who serves each pool, and how much waits in it. Bounded reads."""
 
 from __future__ import annotations
 
@@ -18,49 +18,44 @@ MOST_HEADS = 5_000  # queues asked for their oldest job
 class PoolDepth:
     """
     Attributes:
+        name: Empty: of the jobs that no pool names.
         ready: Jobs that could go at once; counted up to MOST_COUNTED in lanes and outside of them.
         parked: Jobs that a limit keeps in their lanes, likewise.
-        clusters, executors: Live ones that serve this pool alone.
-        is_served: Whether any live executor serves it, also one that serves all jobs.
         since: When the oldest that waits became eligible; None: none waits.
+        clusters, executors: Live ones that serve this pool alone; of the empty name, those that serve all jobs.
+        is_served: Whether any live executor serves it.
     """
 
-    pool: Pool
+    name: str
     ready: int
     parked: int
     running: int
+    since: datetime | None
     clusters: int
     executors: int
     is_served: bool
-    since: datetime | None
 
     @property
     def is_least(self) -> bool:
         """Whether there may be more than was counted."""
         return self.ready + self.parked >= MOST_COUNTED
 
+    @property
+    def waiting(self) -> str:
+        """Ready and parked jobs, for people."""
+        return f"{self.ready + self.parked:,}{' or more' * self.is_least}"
+
 
 def pool_depths() -> list[PoolDepth]:
-    """Of every pool, in the order of their places."""
-    pools = {pool.name: pool for pool in Pool.objects.all()}
-    if not pools:
+    """Of every pool, in the order of their places, and of what none names; empty where there are no pools."""
+    if not Pool.objects.exists():
         return []
-    serving = executors_by_pool()
-    clusters = Counter(pool for pool, _ in Executor.objects.filter(alive()).values_list("pool", "cluster_id").distinct())
-    rows = run_sql("jobs", "count_pools", {"most": MOST_COUNTED, "most_heads": MOST_HEADS})
+    executors, clusters = executors_by_pool(), Counter[str]()
+    for pool, _ in Executor.objects.filter(alive()).order_by().values_list("pool", "cluster_id").distinct():
+        clusters[pool] += 1
     return [
-        PoolDepth(
-            pool=pools[name],
-            ready=ready,
-            parked=parked,
-            running=running,
-            clusters=clusters[name],
-            executors=serving[name],
-            is_served=bool(serving[name] or serving[""]),
-            since=since,
-        )
-        for name, ready, parked, running, since in rows
-        if name in pools
+        PoolDepth(*row, clusters[row[0]], executors[row[0]], is_served=bool(executors[row[0]] or executors[""]))
+        for row in run_sql("jobs", "count_pools", {"most": MOST_COUNTED, "most_heads": MOST_HEADS})
     ]
 
 

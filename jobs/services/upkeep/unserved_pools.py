@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from jobs.models import Pool
 from jobs.services.explain.pools import PoolDepth, pool_depths
@@ -17,7 +16,7 @@ from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening
 from ratelimits.subjects import LONGEST_ID
 
-MOST_QUEUES = 500
+MOST_POOLLESS = 5_000  # jobs looked at, in lanes and outside of them
 
 
 def unserved_pools() -> list[Opening]:
@@ -31,26 +30,22 @@ def unserved_pools() -> list[Opening]:
     pools.update(served_at=Now())
     if served is None:
         return []
-    found = [_of_pool(depth) for depth in pool_depths() if _is_left(depth)]
-    for kind, since in run_sql("jobs", "find_poolless", {"most": MOST_QUEUES}):
-        message = f"No pool names kind {kind}, and every cluster that runs serves a pool: its jobs wait"
-        found.append(_opening(f"no pool names {kind}"[:LONGEST_ID], message, {"since": since.isoformat()}))
+    lately = Now() - timedelta(seconds=settings.QUEUEOPS.lease_seconds)
+    restarting = {"", *Pool.objects.filter(served_at__gt=lately).values_list("name", flat=True)}
+    found = [_of_pool(depth) for depth in pool_depths() if depth.since and depth.name not in served | restarting]
+    for kind, count, since in run_sql("jobs", "find_poolless", {"most": MOST_POOLLESS}):
+        jobs = numbered(count, "job waits", "jobs wait", before="at least " * (count >= MOST_POOLLESS))
+        message = f"No pool names kind {kind}, and every live cluster serves a pool: {jobs}"
+        found.append(_opening(f"no pool {kind}", message, {"jobs": count, "since": since.isoformat()}))
     return found
-
-
-def _is_left(depth: PoolDepth) -> bool:
-    if depth.is_served or depth.since is None:
-        return False
-    served_at, lease = depth.pool.served_at, timedelta(seconds=settings.QUEUEOPS.lease_seconds)
-    return served_at is None or timezone.now() - served_at > lease
 
 
 def _of_pool(depth: PoolDepth) -> Opening:
     waiting = depth.ready + depth.parked
     jobs = numbered(waiting, "job waits", "jobs wait", before="at least " * depth.is_least)
-    message = f"Pool {depth.pool}: {jobs}, and no live cluster serves it"
-    return _opening(f"pool {depth.pool}", message, {"jobs": waiting})
+    message = f"Pool {depth.name}: {jobs}, and no live cluster serves it"
+    return _opening(f"pool {depth.name}", message, {"jobs": waiting})
 
 
 def _opening(subject: str, message: str, figures: dict[str, object]) -> Opening:
-    return Opening(QuotaAlert.Kind.UNSERVED, subject, QuotaAlert.Severity.WARNING, message, figures)
+    return Opening(QuotaAlert.Kind.UNSERVED, subject[:LONGEST_ID], QuotaAlert.Severity.WARNING, message, figures)
