@@ -116,8 +116,8 @@ _ALL = (
         "pool_jobs",
         "gauge",
         ("pool", "state"),
-        "Jobs of a pool that are ready, parked by a limit (together up to 10,000 in lanes and as many outside) or running; "
-        "pool is empty for those that no pool names. Nothing where there are no pools.",
+        "Jobs of a pool (empty: that no pool names) that are ready, parked by a limit, or running; of the first two up "
+        "to 10,000 are counted in lanes and as many outside.",
     ),
     Metric("pool_executors", "gauge", ("pool",), "Live worker processes that serve this pool; empty: all."),
     Metric("pool_oldest_seconds", "gauge", ("pool",), "How long the oldest job that waits in a pool has waited."),

@@ -64,7 +64,17 @@ Sample = Value | Histogram
 
 def read_samples() -> list[Sample]:
     """Everything that the database knows; what this process alone knows is process.py's."""
-    return [*_flow(), *_depths(), *_outages(), *_limits(), *_alerts(), *_allowances(), *_executors(), *_pools(), *_database()]
+    return [
+        *_flow(),
+        *_depths(),
+        *_outages(),
+        *_limits(),
+        *_alerts(),
+        *_allowances(),
+        *_executors(),
+        *_pools(),
+        *_database(),
+    ]
 
 
 def _flow() -> Iterator[Sample]:

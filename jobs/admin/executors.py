@@ -22,7 +22,18 @@ from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, on_one, on_
 
 @admin.register(Executor)
 class ExecutorAdmin(ReadOnlyMixin, QueueAdmin):
-    list_display = ("process", "role", "serves", "health", "busy", "heartbeat", "loop_lag", "held", "leases_lost", "since")
+    list_display = (
+        "process",
+        "role",
+        "serves",
+        "health",
+        "busy",
+        "heartbeat",
+        "loop_lag",
+        "held",
+        "leases_lost",
+        "since",
+    )
     empty_title = "No executor runs."
     empty_hint = "Start one with: manage.py qcluster."
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, JobState
 
 from .flow import BACKLOG
-from .pool import POOLED, RULES
+from .pool import POOLED
 from .running import PauseSwitch
 
 
@@ -22,7 +22,6 @@ def written_fragments() -> dict[str, str]:
     - `sum_unfinished`: how many jobs have not ended.
     - `stands_still`: of a pause switch, by scope and key: whether the project of `job` waits for it.
     - `of_pool`: whether an executor that serves all jobs, or in the variant `pooled` those of one pool, may take `job`.
-    - `pool_of`: what Job.pool is to be by the rules of jobs_pool: the first pool that names `job`.
     - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
     """
     return {
@@ -40,17 +39,8 @@ def written_fragments() -> dict[str, str]:
         " OR scope = 'project' AND key = job.project_id)",
         "of_pool": "true",
         f"of_pool@{POOLED}": "job.pool = %(pool)s::text",
-        "pool_of": "CASE WHEN EXISTS (SELECT FROM jobs_pool) THEN coalesce((SELECT pool.name FROM jobs_pool AS pool\n    WHERE "
-        + "\n      AND ".join(_named_by(words, column) for words, column in RULES.items())
-        + "\n    ORDER BY pool.place, pool.name LIMIT 1), '') END",
         "backlog": ", ".join(f"coalesce(sums.{name}, 0)" if name in UNFINISHED else "letters.open" for name in BACKLOG),
     }
-
-
-def _named_by(words: str, column: str) -> str:
-    """An empty list names everything; a word that ends with an asterisk, all that begins with what stands before it."""
-    matches = f"job.{column} = word OR right(word, 1) = '*' AND starts_with(job.{column}, left(word, -1))"
-    return f"(pool.{words} = '{{}}' OR EXISTS (SELECT FROM unnest(pool.{words}) AS word WHERE {matches}))"
 
 
 def _listed(states: Iterable[JobState]) -> str:

@@ -109,7 +109,9 @@ class Job(models.Model):
     path = models.IntegerField(
         default=0, db_default=0, help_text="What it calls there, as a hash. 0: there is nothing to tell apart."
     )
-    pool = models.CharField(max_length=40, null=True, help_text="See models/pool.py. Empty: none names it. Null: there are none.")
+    pool = models.CharField(
+        max_length=40, null=True, help_text="See models/pool.py. Empty: none names it. Null: there are none."
+    )
     coalesce_key = models.CharField(
         max_length=500, null=True, help_text="Waiting jobs of one key leave as one call. Null: it leaves alone."
     )
@@ -168,7 +170,7 @@ class Job(models.Model):
                 name="jobs_job_in_lane_idx",
                 condition=IN_LANE,
             ),
-            # For claims of a pool's clusters, and for what no pool names. Empty, and free of cost, where there are none.
+            # For claims of a pool's clusters, and for what no pool names. Empty, and free, where there are no pools.
             models.Index(
                 fields=["pool", "project", "priority", "eligible_since", "id"],
                 name="jobs_job_pool_ready_idx",

@@ -11,7 +11,6 @@ from django.db import models
 from django.db.models.functions import Now
 
 POOLED = "pooled"  # the variant of a statement that takes the jobs of one pool
-RULES = {"services": "service", "kinds": "kind", "projects": "project_id"}  # list of a pool -> column of a job
 
 NAME = RegexValidator(
     r"^[a-z0-9][a-z0-9_-]*\Z", "A pool's name has small letters, digits, - and _ only, such as llm-slow."
@@ -34,9 +33,11 @@ def _words(what: str) -> ArrayField[list[str], list[str]]:
 
 class Pool(models.Model):
     """
-    Jobs that clusters may be set aside for. A job belongs to the first pool, by place and name, that names it in each
-    of its lists; Job.pool says to which. Where there are pools and none names it, that is empty, and not null: what
-    nobody is set aside for is found by the same indexes.
+    Jobs that clusters may be set aside for.
+
+    A job belongs to the first pool, by place and name, that names it in each of its lists (sql/fragments/pool_of.sql);
+    Job.pool says to which. Where there are pools and none names it, that is empty, and not null: what nobody is set
+    aside for is found by the same indexes.
     """
 
     name = models.CharField(primary_key=True, max_length=40, validators=[NAME])

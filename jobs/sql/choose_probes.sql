@@ -6,7 +6,7 @@
 --
 -- params  first, longest: seconds to the second probe, and between two at most; last_doubling: of the pause between;
 --         most_probed: jobs remembered; most: jobs of a project looked at;
---         pools: those that some executor serves; null: all, and what is in none
+--         pools: those that some executor serves (null: all, and what is in none)
 -- locks   the breakers' rows, SKIP LOCKED
 -- clock   now(): the transaction's start
 -- returns the ids of the jobs

@@ -77,14 +77,14 @@ def hot_cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
 
 def run_sql(package: str, name: str, parameters: Mapping[str, Any], *, variant: str = "") -> list[tuple[Any, ...]]:
     """Run one statement of `<package>/sql/` in the caller's transaction and return its rows."""
-    return _run(package, name, parameters, tuple_row, variant)
+    return _run(package, name, parameters, tuple_row, variant=variant)
 
 
 def run_sql_as(
     row: type[Row], package: str, name: str, parameters: Mapping[str, Any], *, variant: str = ""
 ) -> list[Row]:
     """Do what `run_sql` does, and make a `row` of each, by the columns' names."""
-    return _run(package, name, parameters, partial(_by_name, row), variant)
+    return _run(package, name, parameters, partial(_by_name, row), variant=variant)
 
 
 def _by_name(row: type[Row], cursor: Any) -> RowMaker[Row]:
@@ -98,7 +98,7 @@ def _by_name(row: type[Row], cursor: Any) -> RowMaker[Row]:
 
 
 def _run(
-    package: str, name: str, parameters: Mapping[str, Any], factory: RowFactory[Row], variant: str
+    package: str, name: str, parameters: Mapping[str, Any], factory: RowFactory[Row], *, variant: str
 ) -> list[Row]:
     statement, names = _numbered(package, name, variant)
     connection.ensure_connection()

@@ -24,6 +24,7 @@ PROJECTS_OTHERWISE = {"tenancy_project", "tenancy_credential", "jobs_bulkoperati
 SHARED = {
     "django_q_ormq",
     "jobs_agingrule",
+    "jobs_pool",
     "jobs_retrypolicy",
     "ratelimits_costestimate",
     "ratelimits_counter",

@@ -23,6 +23,7 @@ LISTS = {
     "silences": "ratelimits_alertsilence",
     "user-quotas": "ratelimits_allowanceoverride",
     "executors": "jobs_executor",
+    "pools": "jobs_pool",
     "breakers": "jobs_servicebreaker",
     "audit-trail": "audit_auditentry",
     "webhooks": "jobs_webhook",

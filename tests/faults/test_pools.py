@@ -54,6 +54,8 @@ def test_a_cluster_of_an_unknown_pool_does_not_start(ledger: Ledger):
     save_pool("llm", kinds=["x"], actor="user:1")
     for arguments, environ in ((("--pool", "lmm"), {}), ((), {"QUEUEOPS_POOL": "lmm"})):
         with manage("qcluster", *arguments, environ=environ) as process:
-            process.wait_for_output("QUEUEOPS_POOL (or --pool) must be the name of a pool; 'lmm' is none. There are: llm.")
+            process.wait_for_output(
+                "QUEUEOPS_POOL (or --pool) must be the name of a pool; 'lmm' is none. There are: llm."
+            )
             wait_for(lambda process=process: not process.runs, what="its end")
     assert not Executor.objects.exists()

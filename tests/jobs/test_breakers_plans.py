@@ -76,7 +76,14 @@ def assert_reads(name: str, rows: int, blocks: int, **parameters: Any) -> dict[s
 def test_a_probe_is_chosen_among_a_bounded_number(backlog):
     most = 1000
     plan = assert_reads(
-        "choose_probes", 3 * most, 5000, first=2.0, longest=60.0, last_doubling=5, most_probed=100, most=most,
+        "choose_probes",
+        3 * most,
+        5000,
+        first=2.0,
+        longest=60.0,
+        last_doubling=5,
+        most_probed=100,
+        most=most,
         pools=None,
     )
     assert plan["Actual Rows"] == 1

@@ -236,7 +236,7 @@ def test_an_unknown_pool_is_told_with_its_setting_and_those_that_there_are():
 
 
 def test_who_serves_what():
-    assert pools_served() == frozenset()
+    assert pools_served() is None
     executor("slow")
     executor("quick", draining=True)
     executor("gone", heartbeat_at=Now() - timedelta(hours=1))
@@ -350,7 +350,10 @@ def test_depths_are_those_of_each_pool():
     slow, idle, none = pool_depths()
     assert (none.name, none.ready, none.executors, none.is_served) == ("", 1, 0, False)
     assert (slow.ready, slow.parked, slow.running, slow.executors, slow.clusters) == (5, 4, 5, 1, 1)
-    assert slow.since == Job.objects.filter(status__in=["queued", "rate_limited"]).earliest("eligible_since").eligible_since
+    assert (
+        slow.since
+        == Job.objects.filter(status__in=["queued", "rate_limited"]).earliest("eligible_since").eligible_since
+    )
     assert (idle.ready, idle.parked, idle.running, idle.is_served, idle.since) == (0, 0, 0, False, None)
 
 

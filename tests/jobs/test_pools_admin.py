@@ -30,11 +30,11 @@ def serve(pool: str = "") -> None:
 
 
 def test_the_list_shows_what_each_pool_serves_who_serves_it_and_what_waits():
-    assert "There are no pools." in text_of(signed_in("Viewer").get(LIST))
+    assert "There are no pools." in text_of(signed_in("viewer").get(LIST))
     save_pool("slow", kinds=["slow.*"], projects=["*"], actor="user:1")
     make_jobs(3, kind="slow.read")
     make_job(kind="quick.read")
-    viewer = signed_in("Viewer")
+    viewer = signed_in("viewer")
     shown = text_of(viewer.get(LIST))
     assert "kinds: slow.*; projects: *" in shown
     assert "no live cluster" in shown
@@ -50,7 +50,7 @@ def test_the_list_shows_what_each_pool_serves_who_serves_it_and_what_waits():
 
 
 def test_an_administrator_adds_changes_and_deletes_a_pool_and_each_is_audited():
-    person = signed_in("Administrator")
+    person = signed_in("administrator")
     assert person.post(ADD, GIVEN).status_code == 302
     assert (Pool.objects.get().services, PoolSweep.objects.get().passes) == (["gemini", "openai"], 0)
     page = reverse("admin:jobs_pool_change", args=["llm"])
@@ -85,14 +85,14 @@ def test_an_administrator_adds_changes_and_deletes_a_pool_and_each_is_audited():
     ],
 )
 def test_wrong_input_is_told_at_its_field_and_changes_nothing(wrong, said):
-    answer = signed_in("Administrator").post(ADD, GIVEN | wrong)
+    answer = signed_in("administrator").post(ADD, GIVEN | wrong)
     assert answer.status_code == 200
     assert said in text_of(answer)
     assert b"<script>alert" not in answer.content
     assert not Pool.objects.exists()
 
 
-@pytest.mark.parametrize("role", ["Viewer", "Operator"])
+@pytest.mark.parametrize("role", ["viewer", "operator"])
 def test_others_may_see_pools_and_not_change_them(role):
     save_pool("llm", kinds=["x"], actor="user:1")
     person = signed_in(role)

@@ -19,32 +19,36 @@ pytestmark = pytest.mark.django_db
 PROJECTS = 40
 OWN = 30
 # Half of the others' jobs, and of the pool's, stand in one lane; the pool's came last.
-SEED = f"""
-INSERT INTO tenancy_project (id, name) SELECT 'p' || i, 'p' || i FROM generate_series(1, {PROJECTS}) AS i;
+SEED = """
+INSERT INTO tenancy_project (id, name) SELECT 'p' || i, 'p' || i FROM generate_series(1, {projects}) AS i;
 INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status, payload, effect_key, eligible_since,
                       lane, pool)
-SELECT gen_random_uuid(), 'p' || 1 + i % {PROJECTS}, 'quick', 'http', 'write', (ARRAY['urgent', 'normal', 'low'])[1 + i % 3],
-       'queued', '{{}}', i, now() - i * interval '1 second', CASE WHEN i % 2 = 0 THEN 'lane' END,
-       CASE WHEN i <= {OWN} THEN 'slow' ELSE 'quick' END
-  FROM generate_series(1, {JOBS}) AS i;
+SELECT gen_random_uuid(), 'p' || 1 + i % {projects}, 'quick', 'http', 'write',
+       (ARRAY['urgent', 'normal', 'low'])[1 + i % 3], 'queued', '{{}}', i, now() - i * interval '1 second',
+       CASE WHEN i % 2 = 0 THEN 'lane' END, CASE WHEN i <= {own} THEN 'slow' ELSE 'quick' END
+  FROM generate_series(1, {jobs}) AS i;
 INSERT INTO jobs_job (id, project_id, kind, service, call_type, priority, status, payload, effect_key, eligible_since,
                       crash_count, pool)
-SELECT gen_random_uuid(), 'p1', 'quick', 'http', 'write', 'normal', 'queued', '{{}}', i, now() - i * interval '1 second', 2,
+SELECT gen_random_uuid(), 'p1', 'quick', 'http', 'write', 'normal', 'queued', '{{}}', i, now() - i * interval '1 s', 2,
        CASE WHEN i = 1 THEN 'slow' ELSE 'quick' END
   FROM generate_series(1, 10000) AS i;
 """
+TWO_POOLS = """
+INSERT INTO jobs_pool (name, services, kinds, projects, place)
+SELECT name, '{}', '{}', '{}', 1 FROM unnest(ARRAY['slow', 'quick']) AS name
+"""
 CLAIM: dict[str, Any] = {
-    "wanted": 50, "starved_after": 9.0, "starved_every": 9.0, "turn_classes": [], "turn_projects": [], "turn_passes": [],
-    "turn_nows": [], "lanes": ["lane"], "rooms": [60], "passes": [0.0], "resting": [], "flow_projects": [],
-    "flow_passes": [], "strange": [], "known_projects": None, "known_priorities": None, "known_since": None,
-    "everywhere": True,
+    "wanted": 50, "starved_after": 9.0, "starved_every": 9.0, "turn_classes": [], "turn_projects": [],
+    "turn_passes": [], "turn_nows": [], "lanes": ["lane"], "rooms": [60], "passes": [0.0], "resting": [],
+    "flow_projects": [], "flow_passes": [], "strange": [], "known_projects": None, "known_priorities": None,
+    "known_since": None, "everywhere": True,
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock(), connection.cursor() as cursor:
-        cursor.execute(SEED)
+        cursor.execute(SEED.format(jobs=JOBS, projects=PROJECTS, own=OWN))
         cursor.execute("VACUUM ANALYZE jobs_job")
     try:
         yield
@@ -104,8 +108,7 @@ def test_a_part_that_follows_new_rules_looks_at_no_more_than_its_share(backlog):
 
 def test_depths_read_a_bounded_part_of_each_pool(backlog):
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("INSERT INTO jobs_pool (name, services, kinds, projects, place) VALUES ('slow', '{}', '{}', '{}', 1), "
-                       "('quick', '{}', '{}', '{}', 1)")  # fmt: skip
+        cursor.execute(TWO_POOLS)
         plan = explain_file("count_pools", most=1000, most_heads=500)
         assert_bounded(plan, rows=3_500, blocks=9_000)
         assert_bounded(explain_file("find_poolless", most=1000), rows=50, blocks=100)

@@ -23,6 +23,7 @@ from jobs.models import (
     Job,
     JobEvent,
     PauseSwitch,
+    Pool,
     SavedFilter,
     ServiceBreaker,
     Upload,
@@ -157,6 +158,8 @@ class World:
             purpose="password", account=text, failures=1, forget_at=Now() + timedelta(hours=1)
         )
         made |= _usage(text, project)
+        pool, _ = Pool.objects.update_or_create(name="shared", defaults={"kinds": [text[:100]], "place": 900})
+        made["jobs_pool"] = pool
         made["jobs_agingrule"] = apps.get_model("jobs.AgingRule").objects.earliest("tier")
         made["jobs_retrypolicy"] = apps.get_model("jobs.RetryPolicy").objects.earliest("name")
         made["django_q_schedule"] = Schedule.objects.earliest("pk")

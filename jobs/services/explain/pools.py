@@ -10,7 +10,7 @@ from jobs.models import Executor, Pool
 from jobs.services.operate.pools import alive
 from queueops.core.sql import run_sql
 
-MOST_COUNTED = 10_000  # ready or parked jobs of one pool, in lanes and outside of them
+MOST_OF_A_POOL = 10_000  # ready or parked jobs of one pool, in lanes and outside of them
 MOST_HEADS = 5_000  # queues asked for their oldest job
 
 
@@ -19,7 +19,7 @@ class PoolDepth:
     """
     Attributes:
         name: Empty: of the jobs that no pool names.
-        ready: Jobs that could go at once; counted up to MOST_COUNTED in lanes and outside of them.
+        ready: Jobs that could go at once; counted up to MOST_OF_A_POOL in lanes and outside of them.
         parked: Jobs that a limit keeps in their lanes, likewise.
         since: When the oldest that waits became eligible; None: none waits.
         clusters, executors: Live ones that serve this pool alone; of the empty name, those that serve all jobs.
@@ -38,7 +38,7 @@ class PoolDepth:
     @property
     def is_least(self) -> bool:
         """Whether there may be more than was counted."""
-        return self.ready + self.parked >= MOST_COUNTED
+        return self.ready + self.parked >= MOST_OF_A_POOL
 
     @property
     def waiting(self) -> str:
@@ -55,7 +55,7 @@ def pool_depths() -> list[PoolDepth]:
         clusters[pool] += 1
     return [
         PoolDepth(*row, clusters[row[0]], executors[row[0]], is_served=bool(executors[row[0]] or executors[""]))
-        for row in run_sql("jobs", "count_pools", {"most": MOST_COUNTED, "most_heads": MOST_HEADS})
+        for row in run_sql("jobs", "count_pools", {"most": MOST_OF_A_POOL, "most_heads": MOST_HEADS})
     ]
 
 

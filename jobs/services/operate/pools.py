@@ -110,9 +110,9 @@ def ensure_pool(name: str) -> None:
 
 
 def pools_served() -> frozenset[str] | None:
-    """The pools that some live executor serves; None: one serves all jobs, also those in no pool."""
+    """The pools that live executors serve; None: one of them serves all jobs, or nobody knows of any."""
     served = frozenset(Executor.objects.filter(alive()).values_list("pool", flat=True).distinct())
-    return None if "" in served else served
+    return None if "" in served or not served else served
 
 
 def alive() -> Q:

@@ -50,7 +50,11 @@ def follow_pools() -> int:
 
 @transaction.atomic
 def _follow_part() -> int | None:
-    """None: there is nothing to do now. Whoever changes the rules meanwhile waits for this part, and then starts anew."""
+    """
+    None: there is nothing to do now.
+
+    Whoever changes the rules meanwhile waits for this part, and starts anew.
+    """
     sweep = PoolSweep.objects.select_for_update().filter(passes__lt=PASSES).first()
     if sweep is None or (sweep.passes == PASSES - 1 and sweep.after.int == 0 and not _is_settled()):
         return None

@@ -21,7 +21,7 @@ MOST_POOLLESS = 5_000  # jobs looked at, in lanes and outside of them
 
 def unserved_pools() -> list[Opening]:
     """
-    What to tell: pools with waiting jobs and no live cluster, and kinds that no pool names while every cluster serves one.
+    What to tell: pools with waiting jobs and no live cluster; kinds that no pool names while each cluster serves one.
 
     A pool that was served within a lease is none: its cluster is just being restarted.
     """

@@ -28,8 +28,8 @@ from ratelimits.subjects import LONGEST_ID
 from .failing import KEPT_SHARE, MOST_SHARE, SERIOUS_SHARE, Failing, failing_services
 from .notify_alerts import send_unsent
 from .paused import watch_paused
-from .unserved_pools import unserved_pools
 from .unserved import waiting_for
+from .unserved_pools import unserved_pools
 from .watch_lanes import StaleLane, watch_lanes
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
