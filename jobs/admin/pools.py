@@ -10,8 +10,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from jobs.models import Pool
+from jobs.models.pool import WORD
 from jobs.services.explain.pools import PoolDepth, pool_depths
 from jobs.services.operate import pools
 from queueops.core.errors import QueueOpsError
@@ -20,7 +22,30 @@ from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.verbs import actor_of
 
 
+class WordsField(forms.CharField):
+    """Words with commas between them; of the first that is not valid it says what is wrong."""
+
+    widget = UnfoldAdminTextInputWidget
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> Any:
+        words = value if isinstance(value, list) else (super().to_python(value) or "").split(",")
+        return [stripped for word in words if (stripped := word.strip())]
+
+    def validate(self, value: Any) -> None:
+        for word in value:
+            WORD(word)
+
+
+def _words(name: str) -> WordsField:
+    return WordsField(required=False, help_text=Pool._meta.get_field(name).help_text)  # noqa: SLF001 - documented
+
+
 class PoolForm(forms.ModelForm):  # type: ignore[type-arg]
+    services, kinds, projects = map(_words, pools.LISTS)
+
     def _post_clean(self) -> None:
         """After the fields' own checks, which fill the instance."""
         super()._post_clean()  # type: ignore[misc]

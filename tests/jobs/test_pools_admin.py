@@ -38,7 +38,7 @@ def test_the_list_shows_what_each_pool_serves_who_serves_it_and_what_waits():
     shown = text_of(viewer.get(LIST))
     assert "kinds: slow.*; projects: *" in shown
     assert "no live cluster" in shown
-    assert "Waiting jobs that no pool names: 1 ; no cluster without a pool is running, so they wait." in shown
+    assert "Waiting jobs that no pool names: 1; no cluster without a pool is running, so they wait." in shown
     serve("slow")
     assert "1 executors, 1 clusters" in text_of(viewer.get(LIST))
     serve()
@@ -80,7 +80,9 @@ def test_an_administrator_adds_changes_and_deletes_a_pool_and_each_is_audited():
         ({"projects": "nobody"}, "There is no project nobody"),
         ({"place": "-1"}, "greater than or equal to 0"),
         ({"place": "x"}, "whole number"),
-        ({"services": ",,"}, "required"),
+        ({"services": "x" * 101}, "100"),
+        ({"services": ",".join(["x"] * 101)}, "100"),
+        ({"services": ",,"}, "Name a service"),
         ({"kinds": "<script>alert(1)</script>"}, "is no name"),
     ],
 )
