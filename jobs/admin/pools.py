@@ -17,6 +17,7 @@ from jobs.models.pool import WORD
 from jobs.services.explain.pools import PoolDepth, pool_depths
 from jobs.services.operate import pools
 from queueops.core.errors import QueueOpsError
+from queueops.core.values.numbers import numbered
 from queueops.screens import showing
 from queueops.screens.admin import ServiceFormAdmin
 from queueops.screens.verbs import actor_of
@@ -40,7 +41,8 @@ class WordsField(forms.CharField):
 
 
 def _words(name: str) -> WordsField:
-    return WordsField(required=False, help_text=Pool._meta.get_field(name).help_text)  # noqa: SLF001 - documented
+    field: Any = Pool._meta.get_field(name)  # noqa: SLF001 - documented
+    return WordsField(required=False, help_text=field.help_text)
 
 
 class PoolForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -71,7 +73,7 @@ class PoolAdmin(ServiceFormAdmin):
             {
                 "fields": ("services", "kinds", "projects"),
                 "description": "A job belongs to the pool if each list that is not empty names it. Waiting jobs follow "
-                "a change within seconds, a million of them within minutes; running ones are not touched.",
+                "a change within seconds, a million of them within minutes; running ones go on.",
             },
         ),
     )
@@ -116,11 +118,14 @@ class PoolAdmin(ServiceFormAdmin):
         if depth.executors:
             address = f"{reverse('admin:jobs_executor_changelist')}?pool={pool.pk}"
             return format_html(
-                '<a class="qo-link" href="{}">{} executors, {} clusters</a>', address, depth.executors, depth.clusters
+                '<a class="qo-link" href="{}">{} of {}</a>',
+                address,
+                numbered(depth.executors, "executor"),
+                numbered(depth.clusters, "cluster"),
             )
         if depth.is_served:
             return showing.badge("grey", "group_work", "clusters of all jobs")
-        return showing.badge("red" if depth.since else "amber", "error", "no live cluster")
+        return showing.badge("red" if depth.since else "amber", "error", "no cluster")
 
     @admin.display(description="ready")
     def ready(self, pool: Pool) -> str:
@@ -137,7 +142,7 @@ class PoolAdmin(ServiceFormAdmin):
         depth = _depth(pool)
         return f"{depth.running:,}" if depth else showing.NOTHING
 
-    @admin.display(description="oldest waits since")
+    @admin.display(description="oldest")
     def oldest(self, pool: Pool) -> SafeString | str:
         depth = _depth(pool)
         return showing.ago(depth.since) if depth else showing.NOTHING

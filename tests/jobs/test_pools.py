@@ -170,9 +170,10 @@ def test_jobs_that_an_open_transaction_inserted_by_the_old_rules_follow_when_it_
             jobs.append(make_job(kind="slow.read"))
             inserted.set()
             assert go_on.wait(20)
+        connection.close()
 
     make_job(state=JobState.COMPLETED)  # the project is there
-    thread = threading.Thread(target=lambda: (insert_slowly(), connection.close()))
+    thread = threading.Thread(target=insert_slowly)
     thread.start()
     assert inserted.wait(20)
     save_pool("slow", kinds=["slow.*"], actor=ACTOR)
@@ -213,13 +214,15 @@ def test_each_change_is_audited():
     delete_pool("llm", actor=ACTOR)
     entries = list(AuditEntry.objects.order_by("pk").values_list("action", "actor", "target"))
     assert entries == [(f"{verb}_pool", ACTOR, "pool llm") for verb in ("add", "change", "delete")]
-    assert AuditEntry.objects.get(action="change_pool").before["services"] == ["gemini"]
+    before = AuditEntry.objects.get(action="change_pool").before
+    assert before is not None
+    assert before["services"] == ["gemini"]
 
 
 def test_a_pool_that_a_live_cluster_serves_is_not_deleted():
     save_pool("llm", services=["gemini"], actor=ACTOR)
     register(one := uuid4(), cluster_pid=1, slots=9, pool="llm")
-    with pytest.raises(PoolInUse, match="1 live executors serve pool llm"):
+    with pytest.raises(PoolInUse, match="1 live executor serves pool llm"):
         delete_pool("llm", actor=ACTOR)
     deregister(one)
     delete_pool("llm", actor=ACTOR)
@@ -240,7 +243,7 @@ def test_who_serves_what():
     executor("slow")
     executor("quick", draining=True)
     executor("gone", heartbeat_at=Now() - timedelta(hours=1))
-    assert pools_served() == {"slow"}
+    assert pools_served() == frozenset({"slow"})
     executor()
     assert pools_served() is None
 

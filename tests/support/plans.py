@@ -13,9 +13,9 @@ from psycopg import sql
 from queueops.core.sql import load_sql
 
 
-def explain_file(package: str, name: str, *, variant: str = "", **parameters: Any) -> dict[str, Any]:
+def explain_file(package: str, name: str, **parameters: Any) -> dict[str, Any]:
     """Plan and run a statement of `<package>/sql/` as a prepared one, as run_sql does; its changes are undone."""
-    text = load_sql(package, name, variant)
+    text = load_sql(package, name, parameters.pop("variant", ""))
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
     for number, parameter in enumerate(names, 1):
         text = text.replace(f"%({parameter})s", f"${number}")

@@ -54,8 +54,19 @@ def pool_depths() -> list[PoolDepth]:
     for pool, _ in Executor.objects.filter(alive()).order_by().values_list("pool", "cluster_id").distinct():
         clusters[pool] += 1
     return [
-        PoolDepth(*row, clusters[row[0]], executors[row[0]], is_served=bool(executors[row[0]] or executors[""]))
-        for row in run_sql("jobs", "count_pools", {"most": MOST_OF_A_POOL, "most_heads": MOST_HEADS})
+        PoolDepth(
+            name=name,
+            ready=ready,
+            parked=parked,
+            running=running,
+            since=since,
+            clusters=clusters[name],
+            executors=executors[name],
+            is_served=bool(executors[name] or executors[""]),
+        )
+        for name, ready, parked, running, since in run_sql(
+            "jobs", "count_pools", {"most": MOST_OF_A_POOL, "most_heads": MOST_HEADS}
+        )
     ]
 
 

@@ -17,6 +17,7 @@ from jobs.errors import BadPool, PoolInUse
 from jobs.models import Executor, Pool, PoolSweep
 from queueops.audit import trail
 from queueops.core.database import UnsuitableDatabase
+from queueops.core.values.numbers import numbered
 from queueops.tenancy.models import Project
 
 LISTS = ("services", "kinds", "projects")
@@ -87,7 +88,8 @@ def delete_pool(name: str, *, actor: str) -> None:
         raise BadPool(f"There is no pool {name!r}.")
     serving = Executor.objects.filter(alive(), pool=name).count()
     if serving:
-        raise PoolInUse(f"{serving} live executors serve pool {name}: stop its clusters first.", executors=serving)
+        who = numbered(serving, "live executor serves", "live executors serve")
+        raise PoolInUse(f"{who} pool {name}: stop its clusters first.", executors=serving)
     pool.delete()
     trail.record(actor=actor, action="delete_pool", target=f"pool {name}", before=rules_of(pool), after=None)
     _begin_sweep()
