@@ -9,7 +9,7 @@ from queueops.tenancy.row_security import grant
 
 class Migration(migrations.Migration):
 
-    dependencies = [("jobs", "0001_initial")]
+    dependencies = [("jobs", "0002_reconcile")]
 
     operations = [
         migrations.CreateModel(

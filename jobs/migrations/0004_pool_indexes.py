@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     atomic = False  # the indexes are made beside running work
 
-    dependencies = [("jobs", "0002_pools")]
+    dependencies = [("jobs", "0003_pools")]
 
     operations = [
         AddIndexConcurrently(
