@@ -20,6 +20,7 @@ urlpatterns = [
     path("live/batches/<uuid:batch_id>/<slug:verb>", actions.act_on_batch, name="act-on-batch"),
     path("live/pauses/everything", actions.pause_everything, name="pause-everything"),
     path("live/pauses/<int:switch_id>/resume", actions.resume, name="resume"),
+    path("live/ramp/<slug:verb>", actions.steer_ramp, name="steer-ramp"),
     path("live/alerts/<int:alert_id>/acknowledge", actions.acknowledge_alert, name="acknowledge-alert"),
     path("me/", me.page, name="me"),
     path("me/jobs/<uuid:job_id>/", me.job, name="me-job"),

@@ -72,3 +72,10 @@ class UnknownUpload(QueueOpsError):
     code = "unknown_upload"
     status = 404
     detail_fields = ("upload_id",)
+
+
+class NotPaused(QueueOpsError):
+    """Not everything is paused: there is nothing to resume with a ramp."""
+
+    code = "not_paused"
+    status = 409

@@ -90,3 +90,17 @@ class InvalidCorrection(QueueOpsError):
 
     code = "invalid_correction"
     status = 422
+
+
+class NoRamp(QueueOpsError):
+    """No ramp is on; it may have reached its end."""
+
+    code = "no_ramp"
+    status = 409
+
+
+class InvalidRamp(QueueOpsError):
+    """A ramp takes from a second to a week."""
+
+    code = "invalid_ramp"
+    status = 422

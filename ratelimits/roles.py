@@ -8,6 +8,7 @@ SEEN = (
     "counter",
     "quotaalert",
     "alertsilence",
+    "resumeramp",
     "allowance",
     "allowanceoverride",
     "usagetracking",

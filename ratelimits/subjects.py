@@ -7,6 +7,7 @@ from typing import NamedTuple
 LONGEST_NAME = 100  # characters of a project, a user or a model
 LONGEST_KEY = len("project:/user:/model:") + 3 * LONGEST_NAME
 LONGEST_ID = len("00000000:") + LONGEST_KEY
+OF_SERVICE = "service"  # no limit's scope, for a limit is of one service: the ramp's
 NOBODY = "-"  # the user of calls made for no user: a provider counts them as one
 
 
@@ -29,10 +30,11 @@ class Subject(NamedTuple):
 
 
 def counter_key(scope: str, subject: Subject, *, per_model: bool) -> str:
-    """Return the key of one of `Limit.Scope` for a call: `*`, `project:acme`, `user:u`, `project:acme/user:u`."""
+    """Return the key of a `Limit.Scope` or OF_SERVICE: `*`, `project:acme`, `user:u`, `project:acme/user:u`."""
     user = f"user:{subject.user or NOBODY}"
     project = f"project:{subject.project}"
-    key = {"global": "*", "project": project, "user": user, "project_user": f"{project}/{user}"}[scope]
+    named = {"global": "*", "project": project, "user": user, "project_user": f"{project}/{user}"}
+    key = f"service:{subject.service}" if scope == OF_SERVICE else named[scope]
     return f"{key}/model:{subject.model}" if per_model else key
 
 

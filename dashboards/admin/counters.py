@@ -149,6 +149,7 @@ def _page_of(counter: Counter) -> dict[str, Any]:
                 ("May go now", figure(round(gauge.available, 3))),
                 ("Cooled down because", gauge.blocked_reason),
                 ("Slowed to", f"{gauge.pressure:.0%} of the cap" if gauge.pressure < 1 else None),
+                ("Paced by the ramp", f"{gauge.share:.0%} of the cap" if gauge.share < 1 else None),
                 ("Would have waited, were it no shadow", f"{gauge.shadow_denials:,}" if gauge.shadow else None),
                 ("Last changed", showing.ago(gauge.updated_at)),
             )

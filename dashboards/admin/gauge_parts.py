@@ -105,6 +105,8 @@ def marks(gauge: CounterGauge) -> SafeString:
         found.append(showing.badge("amber", "hourglass_top", words))
     if gauge.pressure < 1:
         found.append(showing.badge("amber", "compress", f"slowed to {gauge.pressure:.0%}"))
+    if gauge.share < 1:
+        found.append(showing.badge("amber", "trending_up", f"paced by the ramp: {gauge.share:.0%}"))
     if gauge.proposed_capacity is not None:
         found.append(showing.badge("blue", "lightbulb", f"provider says {figure(gauge.proposed_capacity)}"))
     if gauge.shadow:

@@ -107,6 +107,7 @@ def _row(gauge: CounterGauge, queue: Queue, clears: datetime | None, *, binds: b
         "warning_percent": gauge.warning_percent,
         "per_second": None if gauge.per_second is None else round(gauge.per_second, 3),
         "factor": round(gauge.pressure, 3),
+        "share": round(gauge.share, 3),
         "cooled_until": iso(gauge.blocked_until),
         "cooled_because": gauge.blocked_reason,
         "next_free_at": iso(gauge.next_free_at),

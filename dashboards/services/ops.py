@@ -12,6 +12,7 @@ from jobs.services.upkeep.health import Finding, health_of
 from jobs.services.upkeep.paused import ShownPause
 from jobs.states import JobState
 from queueops.core.clock import database_now
+from ratelimits.services.limits.ramps import ShownRamp
 
 from .alerts import alert_row
 from .batches import batch_rows
@@ -38,6 +39,7 @@ def ops_snapshot() -> dict[str, Any]:
         "at": iso(datetime.fromtimestamp(database_now(), UTC)),
         "health": {**verdict, "also": others},
         "pauses": [_pause(one) for one in overview.paused[:MOST_PAUSES_SHOWN]],
+        "ramp": overview.ramp and _ramp(overview.ramp),
         "tiles": tiles(overview.everybody, letters=overview.letters, oldest=_oldest(overview), held=overview.held),
         "limits": overview.limits,
         "has_limits": bool(overview.limits) or limits_made(),
@@ -62,6 +64,10 @@ def _pause(one: ShownPause) -> dict[str, Any]:
         "may_end": one.switch.scope in OPERATORS,  # the platform ends its own
         "waiting": one.waiting,
     }
+
+
+def _ramp(ramp: ShownRamp) -> dict[str, Any]:
+    return {"percent": ramp.percent, "is_held": ramp.is_held, "ends_at": iso(ramp.ends_at)}
 
 
 def _executor(executor: Executor) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from jobs.states import JobState
 from queueops.tenancy.people import names_of
 from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts.silences import silence_of
+from ratelimits.services.limits.ramps import ShownRamp, ramp_now
 
 from .alerts import open_alerts
 from .limits import limits_now
@@ -42,6 +43,7 @@ _LISTS = {
     "breakers": "jobs_servicebreaker",
     "pauses": "jobs_pauseswitch",
     "jobs": "jobs_job",
+    "ramp": "ratelimits_resumeramp",
 }
 
 Counts = Mapping[str, int]
@@ -57,6 +59,7 @@ class Overview:
         limits: As the dashboard shows them.
         people: Names of actors that are accounts, by the actor.
         findings: What there is to say, the gravest first; never nothing.
+        ramp: None: every limit is open.
     """
 
     everybody: Counts
@@ -71,6 +74,7 @@ class Overview:
     limits: Sequence[dict[str, Any]]
     people: Mapping[str, str]
     findings: Sequence[Finding]
+    ramp: ShownRamp | None
 
 
 def read_overview() -> Overview:
@@ -83,6 +87,7 @@ def read_overview() -> Overview:
     switches = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
     people = names_of([*(alert.acknowledged_by for alert in alerts), *(switch.paused_by for switch in switches)])
     paused = shown_pauses(switches, by_project, people)
+    ramp = ramp_now()
     silent, held, letters = open_breakers(MOST_SILENT), count_held(), open_letters()
     found = findings(
         Situation(
@@ -95,6 +100,7 @@ def read_overview() -> Overview:
             alerts=[one for one in alerts if one.acknowledged_at is None and not silence_of(one, silences)],
             held_back=held_back,
             letters=letters,
+            ramp=ramp,
         )
     )
     return Overview(
@@ -110,6 +116,7 @@ def read_overview() -> Overview:
         limits=limits,
         people=people,
         findings=found,
+        ramp=ramp,
     )
 
 

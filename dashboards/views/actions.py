@@ -15,7 +15,7 @@ from jobs.services.operate.pauses import pause_scope
 from queueops.core.errors import QueueOpsError, error_body
 from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, verb_of
-from ratelimits.models import QuotaAlert
+from ratelimits.models import QuotaAlert, ResumeRamp
 
 from .access import operators_data
 
@@ -38,6 +38,12 @@ def acknowledge_alert(request: HttpRequest, alert_id: int) -> HttpResponse:
 @require_POST
 def resume(request: HttpRequest, switch_id: int) -> HttpResponse:
     return _act(request, PauseSwitch.objects.filter(pk=switch_id), "resume")
+
+
+@require_POST
+def steer_ramp(request: HttpRequest, verb: str) -> HttpResponse:
+    name = {"hold": "hold", "continue": "go_on", "end": "end"}.get(verb, "")
+    return _act(request, ResumeRamp.objects.all(), name)
 
 
 @require_POST

@@ -1,6 +1,6 @@
 """The queue's screens, a module or a folder each; importing them registers them."""
 
-from . import executors, housekeeping, operations, pauses, pools, projects, rules, uploads, webhooks
+from . import executors, housekeeping, operations, pauses, pools, projects, ramp, rules, uploads, webhooks
 from .batches import screen as batches
 from .dead_letters import screen as dead_letters
 from .jobs import screen as jobs
@@ -15,6 +15,7 @@ __all__ = [
     "pauses",
     "pools",
     "projects",
+    "ramp",
     "rules",
     "uploads",
     "webhooks",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -21,7 +23,7 @@ from queueops.core.values.numbers import numbered
 from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.filters import MOST_PROJECTS_LISTED
-from queueops.screens.forms import OptionalReasonForm
+from queueops.screens.forms import OptionalReasonForm, minutes_field
 from queueops.screens.verbs import (
     ReadOnlyMixin,
     Verb,
@@ -34,6 +36,7 @@ from queueops.screens.verbs import (
 )
 from queueops.tenancy.models import Project
 from queueops.tenancy.people import name_of
+from ratelimits.services.limits import ramps
 
 from .forms import PauseForm
 
@@ -41,10 +44,38 @@ PERMISSION = "jobs.pause_work"
 ASKED = ("scope", "key", "reason")
 
 
-def _resume(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
+RAMP_MINUTES = 10
+
+
+class ResumeForm(OptionalReasonForm):
+    over_minutes = minutes_field(
+        "over minutes",
+        "Every limit, and the slots of services without one, open bit by bit in this time. Empty or 0: at once.",
+        RAMP_MINUTES,
+    )
+    field_order = ("over_minutes", "reason")
+
+    def __init__(self, *args: Any, rows: Sequence[PauseSwitch] = (), **kwargs: Any) -> None:
+        super().__init__(*args, rows=rows, **kwargs)
+        if all(one.scope != PauseSwitch.Scope.GLOBAL for one in rows):
+            del self.fields["over_minutes"]
+
+    def clean_over_minutes(self) -> float | None:
+        minutes: float | None = self.cleaned_data["over_minutes"]
+        if minutes and not ramps.SHORTEST_SECONDS <= minutes * 60 <= ramps.LONGEST_SECONDS:
+            raise forms.ValidationError("From a second to a week.")
+        return minutes
+
+
+def _resume(ids: Sequence[int], *, actor: str, reason: str, over_minutes: float | None = None) -> VerbOutcome:
     switches = list(PauseSwitch.objects.filter(pk__in=ids))
+    if over_minutes:
+        [everything] = [one for one in switches if one.scope == PauseSwitch.Scope.GLOBAL]
+        pauses.resume_everything(over_seconds=60 * over_minutes, actor=actor, reason=reason)
+        switches.remove(everything)
     released = sum(pauses.resume_scope(one.scope, one.key, actor=actor, reason=reason) for one in switches)
-    return VerbOutcome(len(switches), report=f"{len(switches):,} resumed; {released:,} held jobs may run again.")
+    ramp = f" The limits open over {over_minutes:g} minutes." if over_minutes else ""
+    return VerbOutcome(len(ids), report=f"{len(ids):,} resumed; {released:,} held jobs may run again.{ramp}")
 
 
 RESUME = Verb(
@@ -56,7 +87,7 @@ RESUME = Verb(
     icon="play_arrow",
     applies=lambda rows: rows.filter(scope__in=pauses.OPERATORS),  # the platform ends its own
     carry_out=_resume,
-    form=OptionalReasonForm,
+    form=ResumeForm,
 )
 
 

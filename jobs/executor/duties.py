@@ -12,6 +12,7 @@ from uuid import UUID
 
 from jobs.services.explain import flow
 from jobs.services.finish import breaker
+from jobs.services.operate import pauses
 from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch
 from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.services.limiter import decide
@@ -63,6 +64,7 @@ class Duties:
             return
         if executors.take_duty("tick", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
             _do_all(
+                pauses.tend_ramp,
                 upkeep.expire_waiting,
                 batches.finish_batches,
                 batches.foresee_batches,

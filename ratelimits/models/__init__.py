@@ -3,6 +3,7 @@
 from .alert import AlertRoute, AlertSilence, QuotaAlert
 from .allowance import Allowance, AllowanceOverride, UsageEvent, UsageReservation, UsageTracking
 from .limit import Counter, Limit, LimitCallType, LimitOverride, Unit
+from .ramp import ResumeRamp
 from .usage import CallTally, Charge, CostEstimate, DecideAnswer
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "LimitCallType",
     "LimitOverride",
     "QuotaAlert",
+    "ResumeRamp",
     "Unit",
     "UsageEvent",
     "UsageReservation",

@@ -17,7 +17,7 @@ from jobs.transitions import Move
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
-from ratelimits.services.limits.catalogue import limited_services, seconds_to_send
+from ratelimits.services.limits.catalogue import limited_services, rule_of_ramp, seconds_to_send
 from ratelimits.subjects import Subject
 
 from .deferrals import Deferral, Met, defer_jobs, deferral_delay
@@ -54,7 +54,9 @@ def admit(
                 continue
             keys.add(job.coalesce_key)
         leaders.append(job)
-    asking = [job for job in leaders if job.service in limited]
+    # Read after the jobs were chosen: whoever saw the pause lifted sees the ramp that came before.
+    paced = rule_of_ramp() is not None
+    asking = [job for job in leaders if paced or job.service in limited]
     if not asking:
         settle(settlements)
         return leaders, {}

@@ -31,7 +31,7 @@ from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.scope import for_everyone
 from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
-from ratelimits.services.limits.catalogue import limited_services
+from ratelimits.services.limits.catalogue import limited_services, rule_of_ramp
 
 from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
 from .position import Position, Rules, effective_priority_of, reached_by
@@ -77,7 +77,7 @@ def read_limits(job: Job, *, now: datetime) -> tuple[LimitForecast, ...]:
     """The limits that count a job's call, as they stand; none where its service has none."""
     if job.lane is not None:
         subject = read_lane(job.lane).subject
-    elif job.service in limited_services():  # the limit came after the job
+    elif job.service in limited_services() or rule_of_ramp():  # the limit came after the job
         subject = subject_of(
             service=job.service,
             call_type=job.call_type,

@@ -224,7 +224,8 @@ def _words(limit: LimitForecast) -> str:
     needs = "" if limit.per_call else f"; it needs {limit.needed:,.0f}"
     free = math.floor(limit.available)  # rounded up, it would seem to have room
     slowed = f", slowed to {limit.pressure:.0%} by refusals of the provider" if limit.pressure < 1 else ""
-    return f"{limit.rule.name} has no room: {free:,} of {limit.capacity:,.0f} {unit} are free{slowed}{needs}"
+    paced = f", paced by the ramp: {limit.share:.0%}" if limit.share < 1 else ""
+    return f"{limit.rule.name} has no room: {free:,} of {limit.capacity:,.0f} {unit} are free{slowed}{paced}{needs}"
 
 
 def _turn(job: Job, position: Position | None) -> list[Reason]:

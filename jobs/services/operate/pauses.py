@@ -10,14 +10,18 @@ transaction; if it is cut off, `settle_holds` completes it.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Sum
+from django.db.models.functions import Now
 
-from jobs.errors import UnknownPauseTarget
+from jobs.errors import NotPaused, UnknownPauseTarget
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import Batch, PauseSwitch
+from jobs.models import Batch, Executor, PauseSwitch
 from jobs.states import WAITING
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
@@ -25,12 +29,17 @@ from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
+from ratelimits.services.limits import ramps
+from ratelimits.services.limits.catalogue import LIMITS_KEPT_SECONDS
 
 from .job_filter import Counted, JobFilter, count_jobs
 
 HOLD_CHUNK = 5000  # rows of one statement: its locks last some tens of milliseconds
 NO_ID = UUID(int=0)
 MAX_PAUSE_KEY_LENGTH = 100
+# Until every process has read its limits again: none claims at full speed because it does not know of the ramp yet.
+RAMP_KNOWN_SECONDS = 2 * LIMITS_KEPT_SECONDS
+SILENT_EXECUTOR_SECONDS = 30
 
 Scope = PauseSwitch.Scope
 OF_A_KIND = frozenset({Scope.KIND, Scope.UNKNOWN})
@@ -71,8 +80,8 @@ def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
     """
     Stop claims of a project, service, kind or batch, or of everything (`global`, with an empty key).
 
-    Running jobs go on. Pausing what is paused changes nothing but completes its holds. Not to be called
-    inside a transaction: the switch must be committed before the holds begin.
+    Running jobs go on. Pausing what is paused changes nothing but completes its holds. A pause of everything ends
+    the ramp. Not to be called inside a transaction: the switch must be committed before the holds begin.
 
     Returns:
         How many jobs were held; always 0 for `project` and `global`, which need no holds.
@@ -89,6 +98,8 @@ def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
         )
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=True)
+        if wanted is Scope.GLOBAL:
+            ramps.drop_ramp()
         trail.record(
             actor=actor,
             action="pause",
@@ -117,6 +128,8 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
         removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key).delete()
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=False)
+        if wanted is Scope.GLOBAL:
+            ramps.drop_ramp()  # one that was being prepared
         trail.record(
             actor=actor,
             action="resume",
@@ -128,6 +141,53 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
         )
         notify(Channel.READY)
     return release_uncovered() if wanted in HOLDING else 0
+
+
+def resume_everything(*, over_seconds: float, actor: str, reason: str = "") -> None:
+    """
+    End the pause of everything, with a ramp: every limit, and the slots of services without one, open bit by bit.
+
+    Takes RAMP_KNOWN_SECONDS. Not to be called inside a transaction.
+
+    Raises:
+        NotPaused: Everything is not paused, or not any more.
+        InvalidRamp: It is too short or too long.
+    """
+    reason = clean_reason(reason)
+    with transaction.atomic(durable=True):
+        _lock_global()
+        ramps.prepare_ramp(over_seconds=over_seconds, slots=count_slots(), actor=actor)
+    time.sleep(RAMP_KNOWN_SECONDS)
+    with transaction.atomic(durable=True):
+        _lock_global()
+        if not ramps.begin_ramp():
+            raise NotPaused("Somebody has paused everything again meanwhile.")
+        PauseSwitch.objects.filter(scope=Scope.GLOBAL).delete()
+        trail.record(
+            actor=actor,
+            action="resume",
+            target="global",
+            after={"paused": False, "over_seconds": over_seconds},
+            reason=reason,
+        )
+        notify(Channel.READY)
+
+
+def _lock_global() -> None:
+    if not PauseSwitch.objects.select_for_update().filter(scope=Scope.GLOBAL):
+        raise NotPaused
+
+
+def count_slots() -> int:
+    """How many jobs the executors that are there carry out at once; quarantine's are not among them."""
+    alive = Executor.objects.filter(draining=False, heartbeat_at__gt=Now() - timedelta(seconds=SILENT_EXECUTOR_SECONDS))
+    return int(alive.filter(role=Executor.Role.GENERAL).aggregate(all=Sum("slots"))["all"] or 0)
+
+
+def tend_ramp() -> None:
+    """Tell the ramp how many slots there are, as executors come and go. For house-keeping."""
+    if ramps.is_prepared():
+        ramps.set_slots(count_slots())
 
 
 def settle_holds() -> SettledHolds:

@@ -18,12 +18,13 @@ from jobs.states import RUNNING, WAITING, JobState
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_THE_QUEUE
+from ratelimits.services.limits.ramps import ShownRamp
 
 from .failing import Failing
 from .paused import ShownPause, by_whom
 
 Tone = Literal["good", "held", "warn", "bad"]
-Page = Literal["executors", "breakers", "pauses", "batch", "alert", "limit", "dead_letters", "failing", "jobs"]
+Page = Literal["executors", "breakers", "pauses", "batch", "alert", "limit", "ramp", "dead_letters", "failing", "jobs"]
 Health = Literal["alive", "draining", "silent"]
 
 MOST_NAMED_IN_A_SENTENCE = 3  # in one sentence
@@ -105,6 +106,7 @@ class Situation:
     alerts: Sequence[QuotaAlert] = ()
     held_back: Sequence[HeldBack] = ()
     letters: OpenLetters = field(default_factory=lambda: OpenLetters(0))
+    ramp: ShownRamp | None = None
 
     @property
     def waiting(self) -> int:
@@ -130,6 +132,7 @@ def findings(situation: Situation) -> list[Finding]:
         *_outages(situation),
         *_failing(situation),
         *_critical(situation),
+        *_ramp(situation),
         *_held_back(situation),
         *_other_alerts(situation),
         *_letters(situation),
@@ -174,6 +177,17 @@ def _nobody_works(situation: Situation) -> list[Finding]:
 def _everything_paused(situation: Situation) -> list[Finding]:
     paused = next((one for one in situation.pauses if one.switch.scope == PauseSwitch.Scope.GLOBAL), None)
     return [Finding("warn", "Everything is paused.", by_whom(paused), "pauses")] if paused else []
+
+
+def _ramp(situation: Situation) -> list[Finding]:
+    ramp = situation.ramp
+    if ramp is None:
+        return []
+    how = "held there" if ramp.ends_at is None else f"all of it {ramp.ends_at:%H:%M:%S} UTC"
+    why = "Services without a limit get the same share of the slots."
+    return [
+        Finding("held", f"Paced by the ramp: {ramp.percent} % of every limit, {how}.", why, "ramp", until=ramp.ends_at)
+    ]
 
 
 def _outages(situation: Situation) -> list[Finding]:

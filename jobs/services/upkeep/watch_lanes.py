@@ -16,7 +16,7 @@ from ratelimits.services.limiter.counters import counter_of
 from ratelimits.services.limiter.decide import Binding
 from ratelimits.services.limiter.drain import passed_at
 from ratelimits.services.limiter.headroom import Headroom, read_headroom
-from ratelimits.services.limits.catalogue import Rule, rules
+from ratelimits.services.limits.catalogue import Rule, rule_of_ramp, rules
 from ratelimits.subjects import counter_id
 
 MOST_LANES_WATCHED = 1000
@@ -60,6 +60,7 @@ def watch_lanes() -> list[StaleLane]:
         return []
     read = {lane: read_lane(lane) for lane in lanes}
     open_rooms = read_headroom(lane.subject for lane in read.values())
+    ramp = rule_of_ramp()  # what no limit counts waits for it
     by_id = {rule.id: rule for rule in rules()}
     behind: dict[str, _Behind] = {}
     held_up: set[str] = set()
@@ -69,7 +70,7 @@ def watch_lanes() -> list[StaleLane]:
         room = open_rooms[lane.subject]
         if count.waiting * count.calls > room.calls:
             held_up.update(room.counters)
-        elif count.since is not None and not room.blocking:
+        elif count.since is not None and not room.blocking and not ramp:
             stale.append(StaleLane(lane.project, datetime.fromtimestamp(count.since, UTC)))
         if count.waiting and (binding := _binding(room, by_id)):
             rule = by_id[binding.limit_id]

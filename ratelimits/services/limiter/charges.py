@@ -9,7 +9,7 @@ from typing import NamedTuple
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.measures import cost_units
 from ratelimits.models import Unit
-from ratelimits.services.limits.catalogue import rules
+from ratelimits.services.limits.catalogue import rule_of_ramp, rules
 
 from .counters import OpenCounter, Place
 
@@ -65,7 +65,8 @@ def write_charges(held: Iterable[tuple[str, Sequence[Entry], float]]) -> None:
 def charged_places(ended: Iterable[Charged]) -> Iterable[Place]:
     """Return the counters that charges stand on; a limit switched off meanwhile has nothing to settle."""
     ended = list(ended)
-    by_id = {rule.id: rule for rule in rules()} if ended else {}
+    of_ramp = rule_of_ramp() if ended else None
+    by_id = {rule.id: rule for rule in (*rules(), *([of_ramp] if of_ramp else []))} if ended else {}
     for _, entries in ended:
         for entry in entries:
             limit, _, key = entry.counter.partition(":")

@@ -35,6 +35,7 @@ class OpenCounter:
         blocked_until: End of a cool-down that lasts still, seconds since 1970.
         blocked_reason: Empty where none does.
         pressure: The part of the cap in use, recovered since the provider pushed back.
+        share: The part of that which a ramp leaves open; 1: all.
         stream: None: what it admits may leave in a burst.
     """
 
@@ -49,6 +50,7 @@ class OpenCounter:
     level: int
     now: float
     stream: Stream | None
+    share: float = 1.0
     taken: int = 0
     changed: bool = False
     closed: bool = False
@@ -57,6 +59,10 @@ class OpenCounter:
     @property
     def is_slowed(self) -> bool:
         return self.blocked_until is not None or self.pressure < 1
+
+    def sooner(self, at: float) -> float:
+        """When that comes, seconds since 1970, which came at `at` if a ramp stood still."""
+        return at if self.share == 1.0 or self.rule.ramp is None else self.rule.ramp.sooner(at, self.now)
 
     def room_for(self, units: int, *, paced: bool = False, crowded: bool = False) -> bool:
         """
@@ -114,7 +120,9 @@ def paced(state: Mapping[str, Any], now: float, rule: Rule) -> float:
     return float(amount * math.exp(-max(0.0, now - at) / (rule.window_seconds or 60)))
 
 
-def usage(rule: Rule, key: str, state: State, now: float, *, pressure: float = 1.0) -> tuple[float, float]:
+def usage(
+    rule: Rule, key: str, state: State, now: float, *, pressure: float = 1.0, share: float = 1.0
+) -> tuple[float, float]:
     """
     Return how much of its cap a counter has used, and the cap, both in the limit's unit.
 
@@ -124,7 +132,7 @@ def usage(rule: Rule, key: str, state: State, now: float, *, pressure: float = 1
     if full.is_bucket:
         rate = rule.rate_per_second(key) or 0.0
         return paced(state, now, rule), rule.provider_quota or full.capacity + rate * (rule.window_seconds or 60)
-    algorithm = rule.algorithm(key, pressure)
+    algorithm = rule.algorithm(key, pressure, share)
     return algorithm.capacity - algorithm.open(state, now).available() / MICRO, full.capacity
 
 
@@ -177,14 +185,14 @@ def open_counter(
         pressure: Of its provider's refusals.
         level: Of its alert.
     """
-    factor = pressure_at(pressure, now)
-    algorithm = rule.algorithm(key, factor)
+    factor, share = pressure_at(pressure, now), rule.share(now)
+    algorithm = rule.algorithm(key, factor, share)
     until, reason = blocked
     if until is None or until <= now:
         until, reason = None, ""
     meter = algorithm.open(state, now)
     stream = stream_of(algorithm, state, meter.now)
-    return OpenCounter(rule, key, algorithm, meter, state, until, reason, factor, level, now, stream)
+    return OpenCounter(rule, key, algorithm, meter, state, until, reason, factor, level, now, stream, share)
 
 
 def counter_of(rule: Rule, key: str, row: Counter | None, now: float) -> OpenCounter:

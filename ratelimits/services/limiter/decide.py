@@ -39,7 +39,7 @@ def decide(calls: Sequence[Call], *, settlements: Sequence[Settlement] = ()) -> 
         One decision a call, in order.
     """
     ended = take_charges([ending.holder for ending in settlements])
-    applied = [rules_for(call.subject) for call in calls]
+    applied = [rules_for(call.subject, queued=call.paced) for call in calls]
     counters = lock_counters([*_places(calls, applied), *charged_places(ended)])
     now = next((counter.now for counter in counters.values()), 0.0)
     settle_charges(ended, counters, {ending.holder: ending.actual for ending in settlements})

@@ -53,7 +53,7 @@ def passed_at(counter: OpenCounter, calls: Calls, *, crowded: bool = False) -> f
             apart = stream.seconds_a_unit  # by then it has been full
         left -= amount
         passed = max(passed, has_room_at + left * apart)
-    return begins + (passed - begins) * max(1.0, share)
+    return max(begins, counter.sooner(begins + (passed - begins) * max(1.0, share)))
 
 
 def _pieces(whole: float, piece: float) -> list[float]:

@@ -33,6 +33,7 @@ class CounterGauge:
         capacity: The cap without what pressure takes of it; a bucket's is what it lets through in a window.
         available: What may still go at this instant.
         percent: Of the cap; above 100 after a late charge or a lowered cap.
+        share: The part of the cap that a ramp leaves open; 1: all.
         level: The highest threshold reached, in percent; 0: none.
         blocked_until: End of a cool-down; None: there is none.
         next_free_at: When one more call has room; None: now.
@@ -55,6 +56,7 @@ class CounterGauge:
     notice_percent: int
     warning_percent: int
     pressure: float
+    share: float
     blocked_until: datetime | None
     blocked_reason: str
     next_free_at: datetime | None
@@ -131,10 +133,10 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
     """Return a counter's gauge at `now`, seconds since 1970."""
     opened = counter_of(rule, counter.key, counter, now)
     meter, factor, blocked = opened.meter, opened.pressure, opened.blocked_until
-    used, cap = usage(rule, counter.key, counter.state, now, pressure=factor)
+    used, cap = usage(rule, counter.key, counter.state, now, pressure=factor, share=opened.share)
     percent = 100 * used / cap if cap > 0 else 100.0
     one = cost_units(min(1.0, opened.algorithm.capacity))
-    free_at = None if not one or meter.room_for(one) else seconds(meter.line_up(one))
+    free_at = None if not one or meter.room_for(one) else opened.sooner(seconds(meter.line_up(one)))
     if blocked is not None and (free_at is None or free_at < blocked):
         free_at = blocked
     points = (rule.notice_percent, rule.warning_percent, WHOLE_CAP)
@@ -153,6 +155,7 @@ def gauge_of(counter: Counter, rule: Rule, now: float) -> CounterGauge:
         notice_percent=rule.notice_percent,
         warning_percent=rule.warning_percent,
         pressure=factor,
+        share=opened.share,
         blocked_until=_moment(blocked),
         blocked_reason=opened.blocked_reason,
         next_free_at=_moment(free_at),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import Subject
 
 from .counters import OpenCounter, Place, open_counter
-from .weigh import Binding, binding_of
+from .weigh import Binding, binding_of, no_room
 
 WITHOUT_END = sys.maxsize
 UNUSED = ("{}", None, "", 1.0, None)  # the columns of a counter that nobody has used
@@ -70,8 +70,8 @@ def read_headroom(
         paced: Of calls from a queue, see `decide.Call`.
         crowded: Those of the subjects of whom more calls wait than a window admits.
     """
-    wanted = list(dict.fromkeys(subjects))
-    places = {rule.counter_id(subject): (rule, rule.key(subject)) for subject in wanted for rule in rules_for(subject)}
+    applied = {subject: rules_for(subject, queued=paced) for subject in subjects}
+    places = {rule.counter_id(one): (rule, rule.key(one)) for one, those in applied.items() for rule in those}
     rows = run_sql("ratelimits", "read_counters", {"ids": list(places)})
     now = float(rows[0][0])
     stored = {row[1]: row for row in rows if row[1] is not None}
@@ -82,7 +82,7 @@ def read_headroom(
         )
         for name, place in places.items()
     }
-    return {subject: _room(subject, seen, now, tokens) for subject in wanted}
+    return {one: _room([rule.counter_id(one) for rule in those], seen, now, tokens) for one, those in applied.items()}
 
 
 def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, paced: bool, crowded: bool) -> _Seen:
@@ -101,7 +101,7 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
     elif never_fits(counter.algorithm, units):
         seen.calls, seen.opens_at = 0, math.inf
     elif not meter.room_for(units):
-        seen.calls, seen.opens_at = 0, seconds(meter.line_up(units))
+        seen.calls, seen.opens_at = 0, counter.sooner(seconds(meter.line_up(units)))
     elif stream and stream.opens_at > meter.now:
         seen.calls, seen.opens_at = 0, seconds(stream.opens_at)
     elif rule.unit != Unit.TOKENS:
@@ -114,8 +114,7 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
     return seen
 
 
-def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -> Headroom:
-    names = tuple(rule.counter_id(subject) for rule in rules_for(subject))
+def _room(names: Sequence[str], seen: dict[str, _Seen], now: float, tokens: float) -> Headroom:
     applied = [seen[name] for name in names]
     blocking = sorted((one for one in applied if not one.calls), key=lambda one: -one.opens_at)
     slowest = min((one for one in applied if one.rate is not None), key=lambda one: one.rate or 0.0, default=None)
@@ -125,7 +124,7 @@ def _room(subject: Subject, seen: dict[str, _Seen], now: float, tokens: float) -
         now=now,
         rate_per_second=slowest.rate if slowest else None,
         blocking=tuple(_binding(one, tokens) for one in blocking),
-        counters=names,
+        counters=tuple(names),
         paces=tuple(one.rate for one in applied),
         calls_each=tuple(one.calls for one in applied),
         slowest=_binding(slowest, tokens) if slowest else None,
@@ -139,6 +138,6 @@ def _units(rule: Rule, tokens: float) -> int:
 def _binding(one: _Seen, tokens: float) -> Binding:
     counter = one.counter
     retry_at = None if one.opens_at == math.inf else one.opens_at
-    reason = counter.blocked_reason or f"{counter.rule.name} has no room"
+    reason = counter.blocked_reason or no_room(counter)
     cooling = counter.blocked_until is not None
     return binding_of(counter, _units(counter.rule, tokens), retry_at, reason, cooling=cooling)

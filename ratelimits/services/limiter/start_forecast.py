@@ -36,6 +36,7 @@ class LimitForecast:
         why: Why it is cooled down, or why it never fits.
         rate_per_second: At which a queue behind it drains; None: the calls set the pace.
         pressure: Part of the cap that is used since the provider pushed back; 1: all of it.
+        share: Part of that which a ramp leaves open, likewise.
     """
 
     rule: Rule
@@ -49,6 +50,7 @@ class LimitForecast:
     why: str
     rate_per_second: float | None
     pressure: float
+    share: float
     counter: OpenCounter = field(repr=False)
 
     @property
@@ -77,7 +79,7 @@ def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[LimitForecas
     Args:
         now: Seconds since 1970 by the database's clock.
     """
-    applied = [rules_for(call.subject) for call in calls]
+    applied = [rules_for(call.subject, queued=True) for call in calls]
     ids = {rule.counter_id(call.subject) for call, those in zip(calls, applied, strict=True) for rule in those}
     counters = Counter.objects.in_bulk(ids) if ids else {}
     found = [
@@ -101,7 +103,7 @@ def forecast_of(rule: Rule, call: Asked, counter: Counter | None, now: float) ->
     if never is not None or (not has_room and rule.unit == Unit.IN_FLIGHT):
         free_at = None
     elif not has_room:
-        free_at = max(free_at or now, seconds(meter.line_up(units)))
+        free_at = max(free_at or now, opened.sooner(seconds(meter.line_up(units))))
     return LimitForecast(
         rule=rule,
         key=key,
@@ -114,5 +116,6 @@ def forecast_of(rule: Rule, call: Asked, counter: Counter | None, now: float) ->
         why=never or opened.blocked_reason,
         rate_per_second=algorithm.rate_per_second,
         pressure=opened.pressure,
+        share=opened.share,
         counter=opened,
     )

@@ -182,12 +182,17 @@ def _decision(one: _Asked, now: float) -> Decision:
 
 
 def _refusal(counter: OpenCounter, units: int) -> Binding:
-    at = seconds(counter.meter.line_up(units))
+    at = counter.sooner(seconds(counter.meter.line_up(units)))
     if counter.stream is not None and counter.meter.room_for(units):
         at = max(at, seconds(counter.stream.opens_at))  # there is room, and its stream has run ahead
     if counter.blocked_until is not None:
         return binding_of(counter, units, max(at, counter.blocked_until), counter.blocked_reason, cooling=True)
-    return binding_of(counter, units, max(at, counter.now), f"{counter.rule.name} has no room")
+    return binding_of(counter, units, max(at, counter.now), no_room(counter))
+
+
+def no_room(counter: OpenCounter) -> str:
+    """In words, without a figure of its own: jobs of one reason are put off together."""
+    return f"{counter.rule.name} has no room" + (", paced by the ramp" if counter.share < 1 else "")
 
 
 def binding_of(

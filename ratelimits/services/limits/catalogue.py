@@ -12,9 +12,11 @@ from django.forms.models import model_to_dict
 from ratelimits.algorithms.admission import Algorithm
 from ratelimits.algorithms.kinds import KINDS
 from ratelimits.algorithms.measures import with_headroom
+from ratelimits.algorithms.ramp import Ramp
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.models import Limit, LimitCallType, LimitOverride, Unit
-from ratelimits.subjects import Subject, counter_id, counter_key
+from ratelimits.models.ramp import read_ramp
+from ratelimits.subjects import OF_SERVICE, Subject, counter_id, counter_key
 
 LIMITS_KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
 LEAST_SEND_SECONDS = 0.5  # no worker on a busy machine can promise to be quicker, whatever a short window's slack is
@@ -28,7 +30,12 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One limit, ready to be applied. The figures are those of `Limit`."""
+    """
+    One limit, ready to be applied. The figures are those of `Limit`.
+
+    Attributes:
+        ramp: That every limit follows after a resume; None: all of the cap is used.
+    """
 
     id: int
     name: str
@@ -55,6 +62,7 @@ class Rule:
     learns_caps: bool
     provider_quota: float | None = None
     overrides: Mapping[str, Override] = field(default_factory=dict)
+    ramp: Ramp | None = None
     # Algorithms made before, by the key of an override or "" for all others: making one checks its figures.
     _made: dict[str, Algorithm] = field(default_factory=dict, compare=False, repr=False)
 
@@ -88,15 +96,25 @@ class Rule:
     def counter_id(self, subject: Subject) -> str:
         return counter_id(self.id, self.key(subject))
 
-    def algorithm(self, key: str, pressure: float = 1.0) -> Algorithm:
+    @property
+    def paces(self) -> bool:
+        """Whether it spreads calls out: a shadow blocks nothing, and a day's quota may be used up at once."""
+        return not (self.shadow or self.hard_reset)
+
+    def share(self, now: float) -> float:
+        """The part of the cap that a ramp leaves open. A smaller quota of a day would take calls away, not pace."""
+        return self.ramp.share(now) if self.ramp is not None and self.paces else 1.0
+
+    def algorithm(self, key: str, pressure: float = 1.0, share: float = 1.0) -> Algorithm:
         """
         Return the figures that hold for one key.
 
         Args:
             pressure: The part of the cap in use since its provider pushed back, above 0 to 1.
+            share: The part in use of a ramp, likewise.
         """
-        if pressure != 1.0:
-            return self._algorithm(key, round(pressure, 3))
+        if pressure != 1.0 or share != 1.0:
+            return self._algorithm(key, round(pressure, 3) * share)
         own = key if key in self.overrides else ""
         if (made := self._made.get(own)) is None:
             made = self._made[own] = self._algorithm(own, 1.0)
@@ -114,23 +132,50 @@ class Rule:
         return self.algorithm(key, pressure).rate_per_second
 
 
-def rule_of(limit: Limit, overrides: Mapping[str, Override] | None = None) -> Rule:
+def rule_of(limit: Limit, overrides: Mapping[str, Override] | None = None, ramp: Ramp | None = None) -> Rule:
     """Return the rule of a limit, stored or hypothetical."""
     figures = model_to_dict(limit)
-    names = Rule.__dataclass_fields__.keys() - {"id", "algorithm_name", "overrides", "name", "_made"}
+    names = Rule.__dataclass_fields__.keys() - {"id", "algorithm_name", "overrides", "ramp", "name", "_made"}
     return Rule(
         id=limit.pk or 0,
         name=limit.name,
         algorithm_name=limit.algorithm,
         overrides=dict(overrides or {}),
+        ramp=ramp,
         **{name: figures[name] for name in names},
     )
 
 
 def rules_of(limits: Sequence[Limit]) -> list[Rule]:
-    """Return the rules of stored limits with their overrides, in order; one statement for all of them."""
+    """Return the rules of stored limits with their overrides and the ramp, in order; two statements for all of them."""
+    return _rules_of(limits, _ramp_now())
+
+
+def _rules_of(limits: Sequence[Limit], ramp: Ramp | None) -> list[Rule]:
     overrides = overrides_of([limit.pk for limit in limits])
-    return [rule_of(limit, overrides.get(limit.pk)) for limit in limits]
+    return [rule_of(limit, overrides.get(limit.pk), ramp) for limit in limits]
+
+
+def _ramp_now() -> Ramp | None:
+    found = read_ramp()
+    return found[0] if found else None
+
+
+RAMP_ID = 0  # as no limit has
+RAMP_LEASE_SECONDS = 600.0
+
+
+def _rule_of_ramp(ramp: Ramp) -> Rule:
+    """Paces each service that no limit does: its calls in flight, by what the executors can carry out."""
+    slots = Limit(
+        name="ramp",
+        scope=OF_SERVICE,
+        unit=Unit.IN_FLIGHT,
+        algorithm=Limit.Algorithm.CONCURRENCY,
+        capacity=ramp.slots,
+        lease_seconds=RAMP_LEASE_SECONDS,
+    )
+    return rule_of(slots, ramp=ramp)
 
 
 def overrides_of(limit_ids: Collection[int]) -> dict[int, dict[str, Override]]:
@@ -148,6 +193,7 @@ class _Kept:
         self.lock = threading.Lock()
         self.read_at = float("-inf")
         self.rules: tuple[Rule, ...] = ()
+        self.of_ramp: Rule | None = None
         self.by_subject: dict[Subject, tuple[Rule, ...]] = {}
 
 
@@ -160,23 +206,32 @@ def rules() -> tuple[Rule, ...]:
     if time.monotonic() - _kept.read_at < LIMITS_KEPT_SECONDS:
         return _kept.rules
     read_at = time.monotonic()
-    found = _read()
+    found, ramp = _read()
     with _kept.lock:
         if found != _kept.rules or len(_kept.by_subject) > MOST_SUBJECTS:
             _kept.rules, _kept.by_subject = found, {}
+        _kept.of_ramp = ramp
         _kept.read_at = read_at
     return found
 
 
-def rules_for(subject: Subject) -> tuple[Rule, ...]:
-    """Return the limits that count a call, by id."""
+def rules_for(subject: Subject, *, queued: bool = False) -> tuple[Rule, ...]:
+    """
+    Return the limits that count a call, by id.
+
+    Args:
+        queued: It comes from a queue, whose executors a ramp paces where no limit does.
+    """
     known = rules()
     if (applied := _kept.by_subject.get(subject)) is None:
         applied = tuple(rule for rule in known if rule.applies_to(subject))
         with _kept.lock:
             if _kept.rules is known:
                 _kept.by_subject[subject] = applied
-    return applied
+    of_ramp = _kept.of_ramp
+    if of_ramp is None or not queued or any(rule.paces for rule in applied):
+        return applied
+    return (of_ramp, *applied)
 
 
 def seconds_to_send(subject: Subject) -> float | None:
@@ -201,6 +256,12 @@ def limited_services() -> frozenset[str]:
     return frozenset(rule.service for rule in rules())
 
 
+def rule_of_ramp() -> Rule | None:
+    """Return what paces the queued calls that no limit does; None: nothing has to."""
+    rules()
+    return _kept.of_ramp
+
+
 def last_known_rules() -> tuple[Rule, ...]:
     """Return what was read last, however long ago, without asking the database."""
     return _kept.rules
@@ -211,5 +272,7 @@ def forget() -> None:
     _kept.read_at = float("-inf")
 
 
-def _read() -> tuple[Rule, ...]:
-    return tuple(rules_of(list(Limit.objects.filter(enabled=True).order_by("pk"))))
+def _read() -> tuple[tuple[Rule, ...], Rule | None]:
+    ramp = _ramp_now()
+    found = tuple(_rules_of(list(Limit.objects.filter(enabled=True).order_by("pk")), ramp))
+    return found, _rule_of_ramp(ramp) if ramp else None

@@ -10,6 +10,9 @@ const ASKED = {
     resume: { title: (name) => `Resume ${name}`, explains: (left) => `Its ${number(Number(left))} open items may start again, unless another pause covers them.`, yes: "Resume", needsReason: false },
     pauseEverything: { title: () => "Pause everything?", explains: () => "Nothing new starts, in any project, until it is resumed. Running jobs go on.", yes: "Pause everything", needsReason: false, address: () => "/live/pauses/everything" },
     resumePause: { title: (name) => `Resume ${name}`, explains: (left) => `${left === "" ? "Its" : number(Number(left))} waiting jobs may start again, unless another pause covers them.`, yes: "Resume", needsReason: false, address: ({ pause }) => `/live/pauses/${encodeURIComponent(pause)}/resume` },
+    holdRamp: { title: () => "Hold the ramp?", explains: () => "Every limit stays at the share that it has reached, until somebody continues or ends the ramp.", yes: "Hold", needsReason: false, address: () => "/live/ramp/hold" },
+    continueRamp: { title: () => "Continue the ramp?", explains: () => "The share grows on from where it stands, at the pace it had.", yes: "Continue", needsReason: false, address: () => "/live/ramp/continue" },
+    endRamp: { title: () => "End the ramp?", explains: () => "Every limit is open at once; services without a limit use all slots.", yes: "End now", needsReason: false, address: () => "/live/ramp/end" },
     cancel: { title: (name) => `Cancel ${name}?`, explains: (left) => `${number(Number(left))} items have not ended and will be cancelled, running ones too. This cannot be taken back.`, yes: "Yes, cancel", needsReason: true },
 };
 
@@ -24,7 +27,7 @@ export async function post(address, values) {
     throw new Error(faults || said.error?.message || "It was refused. Load the page again.");
 }
 
-function ask(verb, name, left) {
+function ask(verb, { name, left, everything }) {
     const { title, explains, yes, needsReason } = ASKED[verb];
     const dialog = byId("dialog");
     const fault = byId("dialog-fault");
@@ -35,6 +38,8 @@ function ask(verb, name, left) {
     byId("dialog-yes").textContent = yes;
     byId("dialog-yes").className = needsReason ? "danger" : "";
     reason.value = "";
+    byId("dialog-over").hidden = !everything;
+    byId("dialog-over-minutes").value = everything ? 10 : "";
     fault.hidden = true;
     dialog.showModal();
     reason.focus();
@@ -42,14 +47,15 @@ function ask(verb, name, left) {
 }
 
 function act(verb, about) {
-    const { dialog, fault, reason } = ask(verb, about.name, about.left);
+    const { dialog, fault, reason } = ask(verb, about);
     const address = ASKED[verb].address?.(about) ?? `/live/batches/${encodeURIComponent(about.batch)}/${verb}`;
     byId("dialog-no").onclick = () => dialog.close();
     byId("dialog-form").onsubmit = async (event) => {
         event.preventDefault();
         byId("dialog-yes").disabled = true;
         try {
-            const done = await post(address, { reason: reason.value });
+            const over = byId("dialog-over-minutes").value;
+            const done = await post(address, { reason: reason.value, ...(about.everything ? { over_minutes: over } : {}) });
             dialog.close();
             tell(done.report, "good");
         } catch (error) {

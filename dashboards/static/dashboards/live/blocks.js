@@ -46,13 +46,18 @@ export function also(others) {
             h("a", { href: one.href }, one.text)));
 }
 
-export function steering(pauses, page) {
+export function steering(pauses, ramp, page) {
     if (!page.mayPause) return [];
+    const steer = (verb, sign, words) => h("button", { type: "button", class: "quiet small", "data-action": `${verb}Ramp`, "data-name": "the ramp" }, icon(sign), h("span", {}, words));
+    const ramps = !ramp ? [] : [
+        ramp.is_held ? steer("continue", "trending_up", "Continue the ramp") : steer("hold", "pause", "Hold the ramp"),
+        steer("end", "double_arrow", "End the ramp"),
+    ];
     const ends = pauses.filter((one) => one.may_end).map((one) =>
-        h("button", { type: "button", class: "quiet small", "data-action": "resumePause", "data-pause": one.id, "data-name": one.name, "data-left": one.waiting ?? "" }, icon("play_arrow"), h("span", {}, `Resume ${one.name}`)));
+        h("button", { type: "button", class: "quiet small", "data-action": "resumePause", "data-pause": one.id, "data-name": one.name, "data-left": one.waiting ?? "", "data-everything": one.is_everything ? "yes" : "" }, icon("play_arrow"), h("span", {}, `Resume ${one.name}`)));
     const all = pauses.some((one) => one.is_everything) ? null
         : h("button", { type: "button", class: "quiet small", "data-action": "pauseEverything", "data-name": "everything" }, icon("pause"), h("span", {}, "Pause everything"));
-    return [...ends, all];
+    return [...ends, ...ramps, all];
 }
 
 export function tile(one) {
@@ -83,6 +88,7 @@ function limit(row, used, page) {
         row.binds ? mark("warn", "hourglass_top", row.paced ? `binds, paced: ${figure(row.per_second)} a second` : "binds") : null,
         row.cooled_until ? mark("warn", "ac_unit", ["cooled down, ends ", moment(row.cooled_until)], row.cooled_because) : null,
         row.factor < 1 ? mark("warn", "compress", `slowed to ${number(row.factor * 100)} %`, "The provider pushed back; the cap recovers step by step.") : null,
+        row.share < 1 ? mark("warn", "trending_up", `paced by the ramp: ${number(row.share * 100)} %`) : null,
         row.shadow ? mark("", "visibility", "shadow: blocks nothing") : null,
     ];
     const queue = row.waiting

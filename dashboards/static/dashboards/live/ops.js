@@ -46,7 +46,7 @@ function draw() {
     byId("health").dataset.tone = health.tone;
     fill(byId("cause"), blocks.cause(health));
     fill(byId("also"), blocks.also(health.also));
-    fill(byId("steering"), blocks.steering(data.pauses, page));
+    fill(byId("steering"), blocks.steering(data.pauses, data.ramp, page));
     fill(byId("tiles"), data.tiles.map(blocks.tile));
     fill(byId("limits"), blocks.limits(data.limits, users, page, data.has_limits));
     fill(byId("batches"), blocks.batches(data.batches, page));
