@@ -30,6 +30,7 @@ SHARED = {
     "ratelimits_counter",
     "ratelimits_limit",
     "ratelimits_limitoverride",
+    "ratelimits_resumeramp",
 }
 
 # What anybody may read of a project that shows itself to everybody, and the rules that this takes.

@@ -15,7 +15,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 def duration(text: str) -> float:
     """Seconds of `90s`, `10m` or `1.5h`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text, re.ASCII)
     if found is None:
         raise ArgumentTypeError(f"{text!r} is no duration; write it as 90s, 10m or 2h.")
     return float(found[1]) * UNITS[found[2]]

@@ -1,0 +1,220 @@
+"""The ramp: its share, and what limits let through while it grows."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queueops.audit.models import AuditEntry
+from queueops.core.clock import database_now
+from ratelimits.algorithms.ramp import FIRST_SHARE, Ramp
+from ratelimits.errors import InvalidRamp, NoRamp
+from ratelimits.models import Charge, Counter, Limit, ResumeRamp
+from ratelimits.services.limiter.decide import Call, Settlement, decide, settle
+from ratelimits.services.limiter.gauges import gauges
+from ratelimits.services.limiter.headroom import read_headroom
+from ratelimits.services.limits import catalogue, ramps
+from ratelimits.subjects import Subject
+
+SUBJECT = Subject("svc", "write", "acme")
+FREE = Subject("free", "write", "acme")
+ACTOR = "user:1"
+TIMES = st.floats(0, 1e5)
+SHARES = st.floats(FIRST_SHARE, 1)
+
+
+@st.composite
+def any_ramp(draw: st.DrawFn) -> Ramp:
+    held = draw(st.none() | SHARES)
+    return Ramp(draw(st.none() | TIMES), draw(st.floats(1, 1e5)), held)
+
+
+def amount(ramp: Ramp, since: float, until: float, pieces: int = 2000) -> float:
+    """The integral of the share, summed."""
+    width = (until - since) / pieces
+    return sum(ramp.share(since + (n + 0.5) * width) for n in range(pieces)) * width
+
+
+@given(any_ramp(), TIMES, TIMES)
+def test_the_share_begins_at_its_first_value_never_falls_and_ends_at_all(ramp: Ramp, one: float, other: float):
+    earlier, later = sorted((one, other))
+    assert FIRST_SHARE <= ramp.share(earlier) <= ramp.share(later) <= 1
+    if ramp.ends_at is None:
+        assert ramp.share(earlier) == ramp.share(later)
+    else:
+        assert ramp.share(ramp.started_at or 0.0) == FIRST_SHARE
+        assert ramp.share(ramp.ends_at) == pytest.approx(1)
+        assert ramp.share(ramp.ends_at + 1) == 1
+
+
+@given(any_ramp(), TIMES)
+def test_a_ramp_that_is_held_and_continued_goes_on_where_it_stood_and_lasts_as_much_longer(ramp: Ramp, now: float):
+    share = ramp.share(now)
+    held = Ramp(ramp.started_at, ramp.over_seconds, share)
+    assert held.share(now + 1e6) == share
+    later = now + 500
+    going = Ramp(held.start_for(share, later), ramp.over_seconds)
+    assert going.share(later) == pytest.approx(share)
+    assert (going.ends_at or 0) - later == pytest.approx((1 - share) / (1 - FIRST_SHARE) * ramp.over_seconds, abs=1e-6)
+
+
+@given(any_ramp(), TIMES, st.floats(0, 1e5))
+def test_what_would_come_at_the_present_share_comes_when_as_much_has_passed(ramp: Ramp, now: float, wait: float):
+    now = max(now, ramp.started_at or 0.0)
+    at = ramp.sooner(now + wait, now)
+    assert now <= at <= now + wait + 1e-6
+    assert amount(ramp, now, at) == pytest.approx(wait * ramp.share(now), rel=1e-2, abs=1e-3)
+
+
+@pytest.fixture
+def ramp(db: None):
+    """One that is held at a tenth."""
+    yield held_at(0.1)
+    ResumeRamp.objects.all().delete()
+    catalogue.forget()
+
+
+def held_at(share: float | None, **figures: Any) -> ResumeRamp:
+    found, _ = ResumeRamp.objects.update_or_create(
+        pk=1,
+        defaults={"started_at": Now(), "over_seconds": 600, "held_share": share, "slots": 20, "started_by": ACTOR}
+        | figures,
+    )
+    catalogue.forget()
+    return found
+
+
+def limit(**figures: Any) -> Limit:
+    made = Limit.objects.create(**{"name": "limit", "service": "svc", "capacity": 100, "slack_seconds": 0} | figures)
+    catalogue.forget()
+    return made
+
+
+def granted(count: int, *, subject: Subject = SUBJECT, **more: Any) -> int:
+    return sum(one.kind == "proceed" for one in decide([Call(subject, **more)] * count))
+
+
+@pytest.mark.parametrize(
+    ("figures", "let_through"),
+    [
+        ({}, 10),
+        ({"algorithm": "fixed_window", "window_seconds": 3600, "guard_seconds": 0}, 10),
+        ({"algorithm": "concurrency", "unit": "in_flight"}, 10),
+        ({"algorithm": "token_bucket", "refill_per_second": 0.001}, 10),
+        ({"capacity": 3}, 1),
+        ({"capacity": 3, "algorithm": "concurrency", "unit": "in_flight"}, 1),
+        ({"capacity": 3, "algorithm": "token_bucket", "refill_per_second": 0.001}, 1),
+        ({"shadow": True}, 40),
+        # A day's quota is no pace: a tenth of it would take the other calls away.
+        ({"algorithm": "fixed_window", "window_seconds": None, "reset_zone": "UTC", "guard_seconds": 0}, 40),
+    ],
+)
+def test_a_limit_lets_the_share_of_its_cap_through_and_at_least_one(ramp, figures, let_through):
+    limit(**figures)
+    assert granted(40) == let_through
+
+
+@pytest.mark.django_db
+def test_a_bucket_that_was_full_before_the_ramp_begins_with_the_share_of_it():
+    limit(algorithm="token_bucket", refill_per_second=0.001)
+    assert granted(1) == 1
+    Counter.objects.update(updated_at=Now() - timedelta(days=1))
+    held_at(0.1)
+    assert granted(40) == 10
+
+
+def test_a_call_above_the_share_waits_and_is_not_rejected(ramp):
+    limit(unit="tokens", capacity=100)
+    [first] = decide([Call(SUBJECT, cost=5)])
+    [large] = decide([Call(SUBJECT, cost=40, known_cost=40)])
+    assert (first.kind, large.kind) == ("proceed", "defer")
+    assert large.retry_at is not None
+    assert "paced by the ramp" in large.reason
+    [above_all] = decide([Call(SUBJECT, cost=400, known_cost=400)])
+    assert above_all.kind == "reject"
+
+
+def test_a_call_above_the_share_goes_when_nothing_else_is_counted(ramp):
+    limit(unit="tokens", capacity=100)
+    assert [one.kind for one in decide([Call(SUBJECT, cost=40, known_cost=40)] * 2)] == ["proceed", "defer"]
+
+
+def test_gauges_and_room_tell_the_share_and_hold_it_against_the_whole_cap(ramp):
+    made = limit()
+    assert granted(40) == 10
+    [gauge] = gauges([made.pk])
+    assert (gauge.share, gauge.capacity, round(gauge.percent), gauge.available) == (0.1, 100, 10, 0)
+    assert read_headroom([SUBJECT])[SUBJECT].blocking[0].reason == "limit has no room, paced by the ramp"
+
+
+def test_a_share_that_grows_brings_room_sooner_than_the_window_does(ramp):
+    limit(window_seconds=600)
+    held_at(None)
+    assert granted(40) == 5
+    [waiting] = decide([Call(SUBJECT)])
+    assert 1 < (waiting.retry_at or 0) - waiting.now < 500, "without the growth it were ten minutes"
+
+
+def test_calls_of_a_queue_that_no_limit_paces_are_as_many_in_flight_as_the_share_of_the_slots(ramp):
+    limit(service="free", shadow=True)
+    calls = [Call(FREE, holder=f"job:{n}", hold_seconds=60, paced=True) for n in range(5)]
+    assert [one.kind for one in decide(calls)] == ["proceed", "proceed", "defer", "defer", "defer"]
+    assert [one.kind for one in decide([calls[4]._replace(subject=Subject("other", "read"))])] == ["proceed"]
+    assert read_headroom([FREE], paced=True)[FREE].calls == 0
+    settle([Settlement("job:0")])
+    assert read_headroom([FREE], paced=True)[FREE].calls == 1
+    assert granted(5, subject=FREE) == 5, "programs that ask the limiter have no slots"
+
+
+def test_what_a_call_held_of_the_slots_is_given_up_when_the_ramp_has_ended_before_it(ramp):
+    decide([Call(FREE, holder="job:0", hold_seconds=60, paced=True)])
+    ramps.end_ramp(actor=ACTOR)
+    settle([Settlement("job:0")])
+    assert not Charge.objects.exists()
+
+
+@pytest.mark.django_db
+def test_without_a_ramp_nothing_is_counted_that_no_limit_counts():
+    catalogue.forget()
+    assert granted(3, subject=FREE, paced=True, holder="job:1") == 3
+    assert not Counter.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_ramp_that_has_reached_its_end_is_none():
+    limit()
+    held_at(None, started_at=Now() - timedelta(seconds=601))
+    assert ramps.ramp_now() is None
+    assert catalogue.rule_of_ramp() is None
+    assert granted(101) == 100
+    with pytest.raises(NoRamp):
+        ramps.hold_ramp(actor=ACTOR)
+
+
+@pytest.mark.django_db
+def test_a_ramp_is_held_continued_and_ended_and_each_is_in_the_audit_trail():
+    held_at(None, started_at=Now() - timedelta(seconds=300))
+    held = ramps.hold_ramp(actor=ACTOR, reason="look")
+    assert (held.is_held, held.percent, held.ends_at) == (True, 52, None)
+    assert ramps.continue_ramp(actor=ACTOR).ends_at is not None
+    assert ramps.continue_ramp(actor=ACTOR).percent == 52, "twice is once"
+    found = catalogue.rules(), ResumeRamp.objects.get().figures
+    assert (found[1].ends_at or 0) - database_now() == pytest.approx(300, abs=5)
+    ramps.end_ramp(actor=ACTOR)
+    assert ramps.ramp_now() is None
+    entries = AuditEntry.objects.order_by("pk").values_list("action", "reason")
+    assert list(entries) == [("hold_ramp", "look"), ("continue_ramp", ""), ("end_ramp", "")]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("seconds", [0, 0.5, -1, 8 * 86_400, math.nan, math.inf])
+def test_a_ramp_of_no_or_endless_time_is_refused(seconds):
+    with pytest.raises(InvalidRamp):
+        ramps.prepare_ramp(over_seconds=seconds, slots=1, actor=ACTOR)
+    assert not ResumeRamp.objects.exists()
