@@ -85,6 +85,7 @@ _ALL = (
     Metric(
         "limit_pressure_ratio", "gauge", ("service", "limit"), "Part of the cap in use since push-backs; the least."
     ),
+    Metric("ramp_share_ratio", "gauge", (), "Part of every limit that the ramp after a resume leaves open; 1: all."),
     Metric("limit_shadow_denials", "gauge", ("service", "limit"), "What limits in shadow mode would have refused."),
     Metric("quota_exceeded", "gauge", ("service", "limit"), "Alerts kept that a provider refused or a cap was passed."),
     Metric("alerts_open", "gauge", ("kind", "severity"), "Alerts that are not resolved."),

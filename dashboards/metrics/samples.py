@@ -22,6 +22,7 @@ from jobs.states import JobState
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from ratelimits.models import QuotaAlert
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
+from ratelimits.services.limits.ramps import ramp_now
 from ratelimits.services.usage.totals import usage_totals
 
 MOST_COUNTERS_SAMPLED = 100  # of one limit
@@ -126,6 +127,8 @@ def _outages() -> Iterator[Sample]:
 
 
 def _limits() -> Iterator[Sample]:
+    ramp = ramp_now()
+    yield Value("ramp_share_ratio", (), ramp.share if ramp else 1)
     by_limit: dict[tuple[str, str], list[CounterGauge]] = {}
     for gauge in gauges(most=MOST_COUNTERS_SAMPLED):
         by_limit.setdefault((gauge.service, gauge.limit), []).append(gauge)

@@ -82,7 +82,7 @@ class ResumeRampAdmin(ReadOnlyMixin, QueueAdmin):
         return ["ramp"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ResumeRamp]:
-        rows = super().get_queryset(request)
+        rows: QuerySet[ResumeRamp] = super().get_queryset(request)
         return rows if ramps.ramp_now() else rows.none()
 
     @admin.display(description="of every limit")

@@ -25,7 +25,7 @@ from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from queueops.tenancy.models import ProducerKey
-from ratelimits.models import Counter, QuotaAlert
+from ratelimits.models import Counter, QuotaAlert, ResumeRamp
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.limiter.decide import Call, decide
 from ratelimits.services.limits import catalogue
@@ -215,9 +215,46 @@ def test_everything_is_paused_and_resumed_in_two_clicks_each(page: Page, busy: d
     dialog.get_by_role("button", name="Pause everything").click()
     expect(page.locator("#verdict")).to_contain_text("Everything is paused.")
     page.get_by_role("button", name="Resume everything").click()
+    dialog.get_by_label("over minutes").fill("0")
     dialog.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Pause everything")).to_be_visible()
     assert not PauseSwitch.objects.filter(scope="global").exists()
+    assert not ResumeRamp.objects.exists()
+
+
+def test_everything_is_resumed_with_a_ramp_that_is_held_and_ended(
+    page: Page, busy: dict[str, Any], shoot: Callable[[str], None]
+):
+    PauseSwitch.objects.create(scope="global", reason="restored", paused_by="system:restore")
+    open_dashboard(page)
+    page.get_by_role("button", name="Resume everything").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("over minutes")).to_have_value("10")
+    page.screenshot(path="/tmp/shots/dashboard-resume.png")  # XX
+    dialog.get_by_role("button", name="Resume").click()
+    expect(page.locator("#health")).to_contain_text("Paced by the ramp: 5 % of every limit")
+    ResumeRamp.objects.update(started_at=Now() - timedelta(seconds=200))
+    page.get_by_role("button", name="Hold the ramp").click()
+    dialog.get_by_role("button", name="Hold").click()
+    expect(page.locator("#health")).to_contain_text("held there")
+    expect(page.get_by_text("paced by the ramp: 3").first).to_be_visible()
+    shoot("ramp")
+    page.goto("/admin/ratelimits/resumeramp/")
+    expect(page.get_by_text("held", exact=True)).to_be_visible()
+    shoot("ramp-admin")
+    page.goto("/admin/ratelimits/resumeramp/1/change/")
+    page.screenshot(path="/tmp/shots/admin-ramp-page.png")  # XX
+    page.goto("/admin/")
+    page.screenshot(path="/tmp/shots/admin-front-ramp.png")  # XX
+    open_dashboard(page)
+    page.get_by_role("button", name="End the ramp").click()
+    dialog.get_by_role("button", name="End now").click()
+    expect(page.get_by_role("button", name="End the ramp")).to_have_count(0)
+    assert not ResumeRamp.objects.exists()
+    PauseSwitch.objects.create(scope="global", paused_by="system:restore")
+    page.goto(f"/admin/jobs/pauseswitch/{PauseSwitch.objects.get(scope='global').pk}/resume/")
+    expect(page.get_by_label("over minutes")).to_have_value("10")
+    page.screenshot(path="/tmp/shots/admin-resume.png")  # XX
 
 
 def test_the_search_lists_what_matches(page: Page, shoot: Callable[[str], None]):

@@ -14,6 +14,7 @@ from django.utils import timezone
 from jobs.handlers.registry import all_handlers
 from jobs.models import Executor, Job, JobEvent, PauseSwitch, ServiceBreaker
 from jobs.services.finish.kinds import INVALID_PAYLOAD
+from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
 from jobs.states import WAITING, JobState
 from queueops.core.clock import database_now
 from queueops.tenancy.scope import for_everyone
@@ -24,7 +25,6 @@ from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 
 Code = Literal["paused", "outage", "scheduled", "retry_backoff", "limit", "cooled_down", "turn", "slots", "pool"]
 
-SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
 RECHECK_PAUSED_SECONDS = 30.0
 RECHECK_TURN_SECONDS = 1.0
 LONGEST_RECHECK_SECONDS = 300.0

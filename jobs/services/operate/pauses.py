@@ -39,7 +39,7 @@ NO_ID = UUID(int=0)
 MAX_PAUSE_KEY_LENGTH = 100
 # Until every process has read its limits again: none claims at full speed because it does not know of the ramp yet.
 RAMP_KNOWN_SECONDS = 2 * LIMITS_KEPT_SECONDS
-SILENT_EXECUTOR_SECONDS = 30
+SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
 
 Scope = PauseSwitch.Scope
 OF_A_KIND = frozenset({Scope.KIND, Scope.UNKNOWN})
