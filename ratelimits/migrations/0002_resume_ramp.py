@@ -6,7 +6,7 @@ from queueops.tenancy.row_security import grant
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('ratelimits', '0021_alert_of_the_horizon'),
+        ('ratelimits', '0001_initial'),
     ]
 
     operations = [
