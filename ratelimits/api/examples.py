@@ -45,6 +45,7 @@ GAUGE = {
     "percent": 70,
     "level": 60,
     "pressure": 1,
+    "share": 1,
     "blocked_until": None,
     "blocked_reason": "",
     "next_free_at": None,

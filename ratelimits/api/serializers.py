@@ -29,6 +29,7 @@ class GaugeSerializer(serializers.Serializer[Any]):
     percent = serializers.FloatField()
     level = serializers.IntegerField(help_text="The highest threshold reached, in percent.")
     pressure = serializers.FloatField(help_text="The part of the cap in use since the provider pushed back.")
+    share = serializers.FloatField(help_text="The part of the cap that the ramp after a resume leaves open; 1: all.")
     blocked_until = serializers.DateTimeField(allow_null=True)
     blocked_reason = serializers.CharField(allow_blank=True)
     next_free_at = serializers.DateTimeField(allow_null=True, help_text="Null: one more call has room now.")
