@@ -49,7 +49,7 @@ RAMP_MINUTES = 10
 
 class ResumeForm(OptionalReasonForm):
     over_minutes = minutes_field(
-        "over minutes",
+        "Over minutes",
         "Every limit, and the slots of services without one, open bit by bit in this time. Empty or 0: at once.",
         RAMP_MINUTES,
     )

@@ -78,6 +78,11 @@ class ResumeRampAdmin(ReadOnlyMixin, QueueAdmin):
 
     hold, go_on, end = on_one(HOLD), on_one(CONTINUE), on_one(END)
 
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        shown = ramps.ramp_now()
+        useless = CONTINUE.name if shown and not shown.is_held else HOLD.name
+        return [action for action in super().get_actions_detail(request, object_id) if action.path != useless]
+
     def audit_targets(self, row: ResumeRamp) -> list[str]:
         return ["ramp"]
 

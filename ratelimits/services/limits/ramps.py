@@ -44,8 +44,8 @@ class ShownRamp:
 
     @property
     def percent(self) -> int:
-        """Rounded down: only all is 100."""
-        return int(self.share * 100 + 1e-9)
+        """Only all is 100."""
+        return min(99, round(self.share * 100)) if self.share < 1 else 100
 
 
 def ramp_now() -> ShownRamp | None:
