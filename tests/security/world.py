@@ -34,7 +34,7 @@ from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from queueops.tenancy import credentials
 from queueops.tenancy.models import Credential, Issuer, ProducerKey
-from ratelimits.models import AllowanceOverride, Limit, UsageTracking
+from ratelimits.models import AllowanceOverride, Limit, ResumeRamp, UsageTracking
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.alerts.silences import silence_alerts
 from ratelimits.services.limiter.decide import Call, decide
@@ -95,6 +95,9 @@ class World:
             result={text: text}, progress_message=text, last_error_message=text, last_error_code="x", effect_key=text
         )
         made["jobs_pauseswitch"] = PauseSwitch.objects.create(scope="kind", key=text, reason=text, paused_by=text)
+        made["ratelimits_resumeramp"] = ResumeRamp.objects.update_or_create(
+            defaults={"started_at": Now(), "over_seconds": 9, "held_share": 1, "slots": 1, "started_by": text}
+        )[0]
         made["jobs_bulkoperation"] = BulkOperation.objects.create(
             action="cancel_jobs",
             parameters={"project_id": project, "batch_id": str(batch.pk), "note": text},
