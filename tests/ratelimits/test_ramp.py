@@ -199,13 +199,13 @@ def test_a_ramp_that_has_reached_its_end_is_none():
 
 @pytest.mark.django_db
 def test_a_ramp_is_held_continued_and_ended_and_each_is_in_the_audit_trail():
-    held_at(None, started_at=Now() - timedelta(seconds=300))
+    held_at(None, started_at=Now() - timedelta(seconds=200))
     held = ramps.hold_ramp(actor=ACTOR, reason="look")
-    assert (held.is_held, held.percent, held.ends_at) == (True, 52, None)
+    assert (held.is_held, held.percent, held.ends_at) == (True, 37, None)
     assert ramps.continue_ramp(actor=ACTOR).ends_at is not None
-    assert ramps.continue_ramp(actor=ACTOR).percent == 52, "twice is once"
+    assert ramps.continue_ramp(actor=ACTOR).percent == 37, "twice is once"
     found = catalogue.rules(), ResumeRamp.objects.get().figures
-    assert (found[1].ends_at or 0) - database_now() == pytest.approx(300, abs=5)
+    assert (found[1].ends_at or 0) - database_now() == pytest.approx(400, abs=5)
     ramps.end_ramp(actor=ACTOR)
     assert ramps.ramp_now() is None
     entries = AuditEntry.objects.order_by("pk").values_list("action", "reason")
