@@ -9,7 +9,7 @@ from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
 from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
 from .pool import POOLED, Pool, PoolSweep
-from .requests import BulkOperation, IdempotencyRecord, Webhook, WebhookDelivery
+from .requests import BulkOperation, IdempotencyRecord, RestoredJob, Webhook, WebhookDelivery
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 from .tag import Tag
 
@@ -36,6 +36,7 @@ __all__ = [
     "Pool",
     "PoolSweep",
     "Resolution",
+    "RestoredJob",
     "RetryPolicy",
     "SavedFilter",
     "ServiceBreaker",

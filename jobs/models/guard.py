@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from jobs.states import LEGAL_MOVES, JobState
 
+RESTORING = "queueops.restoring"  # a setting that is on in a transaction which brings ended jobs back from the archive
+
 
 def guard_sql() -> str:
     """
@@ -30,7 +32,8 @@ CREATE OR REPLACE TRIGGER jobs_job_legal_transition BEFORE UPDATE OF status ON j
     EXECUTE FUNCTION jobs_refuse_transition();
 
 CREATE OR REPLACE TRIGGER jobs_job_begins_queued BEFORE INSERT ON jobs_job FOR EACH ROW
-    WHEN (NEW.status <> '{JobState.QUEUED.value}')
+    WHEN (NEW.status <> '{JobState.QUEUED.value}'
+          AND NOT (NEW.finished_at IS NOT NULL AND coalesce(current_setting('{RESTORING}', true), '') = 'on'))
     EXECUTE FUNCTION jobs_refuse_transition();
 """
 

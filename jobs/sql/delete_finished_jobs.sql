@@ -3,23 +3,14 @@
 -- params  before; most: bound of one statement
 -- locks   the deleted rows, SKIP LOCKED
 -- clock   none
--- returns the ids deleted. A job stays while its dead letter is open, or while a job that began as its requeue remains
+-- returns the ids deleted. A job stays while its dead letter is open, while a job that began as its requeue remains, or
+--         while somebody who restored it from the archive keeps it
 WITH candidate AS MATERIALIZED (
     SELECT job.id
       FROM jobs_job AS job
      WHERE job.finished_at < %(before)s::timestamptz
-       AND NOT EXISTS (SELECT FROM jobs_deadletter AS letter WHERE letter.job_id = job.id AND letter.resolution IS NULL)
-       AND NOT EXISTS (SELECT FROM jobs_job AS later WHERE later.origin_id = job.id)
+       AND {{nothing_needs job}}
      ORDER BY job.finished_at
      LIMIT %(most)s::int
        FOR UPDATE OF job SKIP LOCKED
-), letters AS (
-    DELETE FROM jobs_deadletter WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
-), forgotten AS (
-    UPDATE jobs_deadletter SET requeued_as_id = NULL WHERE requeued_as_id = ANY(ARRAY(SELECT id FROM candidate))
-), tags AS (
-    DELETE FROM jobs_tag WHERE owner_id = ANY(ARRAY(SELECT id FROM candidate))
-), deliveries AS (
-    DELETE FROM jobs_webhookdelivery WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
-)
-DELETE FROM jobs_job WHERE id = ANY(ARRAY(SELECT id FROM candidate)) RETURNING id
+), {{delete_jobs}}

@@ -393,6 +393,15 @@ class Environment:
         default=400,
     )
 
+    archive_dir: Path | None = setting(
+        "Retention",
+        "Where `manage.py archive` writes ended jobs, batches and days of the log. Where it is set, or once that command "
+        "has run, house-keeping deletes none of these: they go when they are archived.",
+        parse.PATH,
+        default=None,
+        shown_default="unset: nothing is archived",
+    )
+
     email_url: str = setting(
         "Alerts",
         "The mail server for alerts: `smtp://` plain, `smtp+tls://` with STARTTLS (587), `smtps://` TLS from the "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 import psycopg
 from django.db import OperationalError, connection, transaction
@@ -34,6 +34,10 @@ class Partitioned:
         first = self.first_of(day)
         last = self.first_of(first + self.longest)
         return f"{self.table}_{first:{self.shape}}", f"{first} 00:00+00", f"{last} 00:00+00"
+
+    def day_of(self, name: str) -> date:
+        """The first day of a part."""
+        return datetime.strptime(f"{name.rpartition('_')[2]} +0000", f"{self.shape} %z").date()
 
     def before(self, day: date) -> list[str]:
         """The parts that end at this day or earlier, the oldest first."""
@@ -75,6 +79,29 @@ def _make(table: str, name: str, first: str, last: str) -> bool:
         cursor.execute(f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS)")
         cursor.execute(f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{first}') TO ('{last}')")
     return True
+
+
+RESTORED = "_restored"
+
+
+def make_restored_part(day: date) -> None:
+    """Make a part of the event log for events that come back from the archive, if the day has none."""
+    name, first, last = EVENTS.part_of(day)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass(%s)", [name])
+        if cursor.fetchone() == (None,):
+            _make(EVENTS.table, name + RESTORED, first, last)
+
+
+def restored_parts() -> list[tuple[str, date]]:
+    """The parts that were made for restored events, each with its day."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"
+            " WHERE inhparent = %s::regclass AND relname ~ %s ORDER BY relname",
+            [EVENTS.table, f"_[0-9]+{RESTORED}$"],
+        )
+        return [(name, EVENTS.day_of(name.removesuffix(RESTORED))) for (name,) in cursor.fetchall()]
 
 
 def drop_part(name: str) -> bool:

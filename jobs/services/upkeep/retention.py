@@ -19,18 +19,28 @@ from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
-from jobs.models import Batch, BulkOperation, DeadLetter, IdempotencyRecord, Job, WebhookDelivery
+from jobs.models import (
+    Batch,
+    BulkOperation,
+    DeadLetter,
+    DutyLease,
+    IdempotencyRecord,
+    Job,
+    RestoredJob,
+    WebhookDelivery,
+)
 from queueops.core.clock import database_now
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from queueops.core.values.identifiers import first_id_at
 from ratelimits.models import QuotaAlert
 
-from .partitions import AUDIT, EVENTS, Partitioned, drop_part
+from .partitions import AUDIT, EVENTS, Partitioned, drop_part, restored_parts
 
 DELETING_SHARE = 0.25
 ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
+ARCHIVING = "archive"  # the duty of manage.py archive
 CLOCKS_DIFFER = timedelta(days=1)  # at most, those of who makes ids of jobs and of the database
 
 Forget = Callable[[datetime, int], int]
@@ -128,6 +138,20 @@ def _by_statement(name: str) -> Callable[[datetime, int], int]:
     return lambda before, most: len(run_sql("jobs", name, {"before": before, "most": most}))
 
 
+def is_archived() -> bool:
+    """
+    Whether what is old goes by the archive alone.
+
+    The duty stays in the database once it was done: a host whose settings do not name the archive must not delete what
+    another host's does.
+    """
+    return settings.QUEUEOPS.archive_dir is not None or DutyLease.objects.filter(duty=ARCHIVING).exists()
+
+
+def _unless_archived(forget: Forget) -> Forget:
+    return lambda before, most: 0 if is_archived() else forget(before, most)
+
+
 def _rows(rows: Callable[[datetime], QuerySet[Any]], column: str) -> tuple[Forget, Oldest]:
     """Delete rows, and tell of the oldest, in the order of a column."""
 
@@ -160,13 +184,13 @@ def _parts(kept: Partitioned, *, may_go: Callable[[datetime], bool] = lambda bef
 BY_INDEX = "SET LOCAL enable_seqscan = off"
 
 
-def _keep_timelines(before: datetime, most: int) -> int:
+def keep_timelines(before: datetime, most: int) -> int:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(BY_INDEX)
         return len(run_sql("jobs", "keep_timelines", {"before": before + CLOCKS_DIFFER, "most": most}))
 
 
-def _timelines_are_kept(before: datetime) -> bool:
+def timelines_are_kept(before: datetime) -> bool:
     bare = DeadLetter.objects.filter(timeline__isnull=True, job_id__lt=first_id_at(before + CLOCKS_DIFFER))
     return not bare.exists()
 
@@ -175,7 +199,9 @@ def _oldest_job(before: datetime) -> datetime | None:
     """Of jobs that nothing keeps; one that a dead letter or a requeue keeps is not late."""
     ended = Job.objects.filter(finished_at__lt=before).exclude(dead_letter__resolution=None, dead_letter__isnull=False)
     later = Job.objects.filter(origin=OuterRef("pk"))
-    return ended.filter(~Exists(later)).order_by("finished_at").values_list("finished_at", flat=True).first()
+    restored = RestoredJob.objects.filter(pk=OuterRef("pk"))
+    unneeded = ended.filter(~Exists(later), ~Exists(restored))
+    return unneeded.order_by("finished_at").values_list("finished_at", flat=True).first()
 
 
 def _oldest_batch(before: datetime) -> datetime | None:
@@ -184,15 +210,39 @@ def _oldest_batch(before: datetime) -> datetime | None:
     return ended.order_by("finished_at").values_list("finished_at", flat=True).first()
 
 
+def _forget_restored(before: datetime, most: int) -> int:
+    """Let go of restored jobs whose time is over: they are in the archive. Their events go with their days."""
+    over = RestoredJob.objects.filter(kept_until__lt=before).order_by("kept_until")
+    chosen = list(over.values_list("project_id", "pk")[:most])
+    with transaction.atomic():
+        RestoredJob.objects.filter(pk__in=[pk for _, pk in chosen]).delete()
+        for project_id in {project_id for project_id, _ in chosen}:
+            ids = [pk for owner, pk in chosen if owner == project_id]
+            run_sql("jobs", "delete_archived_jobs", {"project": project_id, "ids": ids})
+    for name, day in restored_parts():
+        if not RestoredJob.objects.filter(first_day__lte=day, last_day__gte=day).exists():
+            drop_part(name)
+    return len(chosen)
+
+
 def _nothing(before: datetime) -> None:
     return None
 
 
 RULES: Sequence[RetentionRule] = (
-    RetentionRule("finished jobs", "retention_days", _by_statement("delete_finished_jobs"), _oldest_job),
-    RetentionRule("timelines of dead letters", "retention_days", _keep_timelines, _nothing),
-    RetentionRule("days of the log", "retention_days", *_parts(EVENTS, may_go=_timelines_are_kept)),
-    RetentionRule("batches", "batch_retention_days", _by_statement("delete_ended_batches"), _oldest_batch),
+    RetentionRule("restored jobs", None, _forget_restored, _nothing),
+    RetentionRule(
+        "finished jobs", "retention_days", _unless_archived(_by_statement("delete_finished_jobs")), _oldest_job
+    ),
+    RetentionRule("timelines of dead letters", "retention_days", keep_timelines, _nothing),
+    RetentionRule(
+        "days of the log",
+        "retention_days",
+        *_parts(EVENTS, may_go=lambda before: not is_archived() and timelines_are_kept(before)),
+    ),
+    RetentionRule(
+        "batches", "batch_retention_days", _unless_archived(_by_statement("delete_ended_batches")), _oldest_batch
+    ),
     RetentionRule("months of the audit trail", "audit_retention_days", *_parts(AUDIT)),
     RetentionRule(
         "lines of the admin's own log", "audit_retention_days", *_rows(lambda _: LogEntry.objects.all(), "action_time")

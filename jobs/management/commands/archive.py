@@ -1,0 +1,54 @@
+from argparse import ArgumentParser
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from jobs.services.archive.archive import archive, count_archivable, stop_archiving
+from jobs.services.archive.store import DirectoryStore
+from queueops.core.errors import QueueOpsError
+
+
+class Command(BaseCommand):
+    help = (
+        "Write ended jobs, batches and days of the log that are past their retention into the archive, read them back, "
+        "and delete them then. Run it once a day, on one host. Once it has run, house-keeping deletes none of these. "
+        "Safe to repeat and to interrupt."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--to", type=Path, help="A directory, instead of QUEUEOPS_ARCHIVE_DIR.")
+        parser.add_argument("--older-than", type=int, metavar="DAYS", help="Instead of QUEUEOPS_RETENTION_DAYS.")
+        parser.add_argument("--dry-run", action="store_true", help="Only say what would be archived.")
+        parser.add_argument("--stop", action="store_true", help="Archive no more: house-keeping deletes what is old.")
+
+    def handle(
+        self, *args: Any, to: Path | None, older_than: int | None, dry_run: bool, stop: bool, **options: Any
+    ) -> None:
+        if stop:
+            stop_archiving(actor="system:archive")
+            still = " QUEUEOPS_ARCHIVE_DIR is still set: unset it, on every host." * bool(settings.QUEUEOPS.archive_dir)
+            self.stdout.write(f"House-keeping deletes what is past its retention again.{still}")
+            return
+        if older_than is not None and older_than < 1:
+            raise CommandError("--older-than is a number of days, 1 or more.")
+        if dry_run:
+            found = ", ".join(f"{count:,} {what}" for what, count in count_archivable(older_than).items())
+            self.stdout.write(f"Would archive {found}.")
+            return
+        root = to or settings.QUEUEOPS.archive_dir
+        if root is None:
+            raise CommandError("Say where to: --to DIRECTORY, or QUEUEOPS_ARCHIVE_DIR.")
+        begun = monotonic()
+        try:
+            store = DirectoryStore(root.absolute())
+            done = archive(store, say=self.stdout.write, actor="system:archive", days=older_than)
+        except (QueueOpsError, OSError) as error:
+            raise CommandError(str(error)) from error
+        left = f" {done.left_days} days of the log stay for now." if done.left_days else ""
+        self.stdout.write(
+            f"{store}: {done.jobs:,} jobs, {done.batches:,} batches and {done.events:,} events in {done.files:,} new "
+            f"files, read back and deleted here, in {monotonic() - begun:,.1f} s.{left}"
+        )

@@ -1,0 +1,84 @@
+import json
+from argparse import ArgumentParser
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from jobs.services.archive.store import DirectoryStore
+from jobs.services.erase.erase_user import STAYS, count_user, erase_user, find_traces
+from queueops.core.errors import QueueOpsError
+
+
+class Command(BaseCommand):
+    help = (
+        "Erase one end user of a project: payloads, results, errors, logs, labels, stored answers, archived files. What "
+        "is counted stays, under a name that leads nowhere. Cannot be undone. Without --yes it only counts."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("project")
+        parser.add_argument("user", type=UUID, help="The user's id.")
+        parser.add_argument("--yes", action="store_true", help="Erase.")
+        parser.add_argument("--cancel", action="store_true", help="Cancel jobs that have not ended first.")
+        parser.add_argument("--archive", type=Path, help="Where archived files are, instead of QUEUEOPS_ARCHIVE_DIR.")
+        parser.add_argument("--reason", default="", help="For the audit trail; do not name the user in it.")
+        parser.add_argument("--report", type=Path, help="Write what was done into this new file, as JSON.")
+        parser.add_argument(
+            "--prove", action="store_true", help="Then search every row of the database for the user's id; slow."
+        )
+
+    def handle(self, *args: Any, project: str, user: UUID, report: Path | None, **options: Any) -> None:
+        try:
+            if not options["yes"]:
+                self._say(count_user(project, user))
+                self.stdout.write("Nothing was erased. --yes erases these, and archived files besides.")
+                return
+            if report and report.exists():
+                raise CommandError(f"{report} exists. Name a new file for the report.")
+            root = options["archive"] or settings.QUEUEOPS.archive_dir
+            if root is not None and not root.is_dir():
+                raise CommandError(f"There is no archive in {root}: it is no directory.")
+            done = erase_user(
+                project,
+                user,
+                store=DirectoryStore(root.absolute()) if root else None,
+                cancel=options["cancel"],
+                actor="system:erase_user",
+                reason=options["reason"],
+                say=self.stdout.write,
+            )
+            traces = find_traces(user) if options["prove"] else None
+        except QueueOpsError as error:
+            raise CommandError(error.message) from error
+        self._say(done.rows)
+        self.stdout.write(f"Counted rows are called {done.pseudonym} now. What stays:")
+        self.stdout.writelines(f"  - {line}\n" for line in STAYS)
+        self.stdout.write(f"{done.audit_entries:,} entries of the audit trail name the user.")
+        if report:
+            said = {
+                "project": project,
+                "user": str(user),
+                "called_now": str(done.pseudonym),
+                "erased_at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                "erased": done.rows,
+                "stays": STAYS,
+                "audit_entries": done.audit_entries,
+                "archive": str(root) if root else None,
+                "rows_with_the_id": traces,
+            }
+            with report.open("x") as file:
+                json.dump(said, file, indent=1)
+        if traces:
+            words = ", ".join(f"{count:,} in {table}" for table, count in traces.items())
+            raise CommandError(f"Rows still have the user's id: {words}. Another project may know the same user.")
+        if traces is not None:
+            self.stdout.write("No other row of the database has the user's id.")
+
+    def _say(self, rows: Any) -> None:
+        self.stdout.write(
+            ", ".join(f"{count:,} {name}" for name, count in rows.items() if count) or "There is nothing."
+        )

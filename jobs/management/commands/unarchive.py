@@ -1,0 +1,83 @@
+from argparse import ArgumentParser
+from datetime import date
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from jobs.services.archive.store import DirectoryStore
+from jobs.services.archive.unarchive import find_archived_job, restore_jobs, verify_archive
+from queueops.core.errors import QueueOpsError
+from queueops.core.values.masking import masked_text, pretty
+
+
+class Command(BaseCommand):
+    help = (
+        "Read the archive back: show one job with all that was logged of it, or restore a project's jobs of a day, or "
+        "some, as the ended jobs they were. Checksums are compared first. The archive keeps them."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--from", dest="source", type=Path, help="A directory, instead of QUEUEOPS_ARCHIVE_DIR.")
+        parser.add_argument("--show", type=UUID, metavar="JOB", help="Print one job, without its secrets; no more.")
+        parser.add_argument("--verify", action="store_true", help="Read every file and compare checksums; no more.")
+        parser.add_argument("--project", default="", help="Whose jobs.")
+        parser.add_argument("--day", type=date.fromisoformat, help="Jobs that ended on this day (UTC), YYYY-MM-DD.")
+        parser.add_argument(
+            "--job", type=UUID, action="append", default=[], metavar="JOB", help="This one; repeatable."
+        )
+        parser.add_argument("--keep", type=int, default=30, metavar="DAYS", help="How long they stay; 30.")
+        parser.add_argument("--dry-run", action="store_true", help="Check all, and write nothing.")
+
+    def handle(self, *args: Any, source: Path | None, show: UUID | None, verify: bool, **options: Any) -> None:
+        root = source or settings.QUEUEOPS.archive_dir
+        if root is None:
+            raise CommandError("Say where the archive is: --from DIRECTORY, or QUEUEOPS_ARCHIVE_DIR.")
+        if not root.is_dir():
+            raise CommandError(f"There is no archive in {root}: it is no directory.")
+        store = DirectoryStore(root.absolute())
+        try:
+            if show:
+                self._show(store, show)
+            elif verify:
+                files, rows = verify_archive(store, project_id=options["project"], say=self.stdout.write)
+                self.stdout.write(f"{files:,} files with {rows:,} rows are what was written.")
+            else:
+                self._restore(store, options)
+        except (QueueOpsError, OSError) as error:
+            raise CommandError(str(error)) from error
+
+    def _restore(self, store: DirectoryStore, options: dict[str, Any]) -> None:
+        project, day, job_ids, dry = (options[name] for name in ("project", "day", "job", "dry_run"))
+        if not project or bool(day) == bool(job_ids):
+            raise CommandError("Name a --project, and either --day or --job; or one job to --show.")
+        if options["keep"] < 1:
+            raise CommandError("--keep is a number of days, 1 or more.")
+        done = restore_jobs(
+            store,
+            project_id=project,
+            day=day,
+            job_ids=job_ids,
+            keep_days=options["keep"],
+            actor="system:unarchive",
+            say=self.stdout.write,
+            dry_run=dry,
+        )
+        if dry:
+            self.stdout.write(f"Would restore {done.jobs:,} jobs; {done.there:,} are there, the same.")
+            return
+        self.stdout.write(
+            f"{done.jobs:,} jobs, {done.events:,} events and {done.batches:,} batches restored, for {options['keep']} "
+            f"days; {done.there:,} jobs were there, the same."
+        )
+
+    def _show(self, store: DirectoryStore, job_id: UUID) -> None:
+        found = find_archived_job(store, job_id)
+        text, _ = pretty(found.job | {"tags": found.tags, "dead_letter": found.dead_letter})
+        self.stdout.write(text)
+        for event in found.events:
+            move = f"{event['from_status'] or ''} > {event['to_status']}" if event["to_status"] else ""
+            words = [event["created_at"], event["event_type"], move, masked_text(event["message"])]
+            self.stdout.write("  ".join(word for word in words if word))

@@ -1,0 +1,262 @@
+"""
+Moving into the archive what retention would delete: ended jobs, batches, days of the log.
+
+Rows are deleted only after the file that holds them was written to the disk, read back and compared. What is cut off
+goes on with the next call: rows that a file holds already are not written again.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby, islice
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.migrations.recorder import MigrationRecorder
+
+from jobs.models import DutyLease
+from jobs.services.upkeep.executors import take_duty
+from jobs.services.upkeep.partitions import EVENTS, drop_part
+from jobs.services.upkeep.retention import ARCHIVING, keep_timelines, timelines_are_kept
+from queueops.audit import trail
+from queueops.core.clock import database_now
+from queueops.core.sql import run_sql
+
+from .day_files import DayFiles
+from .store import ArchiveError, ArchiveStore
+
+JOBS_OF_A_PART = 20_000
+EVENTS_OF_A_PART = 200_000
+READ_ROWS = 100  # whole ones at once: a payload may be megabytes
+DELETED_ROWS = 1000  # in one transaction
+LETTERS_AT_ONCE = 1000
+TERM_SECONDS = 3600.0  # longer than a part takes
+
+Say = Callable[[str], object]
+
+
+class ArchiveBusy(ArchiveError):
+    """Somebody else works on the archive; once they are through, or an hour after they died, it is free."""
+
+    code = "archive_busy"
+    status = 409
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRows:
+    """
+    What went into the archive.
+
+    Attributes:
+        left_days: Days of the log that stay for now, because somebody reads them or a dead letter needs them.
+    """
+
+    jobs: int = 0
+    batches: int = 0
+    events: int = 0
+    files: int = 0
+    left_days: int = 0
+
+
+class ArchiveDuty:
+    """The right to work on the archive; one has it at a time."""
+
+    def __init__(self) -> None:
+        self._holder = uuid.uuid4()
+
+    def keep(self) -> None:
+        """Raises ArchiveBusy."""
+        if not take_duty(ARCHIVING, holder=self._holder, term_seconds=TERM_SECONDS):
+            raise ArchiveBusy
+
+    def end(self) -> None:
+        """Leave the row: it says that there is an archive; see `is_archived`."""
+        take_duty(ARCHIVING, holder=self._holder, term_seconds=-1)
+
+
+@contextmanager
+def on_archive_duty() -> Iterator[ArchiveDuty]:
+    duty = ArchiveDuty()
+    duty.keep()
+    try:
+        yield duty
+    finally:
+        duty.end()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sort:
+    """What is archived by its ids: how it is called in the archive, kept, and the names of its statements."""
+
+    name: str
+    noun: str
+    days_setting: str
+    choosing: str
+    reading: str
+    deleting: str
+
+    def choose(self, before: datetime, most: int) -> list[tuple[UUID, str, date]]:
+        return run_sql("jobs", self.choosing, {"before": before, "most": most})
+
+    def read(self, project_id: str, ids: Sequence[UUID]) -> Iterator[tuple[str, str]]:
+        for start in range(0, len(ids), READ_ROWS):
+            chunk = list(ids[start : start + READ_ROWS])
+            yield from run_sql("jobs", self.reading, {"project": project_id, "ids": chunk})
+
+    def delete(self, project_id: str, ids: Sequence[UUID]) -> int:
+        deleted = 0
+        for start in range(0, len(ids), DELETED_ROWS):
+            chunk = list(ids[start : start + DELETED_ROWS])
+            deleted += len(run_sql("jobs", self.deleting, {"project": project_id, "ids": chunk}))
+        return deleted
+
+
+SORTS = (
+    _Sort("jobs", "job", "retention_days", "choose_ended_jobs", "read_whole_jobs", "delete_archived_jobs"),
+    _Sort(
+        *("batches", "batch", "batch_retention_days"),
+        *("choose_ended_batches", "read_whole_batches", "delete_archived_batches"),
+    ),
+)
+
+
+def archive(
+    store: ArchiveStore, *, say: Say, actor: str, days: int | None = None, part_rows: int = JOBS_OF_A_PART
+) -> ArchivedRows:
+    """
+    Archive whole days (UTC) that are past their retention, and delete what is archived.
+
+    Args:
+        days: For jobs and the log, instead of QUEUEOPS_RETENTION_DAYS.
+        part_rows: Most jobs or batches in one file.
+
+    Raises:
+        ArchiveBusy: Another does it.
+        ArchiveError: A file cannot be written or read back; its rows stay.
+    """
+    done = {"jobs": 0, "batches": 0, "events": 0, "files": 0, "left_days": 0}
+    with on_archive_duty() as duty:
+        for sort in SORTS:
+            before = archived_before(sort.days_setting, days)
+            while chosen := sort.choose(before, part_rows):
+                deleted = 0
+                for (project_id, day), rows in groupby(sorted(chosen, key=_place), key=lambda row: row[1:]):
+                    duty.keep()
+                    files = DayFiles(store, project_id, day)
+                    ids = [row[0] for row in rows]
+                    new = _not_written(files, sort, ids)
+                    if new:
+                        part = files.add(sort.name, sort.read(project_id, new), schema=_schema())
+                        if part.rows != len(new):
+                            raise ArchiveError(
+                                f"{len(new) - part.rows} {sort.name} went away while they were archived."
+                            )
+                        done["files"] += 1
+                    deleted += sort.delete(project_id, ids)
+                    done[sort.name] += len(new)
+                say(f"{done[sort.name]:,} {sort.name} archived ...")
+                if not deleted:  # something has come to need each of them
+                    break
+        for name in EVENTS.before(archived_before("retention_days", days).date()):
+            duty.keep()
+            _archive_day_of_log(store, name, done, say)
+    found = ArchivedRows(**done)
+    if found.files or found.jobs:
+        trail.record(
+            actor=actor,
+            action="archive",
+            target=f"archive {store}",
+            after=done,
+            moved=found.jobs,
+        )
+    return found
+
+
+def count_archivable(days: int | None = None, *, most: int = 1_000_000) -> dict[str, int]:
+    """What `archive` would take now, counted up to `most` of each; of the log its days."""
+    found = {sort.name: len(sort.choose(archived_before(sort.days_setting, days), most)) for sort in SORTS}
+    return found | {"days of the log": len(EVENTS.before(archived_before("retention_days", days).date()))}
+
+
+def stop_archiving(*, actor: str) -> None:
+    """Let house-keeping delete again what is old, without an archive, unless QUEUEOPS_ARCHIVE_DIR says otherwise."""
+    with transaction.atomic():
+        DutyLease.objects.filter(duty=ARCHIVING).delete()
+        trail.record(actor=actor, action="stop_archiving", target="archive")
+
+
+def archived_before(setting: str, days: int | None) -> datetime:
+    """The end of the newest day that is past its retention."""
+    kept = getattr(settings.QUEUEOPS, setting) if days is None or setting != "retention_days" else days
+    today = datetime.fromtimestamp(database_now(), UTC).date()
+    return datetime.combine(today - timedelta(days=kept), time(), UTC)
+
+
+def _place(row: tuple[UUID, str, date]) -> tuple[str, date, UUID]:
+    return row[1], row[2], row[0]
+
+
+def _not_written(files: DayFiles, sort: _Sort, ids: list[UUID]) -> list[UUID]:
+    """Those that no part has: the last one's rows are still there where it was cut off before it deleted them."""
+    wanted = {str(one) for one in ids}
+    for part in files.of(sort.name)[-1:]:
+        if part.first <= max(wanted) and part.last >= min(wanted):
+            wanted -= {json.loads(line)[sort.noun]["id"] for line in files.lines(part)}
+    return [one for one in ids if str(one) in wanted]
+
+
+def _archive_day_of_log(store: ArchiveStore, name: str, done: dict[str, int], say: Say) -> None:
+    day = EVENTS.day_of(name)
+    ends = datetime.combine(day + timedelta(days=1), time(), UTC)
+    while keep_timelines(ends, LETTERS_AT_ONCE):
+        pass
+    if not timelines_are_kept(ends):
+        done["left_days"] += 1
+        return
+    for project_id, count in _ask(f"SELECT project_id, count(*) FROM {name} GROUP BY 1 ORDER BY 1"):
+        files = DayFiles(store, project_id, day)
+        written = files.of("events")
+        rows = _read_events(name, project_id, after=written[-1].last if written else "")
+        missing = count - sum(part.rows for part in written)
+        while missing > 0 and (part := files.add("events", islice(rows, EVENTS_OF_A_PART), schema=_schema())).rows:
+            missing -= part.rows
+            done["events"] += part.rows
+            done["files"] += 1
+            say(f"{done['events']:,} events archived ...")
+        if missing:
+            raise ArchiveError(f"{name} has other events of {project_id} than the archive of {day}; it stays.")
+        for part in written:
+            files.verify(part)
+    done["left_days"] += not drop_part(name)
+
+
+def _read_events(part: str, project_id: str, *, after: str) -> Iterator[tuple[str, str]]:
+    """Events of a day past a key, in the order of their jobs, in steps: no transaction stays open for a day's worth."""
+    job_id, _, number = after.partition("/")
+    position: list[Any] = [job_id or str(UUID(int=0)), int(number or 0)]
+    statement = (
+        f"SELECT job_id::text, id, to_jsonb(event)::text FROM {part} AS event"
+        " WHERE project_id = %s AND (job_id, id) > (%s::uuid, %s) ORDER BY job_id, id LIMIT 1000"
+    )
+    while rows := _ask(statement, [project_id, *position]):
+        for job, event, text in rows:
+            yield f"{job}/{event}", text
+        position = [rows[-1][0], rows[-1][1]]
+
+
+def _ask(statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchall()
+
+
+def _schema() -> str:
+    applied = MigrationRecorder.Migration.objects.filter(app="jobs").order_by("-name").values_list("name", flat=True)
+    return f"jobs.{applied.first()}"

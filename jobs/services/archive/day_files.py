@@ -1,0 +1,185 @@
+"""
+The archived files of one project and day, and their manifest.
+
+    acme/2026-11-24/manifest.json
+    acme/2026-11-24/jobs-0001.ndjson.gz      jobs that ended on that day
+    acme/2026-11-24/batches-0001.ndjson.gz   batches that ended on that day
+    acme/2026-11-24/events-0001.ndjson.gz    what was logged on that day, by job
+
+A part is written, read back and compared before the manifest names it, and never changed afterwards but by
+`manage.py erase_user`. A part that no manifest names is the rest of something cut off.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from typing import IO, Any, cast
+
+from .store import ArchiveError, ArchiveStore
+
+ARCHIVE_FORMAT = 1
+MANIFEST_NAME = "manifest.json"
+COMPRESSION = 6
+READ_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPart:
+    """
+    One file.
+
+    Attributes:
+        sort: `jobs`, `batches` or `events`.
+        sha256: Of the file.
+        content: SHA-256 of the lines in it.
+        first, last: The keys of its rows, which come in their order: an id; of events, `<job>/<number>`.
+        schema: The last migration of the tables that the rows come from.
+    """
+
+    name: str
+    sort: str
+    rows: int
+    size: int
+    sha256: str
+    content: str
+    first: str
+    last: str
+    schema: str
+    written_at: str
+
+
+class DayFiles:
+    """What is archived of a project and day."""
+
+    def __init__(self, store: ArchiveStore, project_id: str, day: date) -> None:
+        self.store, self.project_id, self.day = store, project_id, day
+        self.parts: list[ArchivedPart] = self._read_manifest()
+
+    @classmethod
+    def every(cls, store: ArchiveStore, *, project_id: str = "", since: date = date.min) -> Iterator[DayFiles]:
+        """Those that there are, in order, of one project or of all."""
+        for name in store.names(f"/{MANIFEST_NAME}"):
+            project, day, _ = name.rsplit("/", 2)
+            if project_id in ("", project) and date.fromisoformat(day) >= since:
+                yield cls(store, project, date.fromisoformat(day))
+
+    def of(self, sort: str) -> list[ArchivedPart]:
+        return [part for part in self.parts if part.sort == sort]
+
+    def add(self, sort: str, rows: Iterable[tuple[str, str]], *, schema: str) -> ArchivedPart:
+        """
+        Write a part, read it back, and name it in the manifest; without rows there is none.
+
+        Args:
+            rows: Key and JSON text of each.
+
+        Raises:
+            ArchiveError: What is read back is not what was written.
+        """
+        part = self._write(f"{sort}-{len(self.of(sort)) + 1:04}.ndjson.gz", sort, rows, schema)
+        if part.rows:
+            self.parts.append(part)
+            self._write_manifest()
+        else:
+            self.store.remove(self._path(part.name))
+        return part
+
+    def rewrite(self, old: ArchivedPart, rows: Iterable[tuple[str, str]]) -> None:
+        """
+        Put other rows in the place of a part's; none: the part goes. What is cut off is done again without harm.
+
+        The new file has a name of its own until the manifest names it, so that the manifest is never untrue.
+        """
+        stem, _, number = old.name.removesuffix(".ndjson.gz").partition("+")
+        name = f"{stem}+{int(number or 0) + 1}.ndjson.gz"
+        new = self._write(name, old.sort, rows, old.schema)
+        self.parts[self.parts.index(old)] = new
+        self._write_manifest()
+        self.store.remove(self._path(old.name))
+
+    def lines(self, part: ArchivedPart) -> Iterator[str]:
+        """
+        The rows of a part; at their end the file is known to be the one that was written.
+
+        Raises:
+            ArchiveError: It is not, or is not there. What came before is not to be trusted.
+        """
+        content, rows = hashlib.sha256(), 0
+        try:
+            with self.store.read(self._path(part.name)) as file, gzip.open(file) as unpacked:
+                for line in unpacked:
+                    content.update(line)
+                    rows += 1
+                    yield line.decode()
+        except (OSError, EOFError, ValueError) as error:
+            raise ArchiveError(f"{self._path(part.name)} cannot be read: {error}.") from error
+        if (rows, content.hexdigest()) != (part.rows, part.content):
+            raise ArchiveError(f"{self._path(part.name)} is not what was written: its checksum differs.")
+
+    def verify(self, part: ArchivedPart) -> None:
+        """Read a part to its end, and its file's bytes. Raises ArchiveError."""
+        for _ in self.lines(part):
+            pass
+        with self.store.read(self._path(part.name)) as file:
+            if hashlib.file_digest(cast(Any, file), "sha256").hexdigest() != part.sha256:
+                raise ArchiveError(f"{self._path(part.name)} is not what was written: its checksum differs.")
+
+    def _write(self, name: str, sort: str, rows: Iterable[tuple[str, str]], schema: str) -> ArchivedPart:
+        content, count, first, last = hashlib.sha256(), 0, "", ""
+        with self.store.write(self._path(name)) as file:
+            sink = _Hashing(file)
+            with gzip.GzipFile("", "wb", COMPRESSION, cast(Any, sink), mtime=0) as packed:
+                for last, text in rows:
+                    first = first or last
+                    line = text.encode() + b"\n"
+                    content.update(line)
+                    packed.write(line)
+                    count += 1
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        part = ArchivedPart(
+            name, sort, count, sink.size, sink.hash.hexdigest(), content.hexdigest(), first, last, schema, now
+        )
+        self.verify(part)
+        return part
+
+    def _path(self, name: str) -> str:
+        return f"{self.project_id}/{self.day}/{name}"
+
+    def _read_manifest(self) -> list[ArchivedPart]:
+        path = self._path(MANIFEST_NAME)
+        try:
+            with self.store.read(path) as file:
+                given = json.load(file)
+            if given["format"] != ARCHIVE_FORMAT:
+                raise ArchiveError(f"{path} says format {given['format']}; this version knows {ARCHIVE_FORMAT}.")
+            return [ArchivedPart(**part) for part in given["parts"]]
+        except FileNotFoundError:
+            return []
+        except (ValueError, TypeError, KeyError) as error:
+            raise ArchiveError(f"{path} is damaged: it is not what manage.py archive writes.") from error
+
+    def _write_manifest(self) -> None:
+        parts = [asdict(part) for part in self.parts]
+        said = {"format": ARCHIVE_FORMAT, "project": self.project_id, "day": str(self.day), "parts": parts}
+        with self.store.write(self._path(MANIFEST_NAME)) as file:
+            file.write(json.dumps(said, indent=1).encode())
+
+
+class _Hashing:
+    """A file to write into, and the checksum and size of what was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.hash, self.size = file, hashlib.sha256(), 0
+
+    def write(self, data: bytes) -> int:
+        self.hash.update(data)
+        self.size += len(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()

@@ -1,0 +1,75 @@
+"""Where archived files are. Whatever has these four methods can stand behind the archive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, Protocol
+
+from queueops.core.errors import QueueOpsError
+
+
+class ArchiveError(QueueOpsError):
+    """The archive cannot be written, or is not what was written."""
+
+    code = "archive_failed"
+    status = 500
+
+
+class ArchiveStore(Protocol):
+    """Files by name; a name has slashes."""
+
+    def write(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """A file to write into. At the block's end it is there, whole and for good, in the place of an older one."""
+
+    def read(self, name: str) -> IO[bytes]:
+        """Raises FileNotFoundError."""
+
+    def names(self, ending: str) -> Iterator[str]:
+        """The names that end so, in the order of the alphabet."""
+
+    def remove(self, name: str) -> None: ...
+
+
+class DirectoryStore:
+    """Files below a directory, readable by their owner alone: payloads are in them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    @contextmanager
+    def write(self, name: str) -> Iterator[IO[bytes]]:
+        path = self.root / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".partial")
+        with partial.open("wb") as file:
+            partial.chmod(0o600)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        for directory in (path.parent, path.parent.parent, self.root):
+            _to_disk(directory)
+
+    def read(self, name: str) -> IO[bytes]:
+        return (self.root / name).open("rb")
+
+    def names(self, ending: str) -> Iterator[str]:
+        yield from sorted(str(path.relative_to(self.root)) for path in self.root.rglob(f"*{ending}"))
+
+    def remove(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
+        _to_disk((self.root / name).parent)
+
+
+def _to_disk(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,334 @@
+"""Reading the archive back: showing a job, restoring jobs as the ended ones they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from psycopg import sql
+
+from jobs.models import Batch, RestoredJob
+from jobs.models.guard import RESTORING
+from jobs.services.upkeep.partitions import make_restored_part
+from queueops.audit import trail
+from queueops.tenancy.models import Project
+
+from .archive import Say, on_archive_duty
+from .day_files import ArchivedPart, DayFiles
+from .store import ArchiveError, ArchiveStore
+
+RESTORED_AT_ONCE = 200
+CONFLICTS_SHOWN = 5
+
+
+class ArchiveConflict(ArchiveError):
+    """The database has other rows of the same ids or idempotency keys."""
+
+    code = "archive_conflict"
+    status = 409
+
+
+class NotArchived(ArchiveError):
+    """The archive has nothing of that."""
+
+    code = "not_archived"
+    status = 404
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredRows:
+    """
+    Attributes:
+        there: Jobs that were in the database already, the same.
+    """
+
+    jobs: int
+    events: int
+    batches: int
+    there: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedJob:
+    """A job as it was, what hung on it, and what was logged of it; JSON documents with the tables' columns."""
+
+    job: dict[str, Any]
+    dead_letter: dict[str, Any] | None
+    tags: list[str]
+    events: list[dict[str, Any]]
+
+
+def verify_archive(store: ArchiveStore, *, project_id: str = "", say: Say) -> tuple[int, int]:
+    """Read every file and compare its checksum; return how many files and rows. Raises ArchiveError."""
+    files = rows = 0
+    for day in DayFiles.every(store, project_id=project_id):
+        for part in day.parts:
+            day.verify(part)
+            files, rows = files + 1, rows + part.rows
+        say(f"{day.project_id} {day.day}: {len(day.parts)} files")
+    return files, rows
+
+
+def find_archived_job(store: ArchiveStore, job_id: UUID) -> ArchivedJob:
+    """
+    Read one job back, without the database.
+
+    Raises:
+        NotArchived: No file has it.
+    """
+    for files, part in _parts_with(store, "jobs", {str(job_id)}):
+        for line in files.lines(part):
+            if str(job_id) in line and (found := json.loads(line))["job"]["id"] == str(job_id):
+                job = found["job"]
+                events = [
+                    json.loads(one) for one in _event_lines(store, files.project_id, {str(job_id)}, *_span(found))
+                ]
+                tags = [tag["name"] for tag in found["tags"]]
+                return ArchivedJob(job, found["dead_letter"], tags, sorted(events, key=lambda event: event["id"]))
+    raise NotArchived(f"No file of the archive has a job {job_id}.")
+
+
+def restore_jobs(
+    store: ArchiveStore,
+    *,
+    project_id: str,
+    day: date | None = None,
+    job_ids: Collection[UUID] = (),
+    keep_days: int,
+    actor: str,
+    say: Say,
+    dry_run: bool = False,
+) -> RestoredRows:
+    """
+    Bring archived jobs of a project back as the ended ones they were, with events, dead letters, tags and batches.
+
+    They stay for `keep_days`; the archive keeps them too. All is checked before anything is written. A repeated call
+    restores what an earlier one did not reach.
+
+    Args:
+        day: Those that ended on that day (UTC); None: those of `job_ids`.
+
+    Raises:
+        ArchiveConflict: A row of the same id or idempotency key is there and differs; nothing was written.
+        ArchiveError: A file is damaged; nothing was written.
+        NotArchived: The archive lacks one of them, or the project is gone.
+    """
+    if not Project.objects.filter(pk=project_id).exists():
+        raise NotArchived(f"There is no project {project_id}; make it first: its archived rows need one.")
+    wanted = {str(one) for one in job_ids}
+    with on_archive_duty() as duty:
+        found, there = _check(store, project_id, day, wanted)
+        done = {"jobs": 0, "events": 0, "batches": 0}
+        if dry_run:
+            return RestoredRows(len(found) - there, 0, 0, there)
+        until = datetime.now(UTC) + timedelta(days=keep_days)
+        for files, lines in _chosen(store, project_id, day, wanted):
+            for chunk in _chunks(lines):
+                duty.keep()
+                for name, count in _restore_chunk(store, files, chunk, until).items():
+                    done[name] += count
+                say(f"{done['jobs']:,} of {len(found) - there:,} jobs restored ...")
+        trail.record(
+            actor=actor,
+            action="unarchive_jobs",
+            target=f"jobs of {project_id}",
+            after={**done, "day": day, "kept_until": until},
+            moved=done["jobs"],
+            project_id=project_id,
+        )
+    return RestoredRows(**done, there=there)
+
+
+def _check(store: ArchiveStore, project_id: str, day: date | None, wanted: set[str]) -> tuple[set[str], int]:
+    """The ids that are there to be restored, and how many the database has, the same. Reads each file to its end."""
+    found: set[str] = set()
+    there = 0
+    conflicts: list[str] = []
+    for _, lines in _chosen(store, project_id, day, wanted):
+        for chunk in _chunks(lines):
+            found |= {json.loads(line)["job"]["id"] for line in chunk}
+            # A row whose origin or policy is gone has none; all other columns are as they were.
+            for job_id, same in _ask(
+                "WITH given AS (SELECT line::jsonb -> 'job' AS job FROM unnest(%s::text[]) AS line)"
+                " SELECT job.id::text, job.id::text = given.job ->> 'id'"
+                "        AND to_jsonb(job) @> (given.job - 'origin_id' - 'retry_policy_id')"
+                "   FROM given JOIN jobs_job AS job ON job.id = (given.job ->> 'id')::uuid"
+                "     OR (job.project_id = given.job ->> 'project_id'"
+                "         AND job.idempotency_key = given.job ->> 'idempotency_key')",
+                [chunk],
+            ):
+                there += same
+                conflicts += [] if same else [job_id]
+    if conflicts:
+        raise ArchiveConflict(
+            f"{len(conflicts):,} jobs are in the database and differ from the archived ones of the same id or "
+            f"idempotency key; nothing was restored. Among them: {', '.join(conflicts[:CONFLICTS_SHOWN])}."
+        )
+    if missing := wanted - found:
+        raise NotArchived(f"The archive has no job {min(missing)} of {project_id} ({len(missing)} are missing).")
+    if not found:
+        raise NotArchived(f"The archive has no jobs of {project_id} that ended on {day}.")
+    return found, there
+
+
+def _chosen(
+    store: ArchiveStore, project_id: str, day: date | None, wanted: set[str]
+) -> Iterator[tuple[DayFiles, Iterator[str]]]:
+    if day is not None:
+        files = DayFiles(store, project_id, day)
+        parts = [(files, part) for part in files.of("jobs")]
+    else:
+        parts = list(_parts_with(store, "jobs", wanted, project_id=project_id))
+    for files, part in parts:
+        lines = files.lines(part)
+        yield files, lines if day is not None else (one for one in lines if json.loads(one)["job"]["id"] in wanted)
+
+
+def _parts_with(
+    store: ArchiveStore, sort: str, ids: set[str], *, project_id: str = ""
+) -> Iterator[tuple[DayFiles, ArchivedPart]]:
+    """The parts that may have rows of these ids, by their ends."""
+    for files in DayFiles.every(store, project_id=project_id):
+        for part in files.of(sort):
+            if any(part.first <= one <= part.last for one in ids):
+                yield files, part
+
+
+def _restore_chunk(store: ArchiveStore, files: DayFiles, lines: Sequence[str], until: datetime) -> dict[str, int]:
+    jobs = [json.loads(line)["job"] for line in lines]
+    ids = {job["id"] for job in jobs}
+    spans = [_span(json.loads(line)) for line in lines]
+    first, last = min(span[0] for span in spans), max(span[1] for span in spans)
+    events = list(_event_lines(store, files.project_id, ids, first, last))
+    for day in sorted({_day_of(json.loads(line)["created_at"]) for line in events}):
+        make_restored_part(day)
+    batches = {job["batch_id"] for job in jobs if job["batch_id"]}
+    batches -= {str(pk) for pk in Batch.objects.filter(pk__in=batches).values_list("pk", flat=True)}
+    batch_lines = [
+        line
+        for place, part in _parts_with(store, "batches", batches, project_id=files.project_id)
+        for line in place.lines(part)
+        if json.loads(line)["batch"]["id"] in batches
+    ]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config(%s, 'on', true)", [RESTORING])
+        done = {"batches": _insert("jobs_batch", batch_lines, "{batch}")}
+        _insert_each("jobs_jobcount", batch_lines, "counts")
+        _insert_each("jobs_tag", batch_lines, "tags")
+        done["jobs"] = _insert("jobs_job", lines, "{job}", origin_id="NULL", retry_policy_id=POLICY)
+        _insert("jobs_deadletter", lines, "{dead_letter}", requeued_as_id=REQUEUED)
+        _insert_each("jobs_tag", lines, "tags")
+        cursor.execute(
+            "UPDATE jobs_job AS job SET origin_id = origin.id"
+            "  FROM unnest(%s::text[]) AS line JOIN jobs_job AS origin"
+            "    ON origin.id = (line::jsonb #>> '{job,origin_id}')::uuid"
+            " WHERE job.id = (line::jsonb #>> '{job,id}')::uuid",
+            [list(lines)],
+        )
+        done["events"] = _insert("jobs_jobevent", events, "{}", xid="pg_current_xact_id()")
+        kept = [
+            RestoredJob(
+                job_id=job["id"], project_id=files.project_id, first_day=span[0], last_day=span[1], kept_until=until
+            )
+            for job, span in zip(jobs, spans, strict=True)
+        ]
+        RestoredJob.objects.bulk_create(
+            kept, update_conflicts=True, unique_fields=["job_id"], update_fields=["kept_until"]
+        )
+        cursor.execute("SELECT set_config(%s, '', true)", [RESTORING])
+    return done
+
+
+# References to rows that may be gone.
+POLICY = "(SELECT name FROM jobs_retrypolicy WHERE name = record.retry_policy_id)"
+REQUEUED = "(SELECT id FROM jobs_job WHERE id = record.requeued_as_id)"
+
+
+def _insert(table: str, lines: Sequence[str], path: str, **instead: str) -> int:
+    """
+    Insert the documents that stand at a path of each line; what is there stays. Columns that they lack, of a newer
+    version, get their defaults.
+    """
+    found = [json.loads(line) for line in lines]
+    keys = {key for document in found for key in ((document.get(path[1:-1]) if path != "{}" else document) or {})}
+    return _insert_from(
+        table, keys, "unnest(%s::text[]) AS line, LATERAL (SELECT line::jsonb #> %s AS document) AS given", lines, path,
+        instead,
+    )  # fmt: skip
+
+
+def _insert_each(table: str, lines: Sequence[str], name: str) -> int:
+    """The same with the documents of a list."""
+    keys = {key for line in lines for document in json.loads(line)[name] for key in document}
+    return _insert_from(
+        table, keys, "unnest(%s::text[]) AS line, LATERAL jsonb_array_elements(line::jsonb #> %s) AS given (document)",
+        lines, f"{{{name}}}", {},
+    )  # fmt: skip
+
+
+def _insert_from(
+    table: str, keys: set[str], source: str, lines: Sequence[str], path: str, instead: dict[str, str]
+) -> int:
+    known = {name for (name,) in _ask(
+        "SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+        [table],
+    )}  # fmt: skip
+    columns = sorted(keys & known)
+    if not columns:
+        return 0
+    statement = sql.SQL(
+        "INSERT INTO {table} ({columns}) SELECT {values} FROM " + source + ","
+        " LATERAL jsonb_populate_record(NULL::{table}, given.document) AS record"
+        " WHERE jsonb_typeof(given.document) = 'object' ON CONFLICT DO NOTHING"
+    ).format(
+        table=sql.Identifier(table),
+        columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
+        values=sql.SQL(", ").join(
+            sql.SQL(instead[name]) if name in instead else sql.Identifier("record", name) for name in columns
+        ),
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [list(lines), path])
+        return cursor.rowcount
+
+
+def _event_lines(store: ArchiveStore, project_id: str, ids: set[str], first: date, last: date) -> Iterator[str]:
+    low, high = min(ids), max(ids)
+    for files in DayFiles.every(store, project_id=project_id, since=first):
+        if files.day > last:
+            return
+        for part in files.of("events"):
+            if part.first[:36] <= high and part.last[:36] >= low:
+                yield from (line for line in files.lines(part) if json.loads(line)["job_id"] in ids)
+
+
+def _span(found: dict[str, Any]) -> tuple[date, date]:
+    """The days on which something may have been logged of a job, until its dead letter was resolved."""
+    job, letter = found["job"], found["dead_letter"] or {}
+    return _day_of(job["created_at"]), _day_of(max(job["finished_at"], letter.get("resolved_at") or ""))
+
+
+def _day_of(moment: str) -> date:
+    return datetime.fromisoformat(moment).astimezone(UTC).date()
+
+
+def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == RESTORED_AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _ask(statement: str, parameters: Sequence[Any]) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchall()

@@ -1,0 +1,75 @@
+"""Taking a user out of the archive: each file that has them is written anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from jobs.services.archive.archive import ArchiveDuty, Say
+from jobs.services.archive.day_files import ArchivedPart, DayFiles
+from jobs.services.archive.store import ArchiveStore
+
+EMPTIED_JOB = {
+    "payload": {},
+    "result": None,
+    "progress_message": "",
+    "last_error_message": "",
+    "idempotency_key": None,
+    "coalesce_key": None,
+    "lane": None,
+    "target": "",
+    "path": 0,
+}
+EMPTIED_LETTER = {
+    "payload": {},
+    "error_message": "",
+    "remediation": "",
+    "attempts": [],
+    "note": "",
+    "resolved_by": "",
+    "timeline": {"events": [], "logged": 0},
+}
+
+
+def erase_from_archive(
+    store: ArchiveStore, project_id: str, user_id: UUID, pseudonym: UUID, *, duty: ArchiveDuty, say: Say
+) -> dict[str, int]:
+    """Return how many rows of each sort were emptied, or of events left out. Every file of the project is read."""
+    done = {"archived jobs": 0, "archived events": 0, "archived batches": 0}
+    for files in DayFiles.every(store, project_id=project_id):
+        for part in list(files.parts):
+            duty.keep()
+            count = sum(_is_theirs(part, line, user_id) for line in files.lines(part))
+            if count:
+                files.rewrite(part, _without(files, part, user_id, pseudonym))
+                done[f"archived {part.sort}"] += count
+                say(f"{project_id}/{files.day}/{part.name}: {count:,} rows erased")
+    return done
+
+
+def _is_theirs(part: ArchivedPart, line: str, user_id: UUID) -> bool:
+    return str(user_id) in line and _owner(part, json.loads(line)).get("user_id") == str(user_id)
+
+
+def _owner(part: ArchivedPart, found: dict[str, Any]) -> dict[str, Any]:
+    owner: dict[str, Any] = found if part.sort == "events" else found["job" if part.sort == "jobs" else "batch"]
+    return owner
+
+
+def _without(files: DayFiles, part: ArchivedPart, user_id: UUID, pseudonym: UUID) -> Iterator[tuple[str, str]]:
+    for line in files.lines(part):
+        found = json.loads(line)
+        owner = _owner(part, found)
+        key = f"{owner['job_id']}/{owner['id']}" if part.sort == "events" else owner["id"]
+        if not _is_theirs(part, line, user_id):
+            yield key, line.rstrip("\n")
+        elif part.sort != "events":
+            owner |= {"user_id": str(pseudonym)}
+            owner |= EMPTIED_JOB | {"effect_key": f"erased:{key}"} if part.sort == "jobs" else {}
+            owner |= {"name": "", "submitted_by": "erased"} if part.sort == "batches" else {}
+            if found.get("dead_letter"):
+                found["dead_letter"] |= EMPTIED_LETTER
+            found["tags"] = []
+            yield key, json.dumps(found, ensure_ascii=False)

@@ -1,0 +1,252 @@
+"""
+Erasing one end user of a project, so that it can be shown.
+
+What the user gave or got is deleted; what is counted stays, under a name that nobody can lead back to the user: it is
+drawn for each erasure and not computed from the user's id.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib.admin.models import LogEntry
+from django.db import connection, transaction
+from django.db.models import Model, Q, QuerySet, TextField
+from django.db.models.functions import Cast
+
+from jobs.models import Batch, BulkOperation, Job, SavedFilter, ServiceBreaker, Tag, Upload, WebhookDelivery
+from jobs.services.archive.archive import Say, on_archive_duty
+from jobs.services.archive.store import ArchiveStore
+from jobs.services.operate.operate import carry_out_cancel
+from jobs.services.upkeep.retention import is_archived
+from queueops.audit import trail
+from queueops.audit.models import AuditEntry
+from queueops.core.errors import QueueOpsError
+from queueops.core.sql import run_sql
+from queueops.tenancy.models import Project, UserLabel
+from ratelimits.models import (
+    AllowanceOverride,
+    CallTally,
+    Charge,
+    Counter,
+    LimitOverride,
+    QuotaAlert,
+    UsageEvent,
+    UsageReservation,
+    UsageTracking,
+)
+
+from .archived_files import erase_from_archive
+
+ERASED_AT_ONCE = 500
+ERASED = "erased"
+PSEUDONYM = object()  # stands in a change for what the user is called from now on
+STAYS = (
+    "Usage by month, and how many jobs ended how: counted under a name drawn for this, which leads nowhere.",
+    "Entries of the audit trail that the user made or that name their jobs: the trail is append-only, holds no payload, "
+    "and goes by the month (QUEUEOPS_AUDIT_RETENTION_DAYS).",
+    "Answers of POST /ratelimits/decide, which name no user: they go after a day.",
+    "Backups, and the write-ahead log, from before this: they go as you rotate them. Repeat this after a restore.",
+    "What the called providers, the project's own app and outgoing e-mail have.",
+)
+
+
+class UserHasWork(QueueOpsError):
+    """Jobs of the user have not ended."""
+
+    code = "user_has_work"
+    status = 409
+
+
+class ErasureIncomplete(QueueOpsError):
+    """Something of the user is left, or cannot be reached."""
+
+    code = "erasure_incomplete"
+    status = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """
+    Attributes:
+        rows: What was erased, by what it was.
+        pseudonym: What counted rows are called now.
+        audit_entries: That name the user, and stay.
+    """
+
+    rows: Mapping[str, int]
+    pseudonym: UUID
+    audit_entries: int
+
+
+def count_user(project_id: str, user_id: UUID) -> dict[str, int]:
+    """How many rows there are of the user, by what they are. Raises ErasureIncomplete: there is no such project."""
+    if not Project.objects.filter(pk=project_id).exists():
+        raise ErasureIncomplete(f"There is no project {project_id}.")
+    found = {"jobs": _jobs(project_id, user_id).count(), "batches": _batches(project_id, user_id).count()}
+    return found | {name: rows.count() for name, rows, _ in _rows(project_id, user_id)}
+
+
+def erase_user(
+    project_id: str, user_id: UUID, *, store: ArchiveStore | None, cancel: bool, actor: str, reason: str, say: Say
+) -> Erasure:
+    """
+    Erase a user; a call that is cut off is done again and goes on.
+
+    Args:
+        store: The archive, where there is one.
+        cancel: Jobs that have not ended are cancelled first.
+
+    Raises:
+        UserHasWork: Some have not ended; nothing was erased.
+        ErasureIncomplete: Something is left: the user's app still submits, or the archive cannot be reached.
+    """
+    count_user(project_id, user_id)
+    if store is None and is_archived():
+        raise ErasureIncomplete("There is an archive, and it may hold this user: name it, or set QUEUEOPS_ARCHIVE_DIR.")
+    _end_work(project_id, user_id, cancel=cancel, actor=actor)
+    pseudonym = uuid.uuid4()
+    done = {"stored answers": len(run_sql("jobs", "delete_answers_of_user", {"project": project_id, "user": user_id}))}
+    with on_archive_duty() if store else nullcontext() as duty:  # or a job would come into a file that was looked at
+        if store and duty:
+            done |= erase_from_archive(store, project_id, user_id, pseudonym, duty=duty, say=say)
+        done |= _erase_jobs(project_id, user_id, pseudonym, say)
+        done |= _erase_rows(project_id, user_id, pseudonym)
+    if left := {name: count for name, count in count_user(project_id, user_id).items() if count}:
+        words = ", ".join(f"{count:,} {name}" for name, count in left.items())
+        raise ErasureIncomplete(f"New rows of the user have come: {words}. Stop what submits them, then repeat this.")
+    trail.record(
+        actor=actor,
+        action="erase_user",
+        target=f"user {pseudonym}",  # the id itself would stay for as long as the trail
+        after=done,
+        moved=sum(done.values()),
+        reason=reason,
+        project_id=project_id,
+    )
+    text = str(user_id)
+    kept = AuditEntry.objects.filter(Q(actor__contains=text) | Q(target__contains=text)).count()
+    return Erasure(done, pseudonym, kept)
+
+
+def find_traces(user_id: UUID) -> dict[str, int]:
+    """
+    How many rows of each table have the user's id in any column, other than the audit trail. Reads the whole database.
+
+    What is packed or sealed is not looked into: files of uploads, which `erase_user` unpacks, and secrets.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
+            " AND NOT relispartition AND relname <> %s ORDER BY relname",
+            [AuditEntry._meta.db_table],
+        )
+        found = {}
+        for (table,) in cursor.fetchall():
+            name = connection.ops.quote_name(table)
+            cursor.execute(
+                f"SELECT count(*) FROM {name} AS whole WHERE position(%s IN whole::text) > 0", [str(user_id)]
+            )
+            [(count,)] = cursor.fetchall()
+            if count:
+                found[table] = count
+    return found
+
+
+def _jobs(project_id: str, user_id: UUID) -> QuerySet[Job]:
+    """The user's jobs, and the messages about their batches."""
+    told = WebhookDelivery.objects.filter(batch__in=_batches(project_id, user_id))
+    # Two questions, each with an index.
+    return Job.objects.filter(project_id=project_id, user_id=user_id) | Job.objects.filter(
+        project_id=project_id, pk__in=list(told.values_list("job_id", flat=True)), payload__isnull=False
+    ).exclude(payload={})
+
+
+def _batches(project_id: str, user_id: UUID) -> QuerySet[Batch]:
+    return Batch.objects.filter(project_id=project_id, user_id=user_id)
+
+
+def _end_work(project_id: str, user_id: UUID, *, cancel: bool, actor: str) -> None:
+    unfinished = _jobs(project_id, user_id).filter(finished_at=None).order_by("pk")
+    count = unfinished.count()
+    if count and not cancel:
+        raise UserHasWork(f"{count:,} jobs of this user have not ended. Let them end, or cancel them: --cancel.")
+    while ids := list(unfinished.values_list("pk", flat=True)[:ERASED_AT_ONCE]):
+        with transaction.atomic():
+            carry_out_cancel(ids, actor=actor, reason="its user is erased")
+
+
+def _erase_jobs(project_id: str, user_id: UUID, pseudonym: UUID, say: Say) -> dict[str, int]:
+    done = {"jobs": 0, "events": 0, "dead letters": 0}
+    ended = _jobs(project_id, user_id).filter(finished_at__isnull=False).order_by("pk")
+    while ids := list(ended.values_list("pk", flat=True)[:ERASED_AT_ONCE]):
+        rows = run_sql("jobs", "erase_jobs", {"ids": ids, "project": project_id, "user": pseudonym})
+        done["jobs"] += len(rows)
+        done["events"] += sum(row[1] for row in rows)
+        done["dead letters"] += sum(row[2] for row in rows)
+        say(f"{done['jobs']:,} jobs erased ...")
+        if not rows:
+            break
+    return done
+
+
+def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, int]:
+    done = {}
+    with transaction.atomic():
+        for name, rows, change in _rows(project_id, user_id):
+            own = {key: pseudonym if value is PSEUDONYM else value for key, value in (change or {}).items()}
+            done[name] = rows.delete()[0] if change is None else rows.update(**own)
+        batches = _batches(project_id, user_id)
+        Tag.objects.filter(owner_id__in=batches.values("pk")).delete()
+        done["batches"] = batches.update(user_id=pseudonym, name="", submitted_by=ERASED)
+        # Of an outage the last error may be this user's.
+        ServiceBreaker.objects.filter(project_id=project_id).exclude(last_error="").update(last_error="")
+    return done
+
+
+Change = Mapping[str, Any] | None  # None: the rows go
+
+
+def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], Change]]:
+    """Rows besides jobs and batches, and what becomes of them."""
+    of_user = {"project_id": project_id, "user_id": user_id}
+    text = str(user_id)
+    renamed = {"user_id": PSEUDONYM}
+    yield "labels", UserLabel.objects.filter(**of_user), None
+    yield "months of usage", UsageTracking.objects.filter(**of_user), renamed
+    yield "usage events", UsageEvent.objects.filter(**of_user), renamed
+    yield "reservations", UsageReservation.objects.filter(**of_user), renamed | {"idempotency_key": None}
+    yield "quotas of their own", AllowanceOverride.objects.filter(**of_user), None
+    yield "counters of limits", Counter.objects.filter(key__contains=f"user:{text}"), None
+    yield "limits of their own", LimitOverride.objects.filter(key__contains=f"user:{text}"), None
+    yield "charges", _naming(Charge, "entries", text), None
+    yield "call tallies", CallTally.objects.filter(user=text), {"user": PSEUDONYM}
+    yield "alerts", (_naming(QuotaAlert, "figures", text) | _naming(QuotaAlert, "message", text)), None
+    of_project = _naming(BulkOperation, "parameters", text) | BulkOperation.objects.filter(actor__contains=text)
+    yield "bulk operations", of_project.exclude(finished_at=None), {"parameters": {}, "actor": ERASED, "reason": ""}
+    yield "saved filters", SavedFilter.objects.filter(query__contains=text), None
+    yield "uploads", Upload.objects.filter(pk__in=_uploads_with(project_id, user_id)), None
+    yield "lines of the admin's own log", LogEntry.objects.filter(object_repr__contains=text), {"object_repr": ERASED}
+
+
+def _naming(model: type[Model], column: str, text: str) -> QuerySet[Any]:
+    """Rows whose column has the text somewhere; as a question of keys, so that two can be joined."""
+    named = model._default_manager.annotate(as_text=Cast(column, TextField())).filter(as_text__contains=text)
+    return model._default_manager.filter(pk__in=named.values("pk"))
+
+
+def _uploads_with(project_id: str, user_id: UUID) -> Sequence[UUID]:
+    """Files that were checked, one after the other: the user is in them, or in what is shown of them."""
+    text, found = str(user_id), []
+    for upload in Upload.objects.filter(project_id=project_id).iterator(chunk_size=1):
+        shown = f"{upload.sample}{upload.errors}"
+        if text in shown or text.encode() in (zlib.decompress(upload.content) if upload.content else b""):
+            found.append(upload.pk)
+    of_batches = Upload.objects.filter(batch_id__in=_batches(project_id, user_id).values("pk"))
+    return [*found, *of_batches.values_list("pk", flat=True)]

@@ -1,0 +1,13 @@
+-- Choose batches that ended before a time and have no job left, to be archived.
+--
+-- params  before; most: bound of one statement
+-- order   when they ended
+-- locks   none
+-- clock   none
+-- returns id, project, and the day (UTC) on which it ended
+SELECT batch.id, batch.project_id, (batch.finished_at AT TIME ZONE 'UTC')::date
+  FROM jobs_batch AS batch
+ WHERE batch.finished_at < %(before)s::timestamptz
+   AND {{nothing_in batch}}
+ ORDER BY batch.finished_at
+ LIMIT %(most)s::int

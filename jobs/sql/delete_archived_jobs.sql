@@ -1,0 +1,16 @@
+-- Delete jobs that are in the archive, with their tags, resolved dead letters and webhook deliveries.
+--
+-- params  ids: of ended jobs; project: whose they are
+-- locks   the deleted rows, in id order
+-- clock   none
+-- returns the ids deleted. A job stays that something has come to need since it was archived; it is archived again
+WITH candidate AS MATERIALIZED (
+    SELECT job.id
+      FROM jobs_job AS job
+     WHERE job.id = ANY(%(ids)s::uuid[])
+       AND job.project_id = %(project)s::text
+       AND job.finished_at IS NOT NULL
+       AND {{nothing_needs job}}
+     ORDER BY job.id
+       FOR UPDATE OF job
+), {{delete_jobs}}

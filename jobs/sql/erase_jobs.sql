@@ -1,0 +1,34 @@
+-- Take everything a user gave or got out of jobs that have ended, and their log with it; what is left can be counted.
+--
+-- params  ids; project: whose they are; user: the name that the rows have from now on
+-- order   by id
+-- locks   the jobs and their dead letters
+-- clock   none
+-- returns for each job its id, how many events went, and whether it had a dead letter
+WITH candidate AS MATERIALIZED (
+    SELECT id FROM jobs_job
+     WHERE id = ANY(%(ids)s::uuid[]) AND project_id = %(project)s::text AND finished_at IS NOT NULL
+     ORDER BY id
+       FOR UPDATE
+), logged AS (
+    DELETE FROM jobs_jobevent WHERE job_id = ANY(ARRAY(SELECT id FROM candidate)) RETURNING job_id
+), letters AS (
+    UPDATE jobs_deadletter
+       SET payload = '{}', error_message = '', remediation = '', attempts = '[]', note = '', resolved_by = '',
+           timeline = '{"events": [], "logged": 0}'
+     WHERE job_id = ANY(ARRAY(SELECT id FROM candidate))
+    RETURNING job_id
+), tags AS (
+    DELETE FROM jobs_tag WHERE owner_id = ANY(ARRAY(SELECT id FROM candidate))
+), erased AS (
+    UPDATE jobs_job AS job
+       SET user_id = %(user)s::uuid, payload = '{}', result = NULL, progress_message = '', last_error_message = '',
+           idempotency_key = NULL, effect_key = 'erased:' || job.id, coalesce_key = NULL, lane = NULL, target = '',
+           path = 0
+      FROM candidate
+     WHERE job.id = candidate.id
+    RETURNING job.id
+)
+SELECT id, (SELECT count(*) FROM logged WHERE job_id = erased.id), EXISTS (SELECT FROM letters WHERE job_id = erased.id)
+  FROM erased
+ ORDER BY id

@@ -1,0 +1,3 @@
+-- Neither a job nor a message is left of an ended batch.
+NOT EXISTS (SELECT FROM jobs_job AS inner_job WHERE inner_job.batch_id = job.id)
+       AND NOT EXISTS (SELECT FROM jobs_webhookdelivery AS delivery WHERE delivery.batch_id = job.id)

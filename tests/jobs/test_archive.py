@@ -1,0 +1,273 @@
+"""What is archived is whole before it is deleted, and comes back as it was."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.utils import timezone
+
+from jobs.models import Batch, DeadLetter, DutyLease, Job, JobCount, JobEvent, RestoredJob, Tag
+from jobs.services.archive import archive as archiving
+from jobs.services.archive.archive import ArchiveBusy, archive, stop_archiving
+from jobs.services.archive.day_files import DayFiles
+from jobs.services.archive.store import ArchiveError, DirectoryStore
+from jobs.services.archive.unarchive import find_archived_job
+from jobs.services.operate.dead_letters import discard_dead_letters
+from jobs.services.upkeep.executors import take_duty
+from jobs.services.upkeep.partitions import EVENTS, restored_parts
+from jobs.services.upkeep.retention import ARCHIVING, apply_retention
+from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from tests.factories import make_batch, make_dead_letter, make_job, make_jobs
+from tests.jobs.test_retention import old_part, parts
+
+pytestmark = pytest.mark.django_db
+
+DAYS = 40
+THEN = timedelta(days=DAYS)
+PAYLOAD = json.dumps({"figure": 1.10, "large": 12345678901234567890, "text": "zoë\u2028\\N\t", "password": "hush"})
+
+
+def age() -> None:
+    """Everything that is there came and ended long ago."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE jobs_job SET created_at = created_at - %s, finished_at = finished_at - %s", [THEN, THEN])
+        cursor.execute("UPDATE jobs_jobevent SET created_at = created_at - %s", [THEN])
+        cursor.execute("SET LOCAL session_replication_role = origin")
+
+
+def archived(root: Path, *options: str) -> str:
+    return said("archive", "--to", str(root), *options)
+
+
+def unarchived(root: Path, *options: str) -> str:
+    return said("unarchive", "--from", str(root), *options)
+
+
+def said(*words: str) -> str:
+    out = StringIO()
+    call_command(*words, stdout=out)
+    return out.getvalue()
+
+
+def day() -> str:
+    return str((timezone.now() - THEN).astimezone(UTC).date())
+
+
+def state() -> list[Any]:
+    """All of the tables but the transactions that wrote the events."""
+    kept = [list(model._default_manager.order_by("pk").values()) for model in (Job, Batch, DeadLetter)]
+    tags = list(Tag.objects.order_by("owner_id", "name").values())
+    events = [{**row, "xid": None} for row in JobEvent.objects.order_by("pk").values()]
+    return [*kept, tags, events]
+
+
+@pytest.fixture
+def old_work() -> Iterator[list[Job]]:
+    """Ended jobs of two projects with a discarded dead letter, a batch and tags; in two jobs' parts."""
+    old_part(EVENTS, days=DAYS)
+    batch = make_batch(name="monthly", total=3)
+    made = make_jobs(3, state=JobState.COMPLETED, payload=PAYLOAD, batch=batch, tags=["blue", "red"])
+    made += make_jobs(2, state=JobState.CANCELLED, project="globex", idempotency_key=None)
+    letter = make_dead_letter()
+    discard_dead_letters([letter.pk], actor="user:1", reason="late")
+    age()
+    yield [*made, letter.job]
+
+
+def test_what_is_archived_comes_back_as_it_was(old_work: list[Job], tmp_path: Path):
+    before = state()
+    lasting = make_job(state=JobState.COMPLETED)
+    assert "Would archive 6 jobs, 0 batches, 1 days of the log." in said("archive", "--dry-run")
+    assert f"{tmp_path}: 6 jobs, 0 batches and " in archived(tmp_path)
+    assert list(Job.objects.all()) == [lasting]
+    assert not JobEvent.objects.exclude(job_id=lasting.pk).exists()
+    assert EVENTS.before(timezone.now().date() - timedelta(days=30)) == []
+    assert "are what was written" in unarchived(tmp_path, "--verify")
+    lasting_rows = {"id": lasting.pk}
+
+    for project in ("acme", "globex"):
+        unarchived(tmp_path, "--project", project, "--day", day())
+    JobEvent.objects.filter(job_id=lasting.pk).delete()
+    Job.objects.filter(pk=lasting_rows["id"]).delete()
+    assert state() == before
+    assert AuditEntry.objects.filter(action="unarchive_jobs", moved=4, project_id="acme").exists()
+
+
+def test_restoring_again_changes_nothing_and_retention_lets_them_stay_until_their_time_is_over(
+    old_work: list[Job], tmp_path: Path
+):
+    archived(tmp_path)
+    options = ["--project", "acme", "--day", day()]
+    assert "Would restore 4 jobs; 0 are there" in unarchived(tmp_path, *options, "--dry-run")
+    assert not Job.objects.exists()
+    assert "4 jobs, " in unarchived(tmp_path, *options)
+    restored = state()
+    assert "0 jobs, 0 events and 0 batches restored, for 30 days; 4 jobs were there" in unarchived(tmp_path, *options)
+    stop_archiving(actor="user:1")
+    apply_retention(seconds=60, share=1.0)
+    assert state() == restored
+    RestoredJob.objects.update(kept_until=timezone.now())
+    apply_retention(seconds=60, share=1.0)
+    assert not Job.objects.exists()
+    assert not JobEvent.objects.exists()
+    assert restored_parts() == []
+    files, rows = DirectoryStore(tmp_path), 0
+    for one in DayFiles.every(files, project_id="acme"):
+        rows += sum(part.rows for part in one.of("jobs"))
+    assert rows == 4  # what was restored is not archived twice
+
+
+def test_one_job_is_shown_and_restored_with_what_was_logged_of_it(old_work: list[Job], tmp_path: Path):
+    job = old_work[1]
+    logged = list(JobEvent.objects.filter(job_id=job.pk).order_by("pk").values_list("pk", flat=True))
+    archived(tmp_path)
+    shown = unarchived(tmp_path, "--show", str(job.pk))
+    assert "zoë" in shown
+    assert "hush" not in shown
+    assert "in_progress > completed" in shown
+    assert [event["id"] for event in find_archived_job(DirectoryStore(tmp_path), job.pk).events] == logged
+    unarchived(tmp_path, "--project", "acme", "--job", str(job.pk))
+    assert Job.objects.get() == job
+    assert list(JobEvent.objects.order_by("pk").values_list("pk", flat=True)) == logged
+
+
+def test_a_batch_is_archived_when_its_jobs_are_gone_and_comes_back_with_one_of_them(
+    old_work: list[Job], tmp_path: Path
+):
+    batch = Batch.objects.get()
+    JobCount.objects.filter(batch_id=batch.pk).delete()
+    JobCount.objects.create(project_id="acme", batch_id=batch.pk, shard=0, completed=3)
+    Batch.objects.update(finished_at=timezone.now() - timedelta(days=100), created_at=timezone.now() - 3 * THEN)
+    archived(tmp_path)
+    assert not Batch.objects.exists()
+    unarchived(tmp_path, "--project", "acme", "--job", str(old_work[0].pk))
+    assert Job.objects.get().batch == Batch.objects.get(name="monthly")
+    assert JobCount.objects.get(batch_id=batch.pk).completed == 3
+
+
+def test_once_there_is_an_archive_retention_deletes_nothing_that_is_not_in_it(old_work: list[Job], tmp_path: Path):
+    make_batch(finished_at=timezone.now() - timedelta(days=100))
+    archived(tmp_path, "--older-than", "50")  # nothing yet; a host without the setting must know all the same
+    before, log = state(), parts(EVENTS)
+    archived_batches = Batch.objects.count()
+    apply_retention(seconds=60, share=1.0)
+    assert (state(), parts(EVENTS), Batch.objects.count()) == (before, log, archived_batches)
+    stop_archiving(actor="user:1")
+    apply_retention(seconds=60, share=1.0)
+    assert not Job.objects.exists()
+
+
+def test_a_file_that_reads_back_otherwise_deletes_nothing(old_work: list[Job], tmp_path: Path, monkeypatch):
+    """As a disk that loses what it was given does."""
+    before, opened = state(), DirectoryStore.read
+
+    def rotten(store: DirectoryStore, name: str) -> Any:
+        path = store.root / name
+        if name.endswith(".gz"):
+            lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+            path.write_bytes(gzip.compress(b"".join(lines[1:])))
+        return opened(store, name)
+
+    monkeypatch.setattr(DirectoryStore, "read", rotten)
+    with pytest.raises(CommandError, match="is not what was written"):
+        archived(tmp_path)
+    assert state() == before
+
+
+@pytest.mark.parametrize("point", ["delete", "log"])
+def test_what_was_cut_off_goes_on_and_writes_no_row_twice(old_work: list[Job], tmp_path: Path, monkeypatch, point: str):
+    with monkeypatch.context() as cut:
+        if point == "delete":
+            cut.setattr(archiving._Sort, "delete", lambda *_: 1 / 0)
+        else:
+            cut.setattr(archiving, "drop_part", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            archive(DirectoryStore(tmp_path), say=len, actor="user:1", part_rows=2)
+    archived(tmp_path)
+    assert not Job.objects.exists()
+    ids, events = [], []
+    for files in DayFiles.every(DirectoryStore(tmp_path)):
+        for part in files.of("jobs"):
+            ids += [json.loads(line)["job"]["id"] for line in files.lines(part)]
+        for part in files.of("events"):
+            events += [json.loads(line)["id"] for line in files.lines(part)]
+    assert sorted(ids) == sorted(str(job.pk) for job in old_work)
+    assert len(events) == len(set(events))
+
+
+def test_a_job_that_an_open_dead_letter_needs_stays(tmp_path: Path):
+    letter = make_dead_letter()
+    age()
+    assert "0 jobs" in archived(tmp_path)
+    discard_dead_letters([letter.pk], actor="user:1", reason="late")
+    assert "1 jobs" in archived(tmp_path)
+
+
+def test_other_rows_of_the_same_ids_are_refused_and_nothing_is_restored(old_work: list[Job], tmp_path: Path):
+    archived(tmp_path)
+    unarchived(tmp_path, "--project", "acme", "--job", str(old_work[0].pk))
+    Job.objects.update(payload={"another": 1})
+    with pytest.raises(CommandError, match="1 jobs are in the database and differ"):
+        unarchived(tmp_path, "--project", "acme", "--day", day())
+    assert Job.objects.count() == 1
+
+
+def test_a_damaged_file_restores_nothing(old_work: list[Job], tmp_path: Path):
+    archived(tmp_path)
+    [path] = tmp_path.glob("acme/*/jobs-0001.ndjson.gz")
+    lines = gzip.decompress(path.read_bytes()).replace(b'"figure": 1.1', b'"figure": 9.1')
+    path.write_bytes(gzip.compress(lines))
+    with pytest.raises(CommandError, match="checksum differs"):
+        unarchived(tmp_path, "--project", "acme", "--day", day())
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CommandError, match="cannot be read"):
+        unarchived(tmp_path, "--project", "acme", "--day", day())
+    path.unlink()
+    with pytest.raises(CommandError, match="cannot be read"):
+        unarchived(tmp_path, "--verify")
+    assert not Job.objects.exists()
+
+
+def test_one_works_on_the_archive_at_a_time(tmp_path: Path):
+    assert take_duty(ARCHIVING, holder=uuid4(), term_seconds=60)
+    with pytest.raises(ArchiveBusy):
+        archive(DirectoryStore(tmp_path), say=len, actor="user:1")
+    DutyLease.objects.update(expires_at=datetime(2000, 1, 1, tzinfo=UTC))
+    archive(DirectoryStore(tmp_path), say=len, actor="user:1")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["archive"], "Say where to"),
+        (["archive", "--older-than", "0"], "1 or more"),
+        (["unarchive", "--project", "acme"], "Say where the archive is"),
+        (["unarchive", "--from", "/nowhere", "--project", "acme"], "it is no directory"),
+        (["unarchive", "--from", "."], "either --day or --job"),
+        (["unarchive", "--from", ".", "--project", "nobody", "--day", "2026-01-01"], "There is no project nobody"),
+        (["unarchive", "--from", ".", "--show", str(uuid4())], "No file of the archive has a job"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(words: list[str], message: str):
+    with pytest.raises(CommandError, match=message):
+        said(*words)
+
+
+def test_a_manifest_that_is_none_is_refused(old_work: list[Job], tmp_path: Path):
+    archived(tmp_path)
+    [path] = tmp_path.glob("acme/*/manifest.json")
+    path.write_text("{}")
+    with pytest.raises(ArchiveError, match="is damaged"):
+        list(DayFiles.every(DirectoryStore(tmp_path), project_id="acme"))

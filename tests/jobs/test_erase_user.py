@@ -1,0 +1,245 @@
+"""Of an erased user nothing is left in a dump of the database or in the archive, and of others everything."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import zlib
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.utils import timezone
+
+from jobs.models import (
+    Batch,
+    BulkOperation,
+    DeadLetter,
+    IdempotencyRecord,
+    Job,
+    JobEvent,
+    SavedFilter,
+    ServiceBreaker,
+    Upload,
+    Webhook,
+    WebhookDelivery,
+)
+from jobs.services.erase import erase_user as erasing
+from jobs.states import JobState
+from queueops.audit import trail
+from queueops.audit.models import AuditEntry
+from queueops.core.embedded.host import client_programs
+from queueops.site import backup
+from queueops.tenancy.models import UserLabel
+from ratelimits.models import (
+    AllowanceOverride,
+    CallTally,
+    Charge,
+    Counter,
+    Limit,
+    LimitOverride,
+    QuotaAlert,
+    UsageEvent,
+    UsageReservation,
+    UsageTracking,
+)
+from tests.factories import make_batch, make_dead_letter, make_jobs, make_project, make_usage_month
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "pa55-of-"  # and whose
+
+
+def live(name: str, user: UUID) -> None:
+    """Leave everything behind that a user leaves: what is theirs says SECRET and their name."""
+    secret = SECRET + name
+    own: dict[str, Any] = {"user_id": user}
+    payload = json.dumps({"text": secret})
+    batch = make_batch(name=secret, submitted_by=f"token:1:{user}", **own)
+    [done] = make_jobs(1, state=JobState.COMPLETED, payload=payload, batch=batch, tags=[secret], **own)
+    Job.objects.filter(pk=done.pk).update(
+        result={"text": secret}, progress_message=secret, idempotency_key=secret, effect_key=secret, coalesce_key=secret
+    )
+    letter = make_dead_letter(payload=payload, error_message=secret, attempts=[{"error": secret}], note=secret, **own)
+    DeadLetter.objects.filter(pk=letter.pk).update(timeline={"events": [{"message": secret}]}, remediation=secret)
+    Job.objects.filter(pk=letter.job_id).update(last_error_message=secret)
+    make_jobs(1, payload=payload, **own)  # it has not ended
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO jobs_jobevent (job_id, project_id, user_id, event_type, message, data)"
+            " VALUES (%s, 'acme', %s, 'error', %s, %s)",
+            [done.pk, user, secret, json.dumps({"traceback": secret, "log": [secret]})],
+        )
+    project = make_project()
+    webhook = Webhook.objects.get_or_create(project=project, url="https://hook.example")[0]
+    [message] = make_jobs(1, payload='{"delivery": 1}')
+    WebhookDelivery.objects.create(webhook=webhook, batch=batch, job=message)
+    Job.objects.filter(pk=message.pk).update(last_error_message=secret)
+    for answer in ({"id": str(done.pk), "text": secret}, {"user_id": str(user), "text": secret}):
+        IdempotencyRecord.objects.create(project=project, key=secret + str(len(answer["id"] if "id" in answer else "")) + str(uuid4()), request_digest="x", answer=answer)  # fmt: skip
+    UserLabel.objects.create(project=project, user_id=user, label=secret)
+    month = make_usage_month(user)
+    UsageEvent.objects.create(
+        event_id=uuid4(), project=project, amount=3, month_year=month.month_year, occurred_at=timezone.now(), **own
+    )
+    UsageReservation.objects.create(
+        project=project, amount=1, month_year=month.month_year, expires_at=timezone.now(), status="expired",
+        idempotency_key=secret, remaining=1, **own,
+    )  # fmt: skip
+    AllowanceOverride.objects.create(project=project, quota=5, note=secret, **own)
+    limit = Limit.objects.first() or Limit.objects.create(
+        name="a", service="s", scope="project_user", algorithm="concurrency", capacity=1
+    )
+    key = f"project:acme/user:{user}"
+    Counter.objects.create(id=f"a:{key}", limit=limit, key=key, blocked_reason=secret)
+    LimitOverride.objects.create(limit=limit, key=key, capacity=2, note=secret)
+    Charge.objects.create(holder=f"job:{done.pk}:1", entries=[{"counter": key}], expires_at=timezone.now())
+    CallTally.objects.create(service="s", call_type="read", user=str(user), project="acme", calls=1, tokens=1)
+    QuotaAlert.objects.create(kind="usage", severity="notice", subject="x", message=f"{secret} {user}")
+    QuotaAlert.objects.create(kind="usage", severity="notice", subject="y" + name, message=secret, figures={"u": key})
+    BulkOperation.objects.create(
+        action="cancel_jobs", parameters={"filter": {"user_id": str(user)}}, reason=secret, actor="user:1", total=0,
+        status="done", finished_at=timezone.now(),
+    )  # fmt: skip
+    people = User.objects.get_or_create(username="anna")[0]
+    SavedFilter.objects.create(owner=people, screen="job", name=secret, query=f"user_id={user}")
+    shared = {"project": project, "format": "ndjson", "size_bytes": 1, "lines": 1, "error_count": 0, "errors": []}
+    line = json.dumps({"user_id": str(user), "payload": secret})
+    for found in ({"sample": [line]}, {"sample": [], "content": zlib.compress(line.encode())}):
+        Upload.objects.create(file_name=secret, uploaded_by="user:1", **shared, **found)
+
+
+def erase(user: UUID, *options: str) -> str:
+    out = StringIO()
+    call_command("erase_user", "acme", str(user), *options, stdout=out)
+    return out.getvalue()
+
+
+def dumped() -> list[str]:
+    """The lines that pg_dump writes of everything."""
+    program = [client_programs() / "pg_dump", "--data-only", "--enable-row-security"]
+    done = subprocess.run(program, env=backup._environ(), capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def of(name: str, user: UUID) -> list[str]:
+    return sorted(line for line in dumped() if SECRET + name in line or str(user) in line)
+
+
+def age() -> None:
+    then = timedelta(days=40)
+    with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")
+        cursor.execute(
+            "UPDATE jobs_job SET created_at = created_at - %s, finished_at = finished_at - %s WHERE finished_at IS NOT NULL",
+            [then, then],
+        )
+        cursor.execute("UPDATE jobs_deadletter SET resolution = 'discarded'")
+        cursor.execute("SET session_replication_role = origin")
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["in the database", "in the archive"])
+def test_nothing_is_left_of_an_erased_user_and_everything_of_another(tmp_path: Path, kept: bool):
+    user, other = uuid4(), uuid4()
+    for name, who in (("eva", user), ("ada", other)):
+        live(name, who)
+    ServiceBreaker.objects.create(service="s", project_id="acme", last_error=SECRET + "eva")
+    trail.record(actor=f"token:1:{user}", action="submit", target="x")
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    if not kept:
+        age()
+        call_command("archive", "--to", str(archive), stdout=StringIO())
+    before, months, jobs = of("ada", other), UsageTracking.objects.count(), Job.objects.count()
+    assert len(of("eva", user)) > 20
+    report = tmp_path / "report.json"
+    said = erase(user, "--yes", "--cancel", "--prove", "--report", str(report), "--archive", str(archive))
+
+    left = of("eva", user)
+    assert [line for line in left if SECRET in line] == []
+    assert len(left) == AuditEntry.objects.filter(actor__contains=str(user)).count() == 1  # the trail is append-only
+    assert of("ada", other) == before
+    assert (UsageTracking.objects.count(), Job.objects.count()) == (months, jobs)
+    packed = b"".join(gzip.decompress(path.read_bytes()) for path in archive.rglob("*.gz"))
+    assert SECRET.encode() + b"eva" not in packed
+    assert str(user).encode() not in packed
+    assert (SECRET.encode() + b"ada" in packed) is not kept
+    if not kept:
+        call_command("unarchive", "--from", str(archive), "--verify", stdout=StringIO())
+    wrote = json.loads(report.read_text())
+    assert wrote["user"] == str(user)
+    assert wrote["rows_with_the_id"] == {}
+    assert wrote["erased"]["usage events"] == 1
+    assert wrote["called_now"] in said
+    entry = AuditEntry.objects.get(action="erase_user")
+    assert (entry.target, entry.project_id) == (f"user {wrote['called_now']}", "acme")
+    assert "There is nothing." in erase(user)
+
+
+def test_without_a_yes_it_counts_and_with_unfinished_jobs_it_refuses():
+    user = uuid4()
+    live("eva", user)
+    before = of("eva", user)
+    assert "4 jobs, 1 batches, 1 labels" in erase(user)
+    with pytest.raises(CommandError, match="2 jobs of this user have not ended"):
+        erase(user, "--yes")
+    assert of("eva", user) == before
+
+
+def test_an_erasure_that_was_cut_off_goes_on(monkeypatch):
+    user = uuid4()
+    live("eva", user)
+    with monkeypatch.context() as cut:
+        cut.setattr(erasing, "ERASED_AT_ONCE", 1)
+        cut.setattr(erasing, "_erase_rows", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            erase(user, "--yes", "--cancel")
+    assert not JobEvent.objects.filter(user_id=user).exists()
+    erase(user, "--yes")
+    assert of("eva", user) == []
+
+
+def test_rows_that_come_meanwhile_are_told_of(monkeypatch):
+    user, erased = uuid4(), erasing._erase_rows
+
+    def late(*arguments: Any) -> Any:
+        make_jobs(1, user_id=user)
+        return erased(*arguments)
+
+    make_project()
+    monkeypatch.setattr(erasing, "_erase_rows", late)
+    with pytest.raises(CommandError, match="have come: 1 jobs"):
+        erase(user, "--yes")
+
+
+def test_an_archive_that_is_not_named_is_not_forgotten(tmp_path: Path):
+    make_project()
+    call_command("archive", "--to", str(tmp_path), stdout=StringIO())
+    with pytest.raises(CommandError, match="There is an archive"):
+        erase(uuid4(), "--yes")
+
+
+def test_what_cannot_be_done_is_said(tmp_path: Path):
+    with pytest.raises(CommandError, match="no project"):
+        erase(uuid4())
+    make_project()
+    with pytest.raises(CommandError, match="it is no directory"):
+        erase(uuid4(), "--yes", "--archive", str(tmp_path / "none"))
+    (tmp_path / "report").touch()
+    with pytest.raises(CommandError, match="exists"):
+        erase(uuid4(), "--yes", "--report", str(tmp_path / "report"))
+
+
+def test_the_users_batches_are_all_that_a_shared_batch_is_not():
+    user = uuid4()
+    shared = make_batch(name="everybody's")
+    make_jobs(1, state=JobState.CANCELLED, batch=shared, user_id=user)
+    erase(user, "--yes")
+    assert Batch.objects.get().name == "everybody's"
