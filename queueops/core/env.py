@@ -395,8 +395,8 @@ class Environment:
 
     archive_dir: Path | None = setting(
         "Retention",
-        "Where `manage.py archive` writes ended jobs, batches and days of the log. Where it is set, or once that command "
-        "has run, house-keeping deletes none of these: they go when they are archived.",
+        "Where `manage.py archive` writes ended jobs, batches and days of the log. Where it is set, or once that "
+        "command has run, house-keeping deletes none of these: they go when they are archived.",
         parse.PATH,
         default=None,
         shown_default="unset: nothing is archived",

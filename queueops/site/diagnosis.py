@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core import checks
 from django.db import DatabaseError, connection
 
-from jobs.services.upkeep.retention import find_overdue
+from jobs.services.upkeep.retention import find_overdue, is_archived
 from queueops.access.services import guard
 from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase, connect_directly
 from queueops.core.errors import QueueOpsError
@@ -328,7 +328,8 @@ def examine_retention() -> DoctorFinding:
         "retention",
         DoctorVerdict.WARN,
         "; ".join(f"{late.name}: kept {late.days} days, the oldest is of {late.since:%Y-%m-%d}" for late in overdue),
-        "Start workers, whose house-keeping deletes; if they run, look at the failed tasks in the admin.",
+        "Start workers, whose house-keeping deletes; if they run, look at the failed tasks in the admin."
+        + " Jobs, batches and days of the log go with manage.py archive alone: run it." * is_archived(),
     )
 
 

@@ -1,6 +1,6 @@
 """
-A project can live in a database of its own, and one day in a shard: a statement that is given jobs by their ids is given
-their project too. Those that are not are listed, and the list may only get shorter.
+A project can live in a database of its own, and one day in a shard: a statement that is given jobs by their ids is
+given their project too. Those that are not are listed, and the list may only get shorter.
 """
 
 from __future__ import annotations

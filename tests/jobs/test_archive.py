@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -28,6 +27,7 @@ from jobs.services.upkeep.partitions import EVENTS, restored_parts
 from jobs.services.upkeep.retention import ARCHIVING, apply_retention
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
+from queueops.site.diagnosis import examine_retention
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs
 from tests.jobs.test_retention import old_part, parts
 
@@ -42,8 +42,9 @@ def age() -> None:
     """Everything that is there came and ended long ago."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute("UPDATE jobs_job SET created_at = created_at - %s, finished_at = finished_at - %s", [THEN, THEN])
-        cursor.execute("UPDATE jobs_jobevent SET created_at = created_at - %s", [THEN])
+        for table, column in (("job", "created_at"), ("job", "finished_at"), ("jobevent", "created_at")):
+            statement = f"UPDATE jobs_{table} SET {column} = {column} - %s::interval"  # noqa: S608
+            cursor.execute(statement, [f"{DAYS} days"])
         cursor.execute("SET LOCAL session_replication_role = origin")
 
 
@@ -74,7 +75,7 @@ def state() -> list[Any]:
 
 
 @pytest.fixture
-def old_work() -> Iterator[list[Job]]:
+def old_work() -> list[Job]:
     """Ended jobs of two projects with a discarded dead letter, a batch and tags; in two jobs' parts."""
     old_part(EVENTS, days=DAYS)
     batch = make_batch(name="monthly", total=3)
@@ -83,7 +84,7 @@ def old_work() -> Iterator[list[Job]]:
     letter = make_dead_letter()
     discard_dead_letters([letter.pk], actor="user:1", reason="late")
     age()
-    yield [*made, letter.job]
+    return [*made, letter.job]
 
 
 def test_what_is_archived_comes_back_as_it_was(old_work: list[Job], tmp_path: Path):
@@ -164,6 +165,7 @@ def test_once_there_is_an_archive_retention_deletes_nothing_that_is_not_in_it(ol
     archived_batches = Batch.objects.count()
     apply_retention(seconds=60, share=1.0)
     assert (state(), parts(EVENTS), Batch.objects.count()) == (before, log, archived_batches)
+    assert "manage.py archive" in examine_retention().advice
     stop_archiving(actor="user:1")
     apply_retention(seconds=60, share=1.0)
     assert not Job.objects.exists()

@@ -6,7 +6,6 @@ import gzip
 import json
 import subprocess
 import zlib
-from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,8 @@ def live(name: str, user: UUID) -> None:
     WebhookDelivery.objects.create(webhook=webhook, batch=batch, job=message)
     Job.objects.filter(pk=message.pk).update(last_error_message=secret)
     for answer in ({"id": str(done.pk), "text": secret}, {"user_id": str(user), "text": secret}):
-        IdempotencyRecord.objects.create(project=project, key=secret + str(len(answer["id"] if "id" in answer else "")) + str(uuid4()), request_digest="x", answer=answer)  # fmt: skip
+        key = f"{secret} {uuid4()}"
+        IdempotencyRecord.objects.create(project=project, key=key, request_digest="x", answer=answer)
     UserLabel.objects.create(project=project, user_id=user, label=secret)
     month = make_usage_month(user)
     UsageEvent.objects.create(
@@ -102,7 +102,7 @@ def live(name: str, user: UUID) -> None:
     LimitOverride.objects.create(limit=limit, key=key, capacity=2, note=secret)
     Charge.objects.create(holder=f"job:{done.pk}:1", entries=[{"counter": key}], expires_at=timezone.now())
     CallTally.objects.create(service="s", call_type="read", user=str(user), project="acme", calls=1, tokens=1)
-    QuotaAlert.objects.create(kind="usage", severity="notice", subject="x", message=f"{secret} {user}")
+    QuotaAlert.objects.create(kind="usage", severity="notice", subject="x" + name, message=f"{secret} {user}")
     QuotaAlert.objects.create(kind="usage", severity="notice", subject="y" + name, message=secret, figures={"u": key})
     BulkOperation.objects.create(
         action="cancel_jobs", parameters={"filter": {"user_id": str(user)}}, reason=secret, actor="user:1", total=0,
@@ -124,9 +124,9 @@ def erase(user: UUID, *options: str) -> str:
 
 def dumped() -> list[str]:
     """The lines that pg_dump writes of everything."""
-    program = [client_programs() / "pg_dump", "--data-only", "--enable-row-security"]
+    program = [str(client_programs() / "pg_dump"), "--data-only", "--enable-row-security"]
     done = subprocess.run(program, env=backup._environ(), capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+    return str(done.stdout).splitlines()
 
 
 def of(name: str, user: UUID) -> list[str]:
@@ -134,12 +134,12 @@ def of(name: str, user: UUID) -> list[str]:
 
 
 def age() -> None:
-    then = timedelta(days=40)
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         cursor.execute(
-            "UPDATE jobs_job SET created_at = created_at - %s, finished_at = finished_at - %s WHERE finished_at IS NOT NULL",
-            [then, then],
+            "UPDATE jobs_job SET created_at = created_at - %s::interval, finished_at = finished_at - %s::interval"
+            " WHERE finished_at IS NOT NULL",
+            ["40 days", "40 days"],
         )
         cursor.execute("UPDATE jobs_deadletter SET resolution = 'discarded'")
         cursor.execute("SET session_replication_role = origin")

@@ -15,8 +15,8 @@ from queueops.core.errors import QueueOpsError
 
 class Command(BaseCommand):
     help = (
-        "Erase one end user of a project: payloads, results, errors, logs, labels, stored answers, archived files. What "
-        "is counted stays, under a name that leads nowhere. Cannot be undone. Without --yes it only counts."
+        "Erase one end user of a project: payloads, results, errors, logs, labels, stored answers, archived files. "
+        "What is counted stays, under a name that leads nowhere. Cannot be undone. Without --yes it only counts."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

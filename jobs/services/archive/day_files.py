@@ -126,14 +126,14 @@ class DayFiles:
         for _ in self.lines(part):
             pass
         with self.store.read(self._path(part.name)) as file:
-            if hashlib.file_digest(cast(Any, file), "sha256").hexdigest() != part.sha256:
+            if hashlib.file_digest(cast("Any", file), "sha256").hexdigest() != part.sha256:
                 raise ArchiveError(f"{self._path(part.name)} is not what was written: its checksum differs.")
 
     def _write(self, name: str, sort: str, rows: Iterable[tuple[str, str]], schema: str) -> ArchivedPart:
         content, count, first, last = hashlib.sha256(), 0, "", ""
         with self.store.write(self._path(name)) as file:
             sink = _Hashing(file)
-            with gzip.GzipFile("", "wb", COMPRESSION, cast(Any, sink), mtime=0) as packed:
+            with gzip.GzipFile("", "wb", COMPRESSION, cast("Any", sink), mtime=0) as packed:
                 for last, text in rows:
                     first = first or last
                     line = text.encode() + b"\n"

@@ -20,6 +20,7 @@ from queueops.tenancy.models import Project
 
 from .archive import Say, on_archive_duty
 from .day_files import ArchivedPart, DayFiles
+from .insert_documents import insert_documents
 from .store import ArchiveError, ArchiveStore
 
 RESTORED_AT_ONCE = 200
@@ -85,9 +86,7 @@ def find_archived_job(store: ArchiveStore, job_id: UUID) -> ArchivedJob:
         for line in files.lines(part):
             if str(job_id) in line and (found := json.loads(line))["job"]["id"] == str(job_id):
                 job = found["job"]
-                events = [
-                    json.loads(one) for one in _event_lines(store, files.project_id, {str(job_id)}, *_span(found))
-                ]
+                events = [json.loads(one) for one in _event_lines(store, files.project_id, {str(job_id)}, _span(found))]
                 tags = [tag["name"] for tag in found["tags"]]
                 return ArchivedJob(job, found["dead_letter"], tags, sorted(events, key=lambda event: event["id"]))
     raise NotArchived(f"No file of the archive has a job {job_id}.")
@@ -154,12 +153,12 @@ def _check(store: ArchiveStore, project_id: str, day: date | None, wanted: set[s
             found |= {json.loads(line)["job"]["id"] for line in chunk}
             # A row whose origin or policy is gone has none; all other columns are as they were.
             for job_id, same in _ask(
-                "WITH given AS (SELECT line::jsonb -> 'job' AS job FROM unnest(%s::text[]) AS line)"
-                " SELECT job.id::text, job.id::text = given.job ->> 'id'"
-                "        AND to_jsonb(job) @> (given.job - 'origin_id' - 'retry_policy_id')"
-                "   FROM given JOIN jobs_job AS job ON job.id = (given.job ->> 'id')::uuid"
-                "     OR (job.project_id = given.job ->> 'project_id'"
-                "         AND job.idempotency_key = given.job ->> 'idempotency_key')",
+                "WITH given AS (SELECT line::jsonb -> 'job' AS given_job FROM unnest(%s::text[]) AS line)"
+                " SELECT job.id::text, job.id::text = given_job ->> 'id'"
+                "        AND to_jsonb(job) @> (given_job - 'origin_id' - 'retry_policy_id')"
+                "   FROM given JOIN jobs_job AS job ON job.id = (given_job ->> 'id')::uuid"
+                "     OR (job.project_id = given_job ->> 'project_id'"
+                "         AND job.idempotency_key = given_job ->> 'idempotency_key')",
                 [chunk],
             ):
                 there += same
@@ -204,7 +203,7 @@ def _restore_chunk(store: ArchiveStore, files: DayFiles, lines: Sequence[str], u
     ids = {job["id"] for job in jobs}
     spans = [_span(json.loads(line)) for line in lines]
     first, last = min(span[0] for span in spans), max(span[1] for span in spans)
-    events = list(_event_lines(store, files.project_id, ids, first, last))
+    events = list(_event_lines(store, files.project_id, ids, (first, last)))
     for day in sorted({_day_of(json.loads(line)["created_at"]) for line in events}):
         make_restored_part(day)
     batches = {job["batch_id"] for job in jobs if job["batch_id"]}
@@ -217,12 +216,14 @@ def _restore_chunk(store: ArchiveStore, files: DayFiles, lines: Sequence[str], u
     ]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config(%s, 'on', true)", [RESTORING])
-        done = {"batches": _insert("jobs_batch", batch_lines, "{batch}")}
-        _insert_each("jobs_jobcount", batch_lines, "counts")
-        _insert_each("jobs_tag", batch_lines, "tags")
-        done["jobs"] = _insert("jobs_job", lines, "{job}", origin_id="NULL", retry_policy_id=POLICY)
-        _insert("jobs_deadletter", lines, "{dead_letter}", requeued_as_id=REQUEUED)
-        _insert_each("jobs_tag", lines, "tags")
+        done = {"batches": insert_documents("jobs_batch", batch_lines, "$.batch")}
+        insert_documents("jobs_jobcount", batch_lines, "$.counts[*]")
+        insert_documents("jobs_tag", batch_lines, "$.tags[*]")
+        done["jobs"] = insert_documents(
+            "jobs_job", lines, "$.job", instead={"origin_id": sql.SQL("NULL"), "retry_policy_id": POLICY}
+        )
+        insert_documents("jobs_deadletter", lines, "$.dead_letter ? (@ != null)", instead={"requeued_as_id": REQUEUED})
+        insert_documents("jobs_tag", lines, "$.tags[*]")
         cursor.execute(
             "UPDATE jobs_job AS job SET origin_id = origin.id"
             "  FROM unnest(%s::text[]) AS line JOIN jobs_job AS origin"
@@ -230,7 +231,9 @@ def _restore_chunk(store: ArchiveStore, files: DayFiles, lines: Sequence[str], u
             " WHERE job.id = (line::jsonb #>> '{job,id}')::uuid",
             [list(lines)],
         )
-        done["events"] = _insert("jobs_jobevent", events, "{}", xid="pg_current_xact_id()")
+        done["events"] = insert_documents(
+            "jobs_jobevent", events, "$", instead={"xid": sql.SQL("pg_current_xact_id()")}
+        )
         kept = [
             RestoredJob(
                 job_id=job["id"], project_id=files.project_id, first_day=span[0], last_day=span[1], kept_until=until
@@ -245,59 +248,12 @@ def _restore_chunk(store: ArchiveStore, files: DayFiles, lines: Sequence[str], u
 
 
 # References to rows that may be gone.
-POLICY = "(SELECT name FROM jobs_retrypolicy WHERE name = record.retry_policy_id)"
-REQUEUED = "(SELECT id FROM jobs_job WHERE id = record.requeued_as_id)"
+POLICY = sql.SQL("(SELECT name FROM jobs_retrypolicy WHERE name = record.retry_policy_id)")
+REQUEUED = sql.SQL("(SELECT id FROM jobs_job WHERE id = record.requeued_as_id)")
 
 
-def _insert(table: str, lines: Sequence[str], path: str, **instead: str) -> int:
-    """
-    Insert the documents that stand at a path of each line; what is there stays. Columns that they lack, of a newer
-    version, get their defaults.
-    """
-    found = [json.loads(line) for line in lines]
-    keys = {key for document in found for key in ((document.get(path[1:-1]) if path != "{}" else document) or {})}
-    return _insert_from(
-        table, keys, "unnest(%s::text[]) AS line, LATERAL (SELECT line::jsonb #> %s AS document) AS given", lines, path,
-        instead,
-    )  # fmt: skip
-
-
-def _insert_each(table: str, lines: Sequence[str], name: str) -> int:
-    """The same with the documents of a list."""
-    keys = {key for line in lines for document in json.loads(line)[name] for key in document}
-    return _insert_from(
-        table, keys, "unnest(%s::text[]) AS line, LATERAL jsonb_array_elements(line::jsonb #> %s) AS given (document)",
-        lines, f"{{{name}}}", {},
-    )  # fmt: skip
-
-
-def _insert_from(
-    table: str, keys: set[str], source: str, lines: Sequence[str], path: str, instead: dict[str, str]
-) -> int:
-    known = {name for (name,) in _ask(
-        "SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
-        [table],
-    )}  # fmt: skip
-    columns = sorted(keys & known)
-    if not columns:
-        return 0
-    statement = sql.SQL(
-        "INSERT INTO {table} ({columns}) SELECT {values} FROM " + source + ","
-        " LATERAL jsonb_populate_record(NULL::{table}, given.document) AS record"
-        " WHERE jsonb_typeof(given.document) = 'object' ON CONFLICT DO NOTHING"
-    ).format(
-        table=sql.Identifier(table),
-        columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
-        values=sql.SQL(", ").join(
-            sql.SQL(instead[name]) if name in instead else sql.Identifier("record", name) for name in columns
-        ),
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [list(lines), path])
-        return cursor.rowcount
-
-
-def _event_lines(store: ArchiveStore, project_id: str, ids: set[str], first: date, last: date) -> Iterator[str]:
+def _event_lines(store: ArchiveStore, project_id: str, ids: set[str], days: tuple[date, date]) -> Iterator[str]:
+    first, last = days
     low, high = min(ids), max(ids)
     for files in DayFiles.every(store, project_id=project_id, since=first):
         if files.day > last:
@@ -331,4 +287,4 @@ def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
 def _ask(statement: str, parameters: Sequence[Any]) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
-        return cursor.fetchall()
+        return list(cursor.fetchall())

@@ -11,7 +11,7 @@ from jobs.services.archive.archive import ArchiveDuty, Say
 from jobs.services.archive.day_files import ArchivedPart, DayFiles
 from jobs.services.archive.store import ArchiveStore
 
-EMPTIED_JOB = {
+EMPTIED_JOB: dict[str, Any] = {
     "payload": {},
     "result": None,
     "progress_message": "",
@@ -22,7 +22,7 @@ EMPTIED_JOB = {
     "target": "",
     "path": 0,
 }
-EMPTIED_LETTER = {
+EMPTIED_LETTER: dict[str, Any] = {
     "payload": {},
     "error_message": "",
     "remediation": "",
