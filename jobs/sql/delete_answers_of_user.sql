@@ -1,6 +1,6 @@
--- Delete the stored answers that name a user, or a job or batch of theirs.
+-- Delete the stored answers that name a user, or a job or batch of theirs, or one of those given.
 --
--- params  project, user
+-- params  project, user; ids: of their jobs that are archived
 -- locks   the deleted rows
 -- clock   none
 -- returns the ids deleted
@@ -9,7 +9,8 @@ DELETE FROM jobs_idempotencyrecord AS record
    AND (position(%(user)s::uuid::text IN record.answer::text) > 0
         OR EXISTS (SELECT FROM regexp_matches(record.answer::text, '[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}', 'g')
                                AS named (id)
-                    WHERE EXISTS (SELECT FROM jobs_job AS job
+                    WHERE named.id[1]::uuid = ANY(%(ids)s::uuid[])
+                       OR EXISTS (SELECT FROM jobs_job AS job
                                    WHERE job.id = named.id[1]::uuid AND job.user_id = %(user)s::uuid)
                        OR EXISTS (SELECT FROM jobs_batch AS batch
                                    WHERE batch.id = named.id[1]::uuid AND batch.user_id = %(user)s::uuid)))

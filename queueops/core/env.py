@@ -128,6 +128,14 @@ class Environment:
         parse.integer(1, 10_000),
         default=200,
     )
+    cell: str = setting(
+        "Web",
+        "What this installation is called where there are several, each with projects of its own: one to four small "
+        "letters and digits. New API keys begin with `qo_<cell>_`, so that a proxy can tell where a request belongs.",
+        parse.CELL,
+        default="",
+        shown_default="unset: new keys begin with `qo_`",
+    )
     requests_per_minute: int = setting(
         "Web",
         "Requests that one API key may send to one web process in a minute, unless the key has a rate of its own; more "

@@ -7,6 +7,7 @@ import re
 import secrets
 from typing import Any
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import OpClass
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -158,8 +159,10 @@ class ProducerKey(models.Model):
         Returns:
             The row, and the key's text: the only time it can be seen.
         """
-        secret = KEY_PREFIX + secrets.token_urlsafe(32)
-        key = cls.objects.create(project=project, prefix=secret[:KEY_PREFIX_LENGTH], digest=digest_of(secret), **fields)
+        cell = f"{settings.QUEUEOPS.cell}_" if settings.QUEUEOPS.cell else ""
+        secret = KEY_PREFIX + cell + secrets.token_urlsafe(32)
+        shown = secret[: KEY_PREFIX_LENGTH + len(cell)]
+        key = cls.objects.create(project=project, prefix=shown, digest=digest_of(secret), **fields)
         return key, secret
 
 

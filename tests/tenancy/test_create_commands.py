@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from queueops.audit.models import AuditEntry
+from queueops.core.env import BadConfiguration, read
 from queueops.tenancy.models import ProducerKey, Project, digest_of
 
 pytestmark = pytest.mark.django_db
@@ -71,3 +74,16 @@ def test_wrong_input_is_refused_and_nothing_is_made(arguments, told):
         run(*arguments)
     assert [project.pk for project in Project.objects.all()] == ["there"]
     assert not ProducerKey.objects.exists()
+
+
+def test_a_key_names_its_cell_and_keys_of_before_go_on(client, settings):
+    run("create_project", "acme")
+    old, _ = run("create_key", "acme", "--name", "old")
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, cell="eu12")
+    new, _ = run("create_key", "acme", "--name", "new")
+    assert new.startswith("qo_eu12_")
+    assert ProducerKey.objects.get(name="new").prefix == new[:16]
+    for secret in (old, new):
+        assert client.get("/api/v1/project/", headers={"Authorization": f"Bearer {secret.strip()}"}).status_code == 200
+    with pytest.raises(BadConfiguration, match="QUEUEOPS_CELL must be one to four small letters and digits"):
+        read({"QUEUEOPS_CELL": "Europe"}, default_data_dir=Path())

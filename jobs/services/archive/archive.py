@@ -36,7 +36,7 @@ JOBS_OF_A_PART = 20_000
 EVENTS_OF_A_PART = 200_000
 READ_ROWS = 100  # whole ones at once: a payload may be megabytes
 DELETED_ROWS = 1000  # in one transaction
-LETTERS_AT_ONCE = 1000
+TIMELINES_AT_ONCE = 1000
 TERM_SECONDS = 3600.0  # longer than a part takes
 
 Say = Callable[[str], object]
@@ -215,7 +215,7 @@ def _not_written(files: DayFiles, sort: _Sort, ids: list[UUID]) -> list[UUID]:
 def _archive_day_of_log(store: ArchiveStore, name: str, done: dict[str, int], say: Say) -> None:
     day = EVENTS.day_of(name)
     ends = datetime.combine(day + timedelta(days=1), time(), UTC)
-    while keep_timelines(ends, LETTERS_AT_ONCE):
+    while keep_timelines(ends, TIMELINES_AT_ONCE):
         pass
     if not timelines_are_kept(ends):
         done["left_days"] += 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 from jobs.services.archive.archive import ArchiveDuty, Say
 from jobs.services.archive.day_files import ArchivedPart, DayFiles
 from jobs.services.archive.store import ArchiveStore
+from queueops.core.sql import run_sql
 
 EMPTIED_JOB: dict[str, Any] = {
     "payload": {},
@@ -33,6 +34,12 @@ EMPTIED_LETTER: dict[str, Any] = {
 }
 
 
+def delete_answers(project_id: str, user_id: UUID, archived: Sequence[str] = ()) -> int:
+    """Delete stored answers that name the user, their jobs or batches, or these archived jobs."""
+    given = {"project": project_id, "user": user_id, "ids": list(archived)}
+    return len(run_sql("jobs", "delete_answers_of_user", given))
+
+
 def erase_from_archive(
     store: ArchiveStore, project_id: str, user_id: UUID, pseudonym: UUID, *, duty: ArchiveDuty, say: Say
 ) -> dict[str, int]:
@@ -41,11 +48,15 @@ def erase_from_archive(
     for files in DayFiles.every(store, project_id=project_id):
         for part in list(files.parts):
             duty.keep()
-            count = sum(_is_theirs(part, line, user_id) for line in files.lines(part))
-            if count:
+            ids = [
+                _owner(part, json.loads(line))["id"] for line in files.lines(part) if _is_theirs(part, line, user_id)
+            ]
+            if ids:
+                if part.sort == "jobs":
+                    delete_answers(project_id, user_id, ids)
                 files.rewrite(part, _without(files, part, user_id, pseudonym))
-                done[f"archived {part.sort}"] += count
-                say(f"{project_id}/{files.day}/{part.name}: {count:,} rows erased")
+                done[f"archived {part.sort}"] += len(ids)
+                say(f"{project_id}/{files.day}/{part.name}: {len(ids):,} rows erased")
     return done
 
 

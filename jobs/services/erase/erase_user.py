@@ -43,7 +43,7 @@ from ratelimits.models import (
     UsageTracking,
 )
 
-from .archived_files import erase_from_archive
+from .archived_files import delete_answers, erase_from_archive
 
 ERASED_AT_ONCE = 500
 ERASED = "erased"
@@ -115,7 +115,7 @@ def erase_user(
         raise ErasureIncomplete("There is an archive, and it may hold this user: name it, or set QUEUEOPS_ARCHIVE_DIR.")
     _end_work(project_id, user_id, cancel=cancel, actor=actor)
     pseudonym = uuid.uuid4()
-    done = {"stored answers": len(run_sql("jobs", "delete_answers_of_user", {"project": project_id, "user": user_id}))}
+    done = {"stored answers": delete_answers(project_id, user_id)}
     with on_archive_duty() if store else nullcontext() as duty:  # or a job would come into a file that was looked at
         if store and duty:
             done |= erase_from_archive(store, project_id, user_id, pseudonym, duty=duty, say=say)

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,8 +132,15 @@ def one_of(*choices: str) -> Parser:
     return Parser("one of " + ", ".join(choices), parse)
 
 
+def _cell(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]{1,4}", value):
+        raise ValueError(value)
+    return value
+
+
 BOOLEAN = Parser("on or off", _boolean)
 PORT = integer(1, 65_535)
+CELL = Parser("one to four small letters and digits", _cell)
 PATH = Parser("a path", _path)
 WORDS = Parser("one or more words, separated by commas", _words)
 ORIGINS = Parser("origins such as https://queue.example.org, separated by commas", _origins)
