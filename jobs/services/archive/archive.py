@@ -258,5 +258,5 @@ def _ask(statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
 
 
 def _schema() -> str:
-    applied = MigrationRecorder.Migration.objects.filter(app="jobs").order_by("-name").values_list("name", flat=True)
+    applied = MigrationRecorder.Migration.objects.filter(app="jobs").order_by("-pk").values_list("name", flat=True)
     return f"jobs.{applied.first()}"

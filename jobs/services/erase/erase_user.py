@@ -167,7 +167,7 @@ def _jobs(project_id: str, user_id: UUID) -> QuerySet[Job]:
     told = WebhookDelivery.objects.filter(batch__in=_batches(project_id, user_id))
     # Two questions, each with an index.
     return Job.objects.filter(project_id=project_id, user_id=user_id) | Job.objects.filter(
-        project_id=project_id, pk__in=list(told.values_list("job_id", flat=True)), payload__isnull=False
+        project_id=project_id, pk__in=list(told.values_list("job_id", flat=True))
     ).exclude(payload={})
 
 

@@ -5,7 +5,7 @@ from queueops.tenancy.row_security import OF_PROJECT, protect
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0025_drop_event_type_index"), ("tenancy", "0010_user_labels")]
+    dependencies = [("jobs", "0001_initial"), ("tenancy", "0001_initial")]
 
     operations = [
         migrations.CreateModel(
