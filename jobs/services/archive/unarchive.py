@@ -23,7 +23,8 @@ from .day_files import ArchivedPart, DayFiles
 from .insert_documents import insert_documents
 from .store import ArchiveError, ArchiveStore
 
-RESTORED_AT_ONCE = 200
+RESTORED_AT_ONCE = 2000  # each time, the files of their events are read
+RESTORED_CHARACTERS = 16_000_000  # in one transaction, or little more
 CONFLICTS_SHOWN = 5
 
 
@@ -275,11 +276,13 @@ def _day_of(moment: str) -> date:
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
     chunk: list[str] = []
+    size = 0
     for line in lines:
         chunk.append(line)
-        if len(chunk) == RESTORED_AT_ONCE:
+        size += len(line)
+        if len(chunk) == RESTORED_AT_ONCE or size > RESTORED_CHARACTERS:
             yield chunk
-            chunk = []
+            chunk, size = [], 0
     if chunk:
         yield chunk
 
