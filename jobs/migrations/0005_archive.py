@@ -5,7 +5,7 @@ from queueops.tenancy.row_security import OF_PROJECT, protect
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0001_initial"), ("tenancy", "0001_initial")]
+    dependencies = [("jobs", "0004_pool_indexes"), ("tenancy", "0001_initial")]
 
     operations = [
         migrations.CreateModel(
