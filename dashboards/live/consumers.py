@@ -116,7 +116,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.sign_in(message.get("auth"))
             return
         self.socket.hear()
-        if "ack" in message and not self.socket.acknowledge(_cursor(message["ack"])):
+        epoch = message.get("epoch")
+        if "ack" in message and not self.socket.acknowledge(_cursor(message["ack"]), epoch):
             raise Refused(CloseCode.BAD_MESSAGE, "No message had this cursor yet.")
         if "filter" in message:
             self.filter(self.socket, message["filter"])
@@ -125,7 +126,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             if now - self.resumed_at < RESUME_SECONDS:
                 raise Refused(CloseCode.TOO_MANY, "Resume at most once a second.")
             self.resumed_at = now
-            await the_hub().resume(self.socket, _cursor(message["resume"]))
+            await the_hub().resume(self.socket, _cursor(message["resume"]), epoch)
 
     async def sign_in(self, given: Any) -> None:
         shown = given if isinstance(given, dict) else {}

@@ -14,6 +14,8 @@ from typing import Any
 
 from django.db import Error as DatabaseError
 
+from jobs.services.explain.event_log import Cursor
+
 from .events import Event, Group
 from .messages import CloseCode, Kind
 from .relay import Relay
@@ -45,7 +47,7 @@ class Watched:
         self.sockets: set[LiveSocket] = set()
         self.is_dirty = False
         self.read_at = time.monotonic()
-        self.newest: tuple[int, str] | None = None
+        self.newest: tuple[Cursor, str] | None = None
         self.reading = asyncio.Lock()
 
     def is_due(self, now: float) -> bool:
@@ -68,6 +70,7 @@ class Hub:
         self.relay = Relay(self.groups, self._deliver, self._lost)
         self._sockets: Counter[str] = Counter()
         self._open = 0
+        self._epoch: str | None = None
         self._rounds: set[asyncio.Task[None]] = set()
 
     @property
@@ -130,11 +133,13 @@ class Hub:
             if not of_group:
                 del self.groups[socket.subject.group]
 
-    async def resume(self, socket: LiveSocket, since: int) -> None:
-        """Send the events after a cursor, or a fresh snapshot when that is too much."""
+    async def resume(self, socket: LiveSocket, since: int, epoch: str | None) -> None:
+        """
+        Send the events after a cursor, or a fresh snapshot when that is too much, or it is of another epoch or of none.
+        """
         socket.hold()
         cursor = self.relay.cursor
-        missed = await in_thread(partial(socket.subject.missed, since))
+        missed = await in_thread(partial(socket.subject.missed, since)) if epoch == cursor.epoch else None
         if missed is not None:
             socket.replay(missed, since=since, cursor=cursor)
         elif (watched := self._watched(socket)) is not None:
@@ -155,7 +160,7 @@ class Hub:
             socket.close(CloseCode.NOT_FOUND, "It is not there any more.")
             return
         # The cursor lags behind unfinished transactions: younger events may have been handed over before this one came.
-        missed = None if watched.subject.is_sampled else await in_thread(partial(watched.subject.missed, newest[0]))
+        missed = None if watched.subject.is_sampled else await in_thread(partial(watched.subject.missed, newest[0].id))
         socket.release(Kind.SNAPSHOT, *newest, missed=missed or ())
 
     async def _read(self, watched: Watched) -> None:
@@ -166,7 +171,7 @@ class Hub:
         data = await in_thread(partial(watched.subject.read, cursor))
         watched.newest = None if data is None else (cursor, data)
 
-    def _deliver(self, events: Sequence[Event], cursor: int) -> None:
+    def _deliver(self, events: Sequence[Event], cursor: Cursor) -> None:
         for event in events:
             for group in event.groups():
                 for watched in self.groups.get(group, {}).values():
@@ -175,9 +180,17 @@ class Hub:
                         socket.offer(event, cursor)
 
     def _lost(self) -> None:
+        """Events were skipped, or the log is another one."""
+        epoch = self.relay.cursor.epoch
+        is_anew, self._epoch = epoch != self._epoch, epoch
         for watched in self._all():
+            if is_anew:
+                watched.newest = None
             for socket in watched.sockets:
-                socket.fall_behind()
+                if is_anew:
+                    socket.begin_anew(epoch)
+                else:
+                    socket.fall_behind()
 
     def _start(self) -> None:
         """The relay and the rounds, once."""

@@ -11,6 +11,8 @@ from typing import Any
 from django.utils import timezone
 from rest_framework.utils.encoders import JSONEncoder
 
+from jobs.services.explain.event_log import Cursor
+
 SUBPROTOCOL = "queueops.v1"
 MAX_CLIENT_BYTES = 4_096
 MAX_SIGN_IN_BYTES = 9_000  # a token of the longest, and what is around it
@@ -49,7 +51,7 @@ def dumped(data: Mapping[str, Any]) -> str:
     return json.dumps(data, cls=JSONEncoder, separators=(",", ":"), ensure_ascii=False)
 
 
-def whole(kind: Kind, cursor: int, data: str) -> str:
+def whole(kind: Kind, cursor: Cursor, data: str) -> str:
     """
     A message whose data replaces all that was known of the subject.
 
@@ -57,21 +59,25 @@ def whole(kind: Kind, cursor: int, data: str) -> str:
         data: From `dumped`.
     """
     at = timezone.now().isoformat().replace("+00:00", "Z")
-    return f'{{"type":"{kind}","cursor":{cursor},"at":"{at}","data":{data}}}'
+    return f'{{"type":"{kind}",{_place(cursor)},"at":"{at}","data":{data}}}'
 
 
 def error(refusal: CloseCode, detail: str) -> str:
     return json.dumps({"type": "error", "code": refusal.code, "detail": detail}, separators=(",", ":"))
 
 
-def event(cursor: int, body: str, *, skipped: int = 0) -> str:
+def event(cursor: Cursor, body: str, *, skipped: int = 0) -> str:
     """
     Args:
         body: From `event_body`: the same for every socket.
         skipped: Events that the socket's filter let through and that were left out since its last one.
     """
     left_out = f'"skipped":{skipped},' if skipped else ""
-    return f'{{"type":"event","cursor":{cursor},{left_out}"event":{body}}}'
+    return f'{{"type":"event",{_place(cursor)},{left_out}"event":{body}}}'
+
+
+def _place(cursor: Cursor) -> str:
+    return f'"cursor":{cursor.id},"epoch":"{cursor.epoch}"'
 
 
 def event_body(

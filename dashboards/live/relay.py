@@ -11,12 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import psycopg
 from django.conf import settings
+from django.db import DatabaseError, connections
 
-from jobs.services.explain.event_log import LAST_ID, NEWEST_ID, TAKE_XID, Horizon
+from jobs.services.explain.event_log import LAST_ID, TAKE_XID, Cursor, Horizon
+from jobs.services.operate.epochs import PUT_BACK_REASON, declare_put_back
 from queueops.core.database import connect_directly
 from queueops.core.notify import Channel
 from queueops.core.sql import load_sql
@@ -44,7 +47,21 @@ SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = of
 """
 
 # Called on the event loop: the events of one read that somebody watches, and the cursor that holds before them.
-Deliver = Callable[[Sequence[Event], int], None]
+Deliver = Callable[[Sequence[Event], Cursor], None]
+
+NEWEST_EVENT = b"SELECT id, created_at FROM jobs_jobevent ORDER BY id DESC LIMIT 1"
+THAT_EVENT = b"SELECT created_at FROM jobs_jobevent WHERE id = %s"
+ACTOR = "system:relay"
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class _Place(NamedTuple):
+    """Where the log is: the last id drawn, and the epoch that gave it."""
+
+    last_id: int
+    epoch: str
+    since: datetime | None
 
 
 class Relay:
@@ -55,23 +72,29 @@ class Relay:
     their transactions committed. NOTIFY only makes it look sooner. What it lost while the database was away it reads
     when it is back; an event may then come twice.
 
+    Where the database lacks what it has read, it was put back to an earlier moment: everything is paused,
+    in a new epoch. There, as in one that somebody else began, it begins anew.
+
     Attributes:
-        cursor: All events up to this id were handed over.
+        cursor: All events up to this one were handed over.
     """
 
     def __init__(self, groups: Mapping[Group, object], deliver: Deliver, lost: Callable[[], None]) -> None:
         """
         Args:
             groups: What somebody watches; read from the thread while the event loop changes it.
-            lost: Called on the event loop when events were skipped, because too many had come during an outage.
+            lost: Called on the event loop when events were skipped, because too many had come during an outage, or the
+                log is another one.
         """
         self._groups = groups
         self._deliver = deliver
         self._lost = lost
         self._horizon = Horizon()
-        self._low = 0  # what was not seen yet has greater ids
+        self._low = Cursor(0, "")  # what was not seen yet has greater ids
         self._seen: str | None = None  # pg_snapshot: what was handed over
         self._newest = 0
+        self._newest_at: datetime | None = None
+        self._since: datetime | None = None  # the epoch
         self._begun = asyncio.Event()
         self._busy_until = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,7 +104,7 @@ class Relay:
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
 
     @property
-    def cursor(self) -> int:
+    def cursor(self) -> Cursor:
         return self._low
 
     def start(self) -> None:
@@ -121,7 +144,7 @@ class Relay:
                         self._wait(connection)
             except _LoopEnded:
                 return
-            except psycopg.Error as error:
+            except (psycopg.Error, DatabaseError) as error:
                 logger.warning("the relay lost the database: %s", str(error).strip())
             except Exception:
                 # Whatever it is, without this thread every socket of the process would stand still for ever.
@@ -129,7 +152,7 @@ class Relay:
             time.sleep(retry_seconds * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnects
             retry_seconds = min(LAST_RETRY_SECONDS, retry_seconds * 2)
 
-    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _connected(self) -> Connection:
         # The pool's connections come and go, and behind one a LISTEN would be somebody else's.
         connection = connect_directly(application_name="queueops relay")
         try:
@@ -141,35 +164,67 @@ class Relay:
             raise
         return connection
 
-    def _resume(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _resume(self, connection: Connection) -> None:
         """Take up where the last connection ended, or begin at the log's end."""
         self._horizon.forget_marks()
-        newest = _number(connection, NEWEST_ID)
-        if self._seen is not None and newest - self._low <= MAX_BACKLOG:
+        place = _place(connection)
+        if self._seen is None:
+            self._begin(connection, place)
+        elif self._is_another(place) or self._lacks_newest(connection):
+            self._begin_anew(connection, place)
+        elif _newest(connection)[0] - self._low.id > MAX_BACKLOG:
+            self._begin(connection, place)
+            self._call(self._lost)
+        else:
             # The server may have crashed and given transaction ids again, so what the old snapshot says of them
             # may be wrong now: everything after the cursor counts as unseen.
             self._seen = ""
-            return
-        had_begun = self._seen is not None
-        self._low = max(self._low, newest - LOOK_BACK)
-        self._newest = newest
-        [(self._seen, *_)] = self._rows(connection, after=newest, until=None, most=0)
-        if had_begun:
-            self._call(self._lost)
 
-    def _read(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _is_another(self, place: _Place) -> bool:
+        """Whether the log is of another epoch, or has given out less than was read."""
+        return place.epoch != self._low.epoch or place.last_id < self._newest
+
+    def _lacks_newest(self, connection: Connection) -> bool:
+        """Whether another event has the id of the newest one read: the log went back, and has come as far again."""
+        row = connection.execute(THAT_EVENT, [self._newest]).fetchone()
+        return row is not None and self._newest_at is not None and row[0] != self._newest_at
+
+    def _begin_anew(self, connection: Connection, place: _Place) -> None:
+        if self._since is not None and (place.since is None or place.since <= self._since):
+            logger.critical("%s Everything is paused.", PUT_BACK_REASON)
+            try:
+                declare_put_back(since=self._since, actor=ACTOR)
+            finally:
+                connections.close_all()  # this thread's, which it needs for nothing else
+            place = _place(connection)
+        logger.warning("the database has begun a new epoch; the relay follows its log from its end")
+        self._begin(connection, place)
+        self._call(self._lost)
+
+    def _begin(self, connection: Connection, place: _Place) -> None:
+        self._horizon.begin_anew(place.epoch)
+        self._since = place.since
+        self._newest, self._newest_at = newest, _ = _newest(connection)
+        self._low = Cursor(max(0, newest - LOOK_BACK), place.epoch)
+        [(self._seen, *_)] = self._rows(connection, after=newest, until=None, most=0)
+
+    def _read(self, connection: Connection) -> None:
         """Hand over what became visible, page by page as of one snapshot."""
-        last_id = _number(connection, LAST_ID)
+        place = _place(connection)
+        if self._is_another(place):
+            self._begin_anew(connection, place)
+            return
+        last_id = place.last_id
         if self._horizon.is_due(last_id):
             self._horizon.mark(last_id, _number(connection, TAKE_XID))
         if not self._groups:
-            [(snapshot, oldest, *_)] = self._rows(connection, after=self._low, until=None, most=0)
+            [(snapshot, oldest, *_)] = self._rows(connection, after=self._low.id, until=None, most=0)
             if self._groups:
                 return  # whoever came meanwhile may have looked before that snapshot
-            self._newest = max(self._newest, _number(connection, NEWEST_ID))
+            self._note(*_newest(connection))
             self._move_on(snapshot, oldest)
             return
-        after, until = self._low, None
+        after, until = self._low.id, None
         while True:
             rows = self._rows(connection, after=after, until=until, most=RELAYED_AT_ONCE)
             if until is None:
@@ -177,7 +232,7 @@ class Relay:
             events = [Event(*row[2:]) for row in rows if row[2] is not None]
             if events:
                 after = events[-1].id
-                self._newest = max(self._newest, after)
+                self._note(after, events[-1].at)
                 self._busy_until = time.monotonic() + BUSY_FOR_SECONDS
                 self._hand_over(events)
             if len(events) < RELAYED_AT_ONCE:
@@ -186,11 +241,14 @@ class Relay:
 
     def _move_on(self, snapshot: str, oldest: int) -> None:
         self._seen = snapshot
-        self._low = max(self._low, self._horizon.settle(oldest, newest_id=self._newest))
+        settled = self._horizon.settle(oldest, newest_id=self._newest)
+        self._low = self._low._replace(id=max(self._low.id, settled))
 
-    def _rows(
-        self, connection: psycopg.Connection[tuple[Any, ...]], *, after: int, until: str | None, most: int
-    ) -> list[tuple[Any, ...]]:
+    def _note(self, newest: int, at: datetime | None) -> None:
+        if newest > self._newest:
+            self._newest, self._newest_at = newest, at
+
+    def _rows(self, connection: Connection, *, after: int, until: str | None, most: int) -> list[tuple[Any, ...]]:
         parameters = {"after": after, "seen": self._seen or None, "until": until, "most": most}
         statement = load_sql("jobs", "read_events").encode()
         return connection.execute(statement, parameters, prepare=settings.QUEUEOPS.listen).fetchall()
@@ -221,7 +279,7 @@ class Relay:
         if not done.wait(HANDED_OVER_SECONDS):
             logger.warning("the event loop has not taken events for %s seconds", HANDED_OVER_SECONDS)
 
-    def _wait(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _wait(self, connection: Connection) -> None:
         """Sleep until it is time, the database says something, or somebody begins to watch."""
         time.sleep(LEAST_SECONDS)
         seconds = IDLE_SECONDS
@@ -245,6 +303,16 @@ class _LoopEnded(Exception):
     """The process is going down."""
 
 
-def _number(connection: psycopg.Connection[tuple[Any, ...]], statement: bytes) -> int:
+def _place(connection: Connection) -> _Place:
+    [(last_id, epoch, since)] = connection.execute(LAST_ID).fetchall()
+    return _Place(last_id, epoch or "", since)
+
+
+def _newest(connection: Connection) -> tuple[int, datetime | None]:
+    row = connection.execute(NEWEST_EVENT).fetchone()
+    return (row[0], row[1]) if row else (0, None)
+
+
+def _number(connection: Connection, statement: bytes) -> int:
     row = connection.execute(statement).fetchone()
     return int(row[0]) if row else 0

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from jobs.services.explain.event_log import Cursor
 from queueops.core.values.rate import Rate
 
 from . import messages
@@ -52,7 +53,9 @@ class LiveSocket:
         self._sent: deque[_Sent] = deque()
         self._bytes = 0
         self._newest_cursor = 0
-        self._held: list[tuple[Event, int]] | None = []
+        self._epoch: str | None = None  # None: no other one than the first was heard of
+        self._is_anew = False
+        self._held: list[tuple[Event, Cursor]] | None = []
         self._behind_since: float | None = None
         self._states = 0
         self._replayed: set[int] = set()
@@ -79,23 +82,27 @@ class LiveSocket:
         """Keep events back from here on: what is read now is sent before them."""
         self._held = self._held or []
 
-    def release(self, kind: Kind, cursor: int, data: str, *, missed: Sequence[Event] = ()) -> None:
+    def release(self, kind: Kind, cursor: Cursor, data: str, *, missed: Sequence[Event] = ()) -> None:
         """
         Send the whole state that was read since `hold`, then the events that were held.
 
         Args:
             missed: Events after the cursor that were there before `hold`; sent before those.
         """
+        if self._is_of_the_past(cursor):
+            self.fall_behind()
+            return
         self._behind_since = None
         self._states = 0
         held, self._held = self._held or [], None
-        self._push(messages.whole(kind, cursor, data), cursor)
+        self._push(messages.whole(Kind.SNAPSHOT if self._is_anew else kind, cursor, data), cursor)
+        self._is_anew = False
         self._replayed = {event.id for event in missed}
         for event in missed:
             self._push(messages.event(cursor, self._body(event)), cursor)
         self._offer_all(held)
 
-    def replay(self, missed: Sequence[Event], *, since: int, cursor: int) -> None:
+    def replay(self, missed: Sequence[Event], *, since: int, cursor: Cursor) -> None:
         """
         Send events that were read since `hold`, then those that were held.
 
@@ -103,10 +110,14 @@ class LiveSocket:
             since: The cursor before the first of them. All but the last carry it, in case the client leaves halfway.
             cursor: Holds once all of them are sent.
         """
+        if self._is_of_the_past(cursor):
+            self.fall_behind()
+            return
         held, self._held = self._held or [], None
         self._replayed = {event.id for event in missed}
+        before = cursor._replace(id=since)
         for event in missed:
-            self._push(messages.event(cursor if event is missed[-1] else since, self._body(event)), cursor)
+            self._push(messages.event(cursor if event is missed[-1] else before, self._body(event)), cursor)
         self._offer_all(held)
 
     def fall_behind(self) -> None:
@@ -116,7 +127,19 @@ class LiveSocket:
             self._behind_since = time.monotonic()
             self._states = 0
 
-    def offer(self, event: Event, cursor: int) -> None:
+    def begin_anew(self, epoch: str) -> None:
+        """What was sent is of a log that is not this one: it gets a snapshot, and from there on what comes."""
+        self._epoch = epoch
+        self._is_anew = True
+        self._sent.clear()
+        self._bytes = 0
+        self._replayed = set()
+        self.fall_behind()
+
+    def _is_of_the_past(self, cursor: Cursor) -> bool:
+        return self._epoch is not None and cursor.epoch != self._epoch
+
+    def offer(self, event: Event, cursor: Cursor) -> None:
         """Take an event: send it, hold it, count it as skipped, or drop it where the state is sent instead."""
         if not self.filter.lets_through(event):
             return
@@ -137,9 +160,9 @@ class LiveSocket:
         self._push(messages.event(cursor, self._body(event), skipped=self._skipped), cursor)
         self._skipped = 0
 
-    def show(self, cursor: int, data: str) -> None:
+    def show(self, cursor: Cursor, data: str) -> None:
         """Take the newest state."""
-        if self._held is not None:
+        if self._held is not None or self._is_anew:
             return  # a newer one is on its way
         if self._behind_since is None:
             if len(self._sent) < MESSAGE_WINDOW and self._bytes < WINDOW_BYTES:
@@ -155,10 +178,17 @@ class LiveSocket:
         self._heard_at = time.monotonic()
         self._pong_owed_since = None
 
-    def acknowledge(self, cursor: int) -> bool:
-        """Free the window up to the cursor; False when no message had it yet."""
+    def acknowledge(self, cursor: int, epoch: str | None = None) -> bool:
+        """
+        Free the window up to the cursor; False when no message had it yet.
+
+        Args:
+            epoch: Of the cursor; one of before, on its way when the epoch changed, frees nothing. None: not told.
+        """
         if cursor > self._newest_cursor:
             return False
+        if self._epoch is not None and epoch not in (None, self._epoch):
+            return True
         while self._sent and self._sent[0].cursor <= cursor:
             self._bytes -= self._sent.popleft().size
             self._states = 0
@@ -196,14 +226,14 @@ class LiveSocket:
             return event.outline
         return event.masked_body if self.subject.hides_secrets else event.body
 
-    def _offer_all(self, held: list[tuple[Event, int]]) -> None:
+    def _offer_all(self, held: list[tuple[Event, Cursor]]) -> None:
         for event, cursor in held:
             self.offer(event, cursor)
 
-    def _push(self, text: str, cursor: int) -> None:
+    def _push(self, text: str, cursor: Cursor) -> None:
         if self.closing is None:
-            self._newest_cursor = max(self._newest_cursor, cursor)
-            self._sent.append(_Sent(cursor, len(text), time.monotonic()))
+            self._newest_cursor = max(self._newest_cursor, cursor.id)
+            self._sent.append(_Sent(cursor.id, len(text), time.monotonic()))
             self._bytes += len(text)
             self._write(text)
 

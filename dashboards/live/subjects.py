@@ -16,6 +16,7 @@ from dashboards.services.me import me_snapshot
 from dashboards.services.ops import ops_snapshot
 from jobs.api.serializers import batch_detail_answer, job_answer
 from jobs.models import Batch, Job, JobEvent
+from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.snapshots import batch_snapshot, job_snapshot
 from jobs.tracebacks import without_diagnostics
 from queueops.core.values.masking import masked
@@ -63,7 +64,7 @@ class LiveSubject:
 
     key: tuple[str, ...]
     group: Group
-    load: Callable[[int], str | None]
+    load: Callable[[Cursor], str | None]
     log: QuerySet[JobEvent]
     reading: Callable[[], AbstractContextManager[None]]
     events_per_second: int | None = None
@@ -76,7 +77,7 @@ class LiveSubject:
     def is_sampled(self) -> bool:
         return self.events_per_second is not None
 
-    def read(self, cursor: int) -> str | None:
+    def read(self, cursor: Cursor) -> str | None:
         """The data as JSON text, None when it is gone. For a thread."""
         with self.reading():
             return self.load(cursor)
@@ -184,7 +185,7 @@ def _of(viewer: Viewer) -> dict[str, Any]:
     return scope
 
 
-def _job(pk: UUID, cursor: int, *, hides_secrets: bool = True) -> str | None:
+def _job(pk: UUID, cursor: Cursor, *, hides_secrets: bool = True) -> str | None:
     job = Job.objects.filter(pk=pk).first()
     if job is None:
         return None
@@ -192,7 +193,7 @@ def _job(pk: UUID, cursor: int, *, hides_secrets: bool = True) -> str | None:
     return dumped(masked(answer) if hides_secrets else answer)
 
 
-def _batch(pk: UUID, cursor: int) -> str | None:
+def _batch(pk: UUID, cursor: Cursor) -> str | None:
     batch = Batch.objects.filter(pk=pk).first()
     return dumped(batch_detail_answer(batch_snapshot(batch), cursor=cursor)) if batch else None
 

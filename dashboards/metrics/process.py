@@ -32,8 +32,8 @@ def _websockets() -> list[Sample]:
         return [Value("websocket_clients", (), 0)]  # nobody has connected yet
     hub = the_hub()
     samples: list[Sample] = [Value("websocket_clients", (), hub.clients)]
-    if hub.relay.cursor:
-        samples.append(Value("relay_lag_seconds", (), _age_of_what_lies_above(hub.relay.cursor)))
+    if hub.relay.cursor.id:
+        samples.append(Value("relay_lag_seconds", (), _age_of_what_lies_above(hub.relay.cursor.id)))
     return samples
 
 

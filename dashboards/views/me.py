@@ -68,9 +68,10 @@ def me_data(request: HttpRequest) -> HttpResponse:
     viewer = producer_of(request)
     if viewer is None:
         return JsonResponse(NOT_SIGNED_IN, status=401)
+    cursor = log_cursor()
     with viewer.reading():
         data = me_snapshot(viewer)
-    return JsonResponse({"type": "snapshot", "cursor": 0, "at": data["at"], "data": data})
+    return JsonResponse({"type": "snapshot", **cursor.answer(), "at": data["at"], "data": data})
 
 
 @never_cache
@@ -98,11 +99,12 @@ def job_data(request: HttpRequest, job_id: UUID) -> HttpResponse:
         return JsonResponse(NOT_SIGNED_IN, status=401)
     with viewer.reading():
         found = job_of(viewer, job_id)
-        shown = open_job(viewer, job_id).read(log_cursor()) if found else None
+        cursor = log_cursor()
+        shown = open_job(viewer, job_id).read(cursor) if found else None
         if found is None or shown is None:
             return JsonResponse(NO_SUCH_JOB, status=404)
         data = {"job": masked(json.loads(shown)), **about_job(found)}
-    return JsonResponse({"type": "snapshot", "cursor": data["job"]["cursor"], "at": iso(timezone.now()), "data": data})
+    return JsonResponse({"type": "snapshot", **cursor.answer(), "at": iso(timezone.now()), "data": data})
 
 
 @require_POST

@@ -13,6 +13,7 @@ from dashboards.services.feed import newest_events
 from dashboards.services.ops import ops_snapshot
 from dashboards.services.top_users import users_of_limits
 from dashboards.services.wire import shown_states
+from jobs.services.explain.event_log import log_cursor
 from queueops.core.errors import error_body
 
 from .access import may, operators_data, operators_page
@@ -42,9 +43,9 @@ def dashboard(request: HttpRequest) -> HttpResponse:
 @operators_data()
 def ops_data(request: HttpRequest) -> HttpResponse:
     """What `/ws/v1/ops` sends, for those whose socket fails: the snapshot with its cursor."""
+    cursor = log_cursor()
     data = ops_snapshot()
-    cursor = data["feed"][0]["id"] if data["feed"] else 0
-    return JsonResponse({"type": "snapshot", "cursor": cursor, "at": data["at"], "data": data})
+    return JsonResponse({"type": "snapshot", **cursor.answer(), "at": data["at"], "data": data})
 
 
 @never_cache

@@ -5,6 +5,7 @@ NEW_JOB_ID = "01938a41-02aa-7c3e-8a10-4b7d6cb0f932"
 BATCH_ID = "01938a3c-7cf0-7d44-b7c1-6a0f3d0c9a77"
 DEAD_LETTER_ID = "01938a3e-11b4-7a90-8e2b-5f0c2c6f7d05"
 OPERATION_ID = "01938a42-9f10-72c8-a4de-91e20cc41b60"
+EPOCH = "8c1f0e5b7a924d36"
 AT = "2026-03-02T09:15:04.120394Z"
 LATER = "2026-03-02T09:15:09.120394Z"
 MUCH_LATER = "2026-03-02T09:15:41.000000Z"
@@ -123,6 +124,7 @@ JOB_DETAIL = {
     "recheck_after_seconds": 5.0,
     "last_event": EVENT,
     "cursor": 1_048_213,
+    "epoch": EPOCH,
 }
 BATCH_ROW = {
     "id": BATCH_ID,
@@ -151,7 +153,7 @@ BATCH_ROW = {
     "eta_earliest": None,
     "recheck_after_seconds": 105.0,
 }
-BATCH_DETAIL = {**BATCH_ROW, "cursor": 1_048_213}
+BATCH_DETAIL = {**BATCH_ROW, "cursor": 1_048_213, "epoch": EPOCH}
 DEAD_LETTER = {
     "id": DEAD_LETTER_ID,
     "job": JOB_ID,

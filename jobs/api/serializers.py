@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Tag
+from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.foresee import HeldLane, foresee
 from jobs.services.explain.snapshots import BatchSnapshot, JobSnapshot
 from jobs.services.explain.waiting import Code, Reason, Waiting
@@ -50,6 +51,8 @@ JOB_FIELDS = (
 CURSOR_HELP = (
     "Everything up to here is in this answer: `resume` a socket from it to get what came after. 0 while none is known."
 )
+
+EPOCH_HELP = "Of the cursor: a restored database begins a new one. Send it with the cursor."
 
 SHOWS_TRACEBACKS = "shows_tracebacks"  # in a serializer's context; without it, nobody is shown one
 
@@ -207,6 +210,7 @@ class JobDetailSerializer(JobSerializer):
     )
     last_event = EventSerializer(allow_null=True)
     cursor = serializers.IntegerField(help_text=CURSOR_HELP)
+    epoch = serializers.CharField(help_text=EPOCH_HELP)
 
     class Meta:
         model = Job
@@ -222,6 +226,7 @@ class JobDetailSerializer(JobSerializer):
             "recheck_after_seconds",
             "last_event",
             "cursor",
+            "epoch",
         )
         read_only_fields = fields
 
@@ -274,10 +279,11 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
 
 class BatchDetailSerializer(BatchSerializer):
     cursor = serializers.IntegerField(help_text=CURSOR_HELP)
+    epoch = serializers.CharField(help_text=EPOCH_HELP)
 
     class Meta:
         model = Batch
-        fields = (*BatchSerializer.Meta.fields, "cursor")
+        fields = (*BatchSerializer.Meta.fields, "cursor", "epoch")
         read_only_fields = fields
 
 
@@ -334,7 +340,7 @@ class OperationSerializer(serializers.ModelSerializer[BulkOperation]):
         read_only_fields = fields
 
 
-def job_answer(snapshot: JobSnapshot, *, cursor: int) -> dict[str, Any]:
+def job_answer(snapshot: JobSnapshot, *, cursor: Cursor) -> dict[str, Any]:
     """
     Args:
         cursor: Of the log of events, read before the snapshot.
@@ -356,7 +362,7 @@ def job_answer(snapshot: JobSnapshot, *, cursor: int) -> dict[str, Any]:
         "waiting": waiting_answer(snapshot.waiting) if snapshot.waiting else None,
         "recheck_after_seconds": snapshot.recheck_after_seconds,
         "last_event": EventSerializer(snapshot.last_event).data if snapshot.last_event else None,
-        "cursor": cursor,
+        **cursor.answer(),
     }
 
 
@@ -398,13 +404,13 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
     }
 
 
-def batch_detail_answer(snapshot: BatchSnapshot, *, cursor: int) -> dict[str, Any]:
+def batch_detail_answer(snapshot: BatchSnapshot, *, cursor: Cursor) -> dict[str, Any]:
     """
     Args:
         cursor: Of the log of events, read before the snapshot.
     """
     tell_tags([snapshot.batch])
-    return {**batch_answer(snapshot), "cursor": cursor}
+    return {**batch_answer(snapshot), **cursor.answer()}
 
 
 def retry_after(recheck_after_seconds: float | None) -> dict[str, str]:

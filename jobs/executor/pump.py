@@ -32,6 +32,7 @@ from jobs.services.claim.heads import Heads
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
 from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.witness import Witness
 from jobs.services.finish import finish
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
@@ -136,6 +137,7 @@ class ExecutorPump:
         self._turns = ClassTurns(settings.starved_share)
         self._gate = LaneGate(settings.pool)
         self._heads = Heads()
+        self._witness = Witness(self.id)
         self._parking = Parking()
         self._learning = Learning()
         self._keyring = Keyring()
@@ -246,6 +248,8 @@ class ExecutorPump:
         self._role, self._slots = executors.register(
             self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots, pool=self.settings.pool
         )
+        self._witness.refuse_the_past()
+        self._role, self._slots = executors.register(self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots)
         executors.hand_back_unknown(self.id, set(self._owned))
         logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
@@ -375,6 +379,12 @@ class ExecutorPump:
             self._again("claim", now)
         if claimed:
             self._begin(claimed, credentials)
+            self._meet()
+            self._drop({job.id for job in claimed if job.id in self._owned})
+            self._owned.update((job.id, job) for job in claimed)
+            self._witness.note(claimed)
+            self._calls += sum(map(_is_call, claimed))
+            self.loop.carry_out(claimed, credentials)
         if refused:
             self._gate.hint()
 
@@ -494,6 +504,7 @@ class ExecutorPump:
             lost=self._leases_lost,
         )
         self._leases_lost = 0
+        self._witness.refuse_the_past()
         if not known:  # forgotten during a long silence
             self._connected = False
 

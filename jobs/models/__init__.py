@@ -3,6 +3,7 @@
 from queueops.core.sql import define_fragments
 
 from .dead_letter import DeadLetter, Resolution
+from .epoch import Epoch
 from .flow import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
@@ -24,6 +25,7 @@ __all__ = [
     "DeadLetter",
     "DecisionTotal",
     "DutyLease",
+    "Epoch",
     "Executor",
     "FlowCursor",
     "FlowSample",

@@ -29,9 +29,9 @@ class NewestFirst(BasePagination):
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         size = _page_size(request.query_params.get("page_size"))
         cursor = request.query_params.get("cursor")
-        after = _decode(cursor, queryset) if cursor else None
+        after = self.decode(cursor, queryset) if cursor else None
         rows, last = self.page(queryset, after=after, size=size, view=view)
-        self._next_cursor = None if last is None else _encode(last)
+        self._next_cursor = None if last is None else self.encode(last)
         self._address = request.build_absolute_uri()
         return rows
 
@@ -44,6 +44,20 @@ class NewestFirst(BasePagination):
             rows = rows.filter(pk__lt=after)
         found = list(rows.order_by("-pk")[: size + 1])
         return found[:size], found[size - 1].pk if len(found) > size else None
+
+    def encode(self, last: object) -> str:
+        return base64.urlsafe_b64encode(str(last).encode()).decode().rstrip("=")
+
+    def decode(self, cursor: str, queryset: QuerySet[Any]) -> Any:
+        """
+        Raises:
+            InvalidQuery: It is no cursor of this list.
+        """
+        try:
+            text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"==").decode().replace("\0", "")
+            return queryset.model._meta.pk.clean(text, None)  # noqa: SLF001 (Django's documented API)
+        except (ValueError, binascii.Error, ValidationError):
+            raise InvalidQuery(fields={"cursor": ["not a cursor of this list"]}) from None
 
     def get_paginated_response(self, data: Sequence[Any]) -> Response:
         cursor = self._next_cursor
@@ -101,15 +115,3 @@ def _page_size(given: str | None) -> int:
     if given.isascii() and given.isdigit() and len(given) < 10 and 1 <= int(given) <= MAX_PAGE_SIZE:  # noqa: PLR2004
         return int(given)
     raise InvalidQuery(fields={"page_size": [f"a whole number from 1 to {MAX_PAGE_SIZE}"]})
-
-
-def _encode(pk: object) -> str:
-    return base64.urlsafe_b64encode(str(pk).encode()).decode().rstrip("=")
-
-
-def _decode(cursor: str, queryset: QuerySet[Any]) -> Any:
-    try:
-        text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"==").decode().replace("\0", "")
-        return queryset.model._meta.pk.clean(text, None)  # noqa: SLF001 (Django's documented API)
-    except (ValueError, binascii.Error, ValidationError):
-        raise InvalidQuery(fields={"cursor": ["not a cursor of this list"]}) from None

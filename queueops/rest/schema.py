@@ -36,6 +36,7 @@ ALWAYS = {
 }
 OTHERS = {
     409: ("wrong_state", "The state it is in now does not allow this."),
+    410: ("other_epoch", "The cursor is of a log before the database was restored: begin again, without a cursor."),
     413: ("payload_too_large", "The body, a payload or the number of jobs is too large."),
     415: ("unsupported_media_type", "The body has another media type."),
     422: ("invalid_input", "The body is JSON but not what is expected; `fields` says what is wrong where."),

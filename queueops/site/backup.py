@@ -26,6 +26,7 @@ import psycopg
 from django.db import Error, connection
 from psycopg import sql
 
+from jobs.services.operate.epochs import RESTORED_REASON, declare_restored
 from queueops.audit import trail
 from queueops.core.database import connect_directly
 from queueops.core.embedded.host import client_programs
@@ -39,7 +40,6 @@ CHUNK = 1 << 20
 SAID_EVERY = 5.0  # seconds
 MEGABYTE = 1_000_000
 LAST_LINES = 5  # of what a program of PostgreSQL complains
-RESTORED_REASON = "Restored from a backup: look at what may have run since it was taken, then resume."
 ACTOR = "system:restore"
 
 # Not in a dump and its copy alike: constraints of NOT NULL, which older servers do not list, and what sequences have
@@ -194,6 +194,9 @@ def restore(directory: Path, say: Say) -> Manifest:
         rows["jobs_pauseswitch"] = manifest.rows.get("jobs_pauseswitch", 0)  # one has come
         _compare("rows", manifest.rows, rows)
         _compare("definitions", manifest.structure, structure)
+    if "jobs_epoch" in rows:  # else migrate gives this older database its first
+        with _in_words():
+            declare_restored(actor=ACTOR, every=True)
     trail.record(
         actor=ACTOR,
         action="restore",

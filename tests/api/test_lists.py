@@ -3,6 +3,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from jobs.models import Epoch
+from jobs.services.operate.epochs import declare_restored
 from jobs.states import JobState
 from tests.api.conftest import SPEC, Api, error_of
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs
@@ -127,3 +129,17 @@ def test_the_project_counts_its_jobs_by_state(api: Api):
     shown = api.get("/project/").json()
     assert (shown["id"], shown["paused"], shown["unfinished"]) == ("acme", False, 3)
     assert (shown["counts"]["queued"], shown["counts"]["cancelled"]) == (3, 1)
+
+
+@pytest.mark.parametrize("path", ["/events/", "/jobs/{job}/events/"])
+def test_a_page_of_the_log_of_another_epoch_is_gone_and_a_cursor_without_one_goes_on(api: Api, path):
+    job = make_job(state=JobState.COMPLETED)
+    path = path.format(job=job.pk)
+    page = api.get(f"{path}?page_size=1").json()
+    epoch, _, place = page["next_cursor"].partition(".")
+    assert epoch == api.get(f"/jobs/{job.pk}/").json()["epoch"] == str(Epoch.objects.get())
+    declare_restored(actor="op")
+    assert error_of(api.get(f"{path}?cursor={page['next_cursor']}"), 410)["code"] == "other_epoch"
+    assert api.get(f"{path}?cursor={place}").status_code == 200
+    assert set(error_of(api.get(f"{path}?cursor={epoch}."), 400)["fields"]) == {"cursor"}
+    assert set(error_of(api.get(f"{path}?after=7"), 400)["fields"]) == {"after"}

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db import connection
 
-from jobs.models import Batch, Job
+from jobs.models import Batch, Epoch, Job
 from jobs.states import JobState
 from queueops_client import (
     AsyncQueueOps,
@@ -349,6 +350,31 @@ def test_every_event_of_a_job_is_told_because_they_are_acknowledged(queue: Queue
         with writer() as one:
             last = {log_event(one, job) for _ in range(100)}
         wait_for(partial(following.has_told, last), what="the events")
+    finish([job])
+    following.ended()
+
+
+def test_events_of_a_new_epoch_are_told_although_their_ids_were_told_before(queue: QueueOps):
+    job = make_job()
+    following = Following(queue, str(job.pk))
+    following.told(is_live)
+    before = str(Epoch.objects.get())
+    with writer() as one:
+        ids = {log_event(one, job) for _ in range(3)}
+    wait_for(partial(following.has_told, ids), what="the events")
+    told = len(following.updates)
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE jobs_jobevent; SELECT setval('jobs_jobevent_id', %s)", [min(ids) - 1])
+    wait_for(lambda: str(Epoch.objects.get()) != before, what="the relay's notice")
+    wait_for(lambda: len(following.updates) > told, what="the state in the new epoch")
+    with writer() as one:
+        again = {log_event(one, job) for _ in range(3)}
+    assert again == ids
+
+    def told_again() -> set[int]:
+        return {update.event.id for update in following.updates[told:] if update.event}
+
+    wait_for(lambda: told_again() == ids, what="the events of the new epoch")
     finish([job])
     following.ended()
 

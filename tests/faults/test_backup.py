@@ -12,14 +12,16 @@ from uuid import uuid4
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models.functions import Now
 
-from jobs.models import Job, JobEvent, PauseSwitch
+from jobs.models import Epoch, Job, JobEvent, PauseSwitch
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
+from jobs.services.operate.epochs import RESTORED_REASON
 from queueops.audit.models import AuditEntry
 from queueops.core.embedded.cluster import SUPERUSER
 from queueops.site import backup
-from queueops.site.backup import DUMP, MANIFEST, RESTORED_REASON
+from queueops.site.backup import DUMP, MANIFEST
 from queueops.tenancy import checks
 from queueops.tenancy.scope import acting_for
 from tests.factories import make_jobs
@@ -72,19 +74,22 @@ def ask(statement: str) -> Any:
 
 
 def everything() -> tuple[object, ...]:
-    jobs, events = Job.objects.order_by("pk").values(), JobEvent.objects.order_by("pk").values()
+    columns = [column.attname for column in Job._meta.fields if column.attname != "lease_expires_at"]  # it ends
+    jobs, events = Job.objects.order_by("pk").values(*columns), JobEvent.objects.order_by("pk").values()
     return list(jobs), list(events), ask(FOREIGN_KEYS)
 
 
 def test_what_is_restored_is_what_was_there_with_every_foreign_key_and_nothing_runs(backed_up, empty):
     connection.settings_dict["NAME"] = "ours"
-    before = everything()
+    before, epoch = everything(), str(Epoch.objects.get())
     connection.close()
     connection.settings_dict["NAME"] = OTHER
     said = StringIO()
     call_command("restore", backed_up, stdout=said)
     assert "1 jobs were running" in said.getvalue()
     assert everything() == before
+    assert str(Epoch.objects.get()) != epoch
+    assert not Job.objects.filter(lease_expires_at__gt=Now()).exists(), "somebody waits for a dead executor"
     assert Job.objects.filter(payload={"cells": EVIL}).count() == COUNT
     assert checks.unsafe() == []
     with acting_for("globex"):

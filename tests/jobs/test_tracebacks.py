@@ -20,6 +20,7 @@ from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
 from jobs.models import DeadLetter, Job, JobEvent
+from jobs.services.explain.event_log import Cursor
 from jobs.services.finish.finish import Failed
 from jobs.states import JobState
 from jobs.tracebacks import MAX_LINE, MAX_TRACEBACK, traceback_of
@@ -224,7 +225,7 @@ def seen_over_sockets(viewer: Viewer | None, letter: DeadLetter) -> str:
     subject: LiveSubject = open_job(viewer, letter.job_id)
     events = subject.missed(0) or []
     assert any("handler_error" in (event.data or "") for event in events)
-    return f"{subject.read(0)} {[event.body for event in events]}"
+    return f"{subject.read(Cursor(0, ''))} {[event.body for event in events]}"
 
 
 def test_it_is_kept_with_the_attempt_and_shown_to_those_who_may_see_the_job(letter: DeadLetter):

@@ -22,6 +22,7 @@ from dashboards.live.subjects import LiveSubject, Refused, open_batch, open_job,
 from dashboards.live.viewer import Viewer
 from dashboards.views import me
 from jobs.models import JobEvent
+from jobs.services.explain.event_log import Cursor
 from queueops.rest import views
 from queueops.tenancy.callers.authentication import Caller, ProducerKeyAuthentication
 from queueops.tenancy.models import ProducerKey, Project, Scope
@@ -140,7 +141,7 @@ def what_a_socket_shows(opener: str, world: World) -> str:
         subject = OPENERS[opener](liar(), world)
     except Refused:
         return ""
-    return f"{subject.read(0)} {subject.missed(cursor_before_its_events())}"
+    return f"{subject.read(Cursor(0, ''))} {subject.missed(cursor_before_its_events())}"
 
 
 @pytest.mark.parametrize("opener", OPENERS)
@@ -160,7 +161,7 @@ def test_a_socket_that_was_opened_by_mistake_reads_nothing(world, lying_viewers)
         subject = LiveSubject(
             ("x",), ("job", "x"), load, JobEvent.objects.all(), reading=liar().reading, is_indexed=True
         )
-        assert subject.read(0) is None
+        assert subject.read(Cursor(0, "")) is None
         assert subject.missed(0) == []
 
 

@@ -49,6 +49,15 @@ class Watcher:
         """Of the newest message."""
         return max((int(message.get("cursor", 0)) for message in list(self.messages)), default=0)
 
+    @property
+    def epoch(self) -> str:
+        """Of the newest message that has one."""
+        return next((str(message["epoch"]) for message in reversed(list(self.messages)) if "epoch" in message), "")
+
+    def resume(self, cursor: object) -> None:
+        """Ask for what came after a cursor of the epoch that is known."""
+        self.send({"resume": cursor, "epoch": self.epoch})
+
     def of_type(self, name: str) -> list[Message]:
         return [message for message in list(self.messages) if message["type"] == name]
 
@@ -115,7 +124,7 @@ class Watcher:
                 and "cursor" in message
                 and (unacknowledged >= ACK_MESSAGES or time.monotonic() > due)
             ):
-                await self._send(json.dumps({"ack": message["cursor"]}))
+                await self._send(json.dumps({"ack": message["cursor"], "epoch": message["epoch"]}))
                 unacknowledged, due = 0, time.monotonic() + ACK_SECONDS
         self.close_code = self._socket.close_code
 

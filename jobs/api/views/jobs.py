@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from jobs.api import answers, examples
 from jobs.api.filters import JobEventFilterSet, JobFilterSet
+from jobs.api.log_pages import LogPages
 from jobs.api.serializers import EventSerializer, JobDetailSerializer, JobSerializer, job_answer, retry_after
 from jobs.models import Job, JobEvent
 from jobs.services.explain.event_log import log_cursor
@@ -95,11 +96,13 @@ class JobEvents(ApiListView[JobEvent]):
     queryset = JobEvent.objects.none()
     serializer_class = EventSerializer
     filterset_class = JobEventFilterSet
+    pagination_class = LogPages
 
     @operation(
         "List what happened to a job, newest first",
         tag="jobs",
         operation_id="jobs_events",
+        errors=[410],
         answer=EventSerializer(many=True),
         example=examples.EVENT,
     )

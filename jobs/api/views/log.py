@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from jobs.api import examples
 from jobs.api.filters import EventFilterSet
+from jobs.api.log_pages import LogPages
 from jobs.api.serializers import EventSerializer
 from jobs.models import JobEvent
 from queueops.rest.schema import operation
@@ -21,11 +22,13 @@ class EventList(ApiListView[JobEvent]):
     queryset = JobEvent.objects.none()
     serializer_class = EventSerializer
     filterset_class = EventFilterSet
+    pagination_class = LogPages
 
     @operation(
         "List what happened in the project, newest first",
         tag="events",
         operation_id="events_list",
+        errors=[410],
         answer=EventSerializer(many=True),
         example=examples.EVENT,
     )

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.conf import settings
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from jobs.models import Batch, PauseSwitch
 from jobs.services.explain.snapshots import Counts, batch_counts, counts_by_project
 from jobs.services.finish.kinds import UNSERVED
+from jobs.services.operate.epochs import PUT_BACK_REASON
 from jobs.services.operate.pauses import count_covered
 from jobs.states import WAITING
 from queueops.core.values.numbers import numbered
@@ -69,9 +71,10 @@ def by_whom(paused: ShownPause) -> str:
 
 
 def watch_paused() -> None:
-    """Tell of pauses that jobs wait under for long; over when they are taken off, or no job is left."""
+    """Tell of pauses that jobs wait under for long, or that no person made; over once taken off, or no job is left."""
     minutes = settings.QUEUEOPS.alert_paused_minutes
-    old = PauseSwitch.objects.filter(created_at__lt=Now() - timedelta(minutes=minutes)).exclude(scope__in=UNSERVED)
+    is_old = Q(created_at__lt=Now() - timedelta(minutes=minutes))
+    old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).exclude(scope__in=UNSERVED)
     switches = list(old.order_by("created_at")[:MOST_WATCHED])
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
     reconcile(QuotaAlert.Kind.FORGOTTEN, [opening for one in shown if (opening := _forgotten(one))])

@@ -20,6 +20,7 @@ from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import AgingRule, Job, JobEvent, RetryPolicy
 from jobs.services.finish.claimed import holder_of
 from jobs.services.finish.finish import bury
+from jobs.services.operate.epochs import ensure_epoch
 from jobs.states import RUNNING, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
@@ -44,7 +45,8 @@ def is_under_way() -> bool:
 
 
 def prepare_database() -> None:
-    """What a new or emptied database needs before the first job: default rules and the log's partitions."""
+    """What a new or emptied database needs before the first job: an epoch, default rules and the log's partitions."""
+    ensure_epoch()
     if not AgingRule.objects.exists():
         AgingRule.objects.bulk_create(
             AgingRule(

@@ -78,7 +78,7 @@ def test_a_client_that_comes_back_gets_what_it_missed(client: LiveClient, key: s
     missed = ids_of(id__gt=cursor)
     back = client.watch(f"batches/{batch.pk}", key=key)
     back.first("snapshot")
-    back.send({"resume": cursor})
+    back.resume(cursor)
     back.wait_for_events(missed)
     move_along("start", [jobs[1].pk])
     back.wait_for_events(ids_of(id__gt=cursor))
@@ -91,7 +91,7 @@ def test_the_cursor_of_a_pull_resumes_a_socket(client: LiveClient, key: str):
     move_along("dispatch", [job.pk])
     watcher = client.watch(f"batches/{batch.pk}", key=key)
     watcher.first("snapshot")
-    watcher.send({"resume": cursor})
+    watcher.resume(cursor)
     watcher.wait_for_events(ids_of(to_status=JobState.DISPATCHED))
 
 
@@ -105,7 +105,7 @@ def test_a_gap_that_is_too_old_becomes_a_fresh_snapshot(client: LiveClient, key:
     first.wait_for_events({last})  # what came before it is handed over, too
     watcher = client.watch(f"batches/{batch.pk}", key=key)
     watcher.first("snapshot")
-    watcher.send({"resume": 0})
+    watcher.resume(0)
     wait_for(lambda: len(watcher.of_type("snapshot")) == 2, what="a second snapshot")
     assert not watcher.events
 
@@ -135,7 +135,7 @@ def test_the_operators_feed_is_filtered_as_asked(client: LiveClient):
     ops = client.watch("ops", session=session_of("operator"))
     ops.first("snapshot")
     ops.send({"filter": {"project": "acme", "state": "dispatched"}})
-    ops.send({"resume": ops.cursor + 1_000_000})  # of another database: answered by a snapshot, after the filter
+    ops.resume(ops.cursor + 1_000_000)  # of another database: answered by a snapshot, after the filter
     wait_for(lambda: len(ops.of_type("snapshot")) == 2, what="the answer")
     jobs = [make_job(project=project) for project in ("other", "acme")]
     for job in jobs:

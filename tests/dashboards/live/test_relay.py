@@ -10,7 +10,8 @@ import pytest
 from django.db import connection
 
 from dashboards.live.relay import LOOK_BACK
-from jobs.models import Job
+from jobs.models import Epoch, Job, PauseSwitch
+from jobs.services.operate.epochs import PUT_BACK_REASON, declare_restored
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_batch, make_job
 from tests.support.event_log import log_event, terminate_relays, writer
@@ -57,7 +58,7 @@ def test_an_event_that_commits_after_younger_ones_is_not_missed(client: LiveClie
     watcher.wait_for_events({late})
     back = client.watch(f"jobs/{job.pk}", key=key)
     back.first("snapshot")
-    back.send({"resume": cursor})
+    back.resume(cursor)
     back.wait_for_events({late} | early)
     log_and_see(job, watcher, 1)
     wait_for(lambda: log_and_see(job, watcher, 1) and watcher.cursor > late, what="a cursor beyond the late event")
@@ -116,7 +117,7 @@ def test_a_cursor_that_a_new_process_gives_while_an_old_transaction_lasts_can_be
             missed = log_and_see(job, there, 3)
             back = client.watch(f"batches/{batch.pk}", key=key)
             back.first("snapshot")
-            back.send({"resume": cursor})
+            back.resume(cursor)
             back.wait_for_events(missed)
 
 
@@ -165,6 +166,47 @@ def test_no_event_is_lost_while_the_listener_is_killed_again_and_again(kills: in
     watcher.wait_for_events(set(ids))
 
 
+def test_a_log_that_was_put_back_to_an_earlier_moment_is_followed_from_there(client: LiveClient, key: str):
+    job, watcher = watched(client, key)
+    before = log_and_see(job, watcher, 20)
+    wait_for(lambda: pulled_cursor(client, job, key) >= max(before), what="a cursor after all of them")
+    seen = len(watcher.messages)
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE jobs_jobevent; SELECT setval('jobs_jobevent_id', %s)", [min(before)])
+    wait_for(terminate_relays, what="a relay whose connection the server's return ends")
+    wait_for(lambda: len(watcher.of_type("snapshot")) > 1, what="a snapshot of the earlier moment")
+    [anew] = [message for message in watcher.messages[seen:] if message["type"] == "snapshot"]
+    assert anew["epoch"] == str(Epoch.objects.get()) != watcher.messages[0]["epoch"]
+    assert PauseSwitch.objects.get(scope="global").reason == PUT_BACK_REASON
+    after = log_and_see(job, watcher, 5)
+    assert after < before | {max(after)}, "they have ids that were given before"
+    assert pulled_cursor(client, job, key) <= max(after)
+
+
+def test_a_new_epoch_that_somebody_begins_is_told_to_every_socket(client: LiveClient, key: str):
+    job, watcher = watched(client, key)
+    log_and_see(job, watcher, 3)
+    epoch = declare_restored(actor="op").epoch
+    wait_for(lambda: watcher.of_type("snapshot")[-1]["epoch"] == epoch, what="a snapshot of the new epoch")
+    log_and_see(job, watcher, 3)
+    assert {message["epoch"] for message in watcher.messages[-3:]} == {epoch}
+
+
+@pytest.mark.parametrize("given", [{}, {"epoch": "of-another-life"}, {"epoch": None}, {"epoch": 7}, {"epoch": ["x"]}])
+def test_a_cursor_of_another_epoch_or_of_none_is_answered_by_a_snapshot(client: LiveClient, key: str, given):
+    job, watcher = watched(client, key)
+    ids = log_and_see(job, watcher, 3)
+    back = client.watch(f"jobs/{job.pk}", key=key)
+    back.first("snapshot")
+    seen = len(back.events)
+    back.send({"resume": min(ids) - 1, **given})
+    wait_for(lambda: len(back.of_type("snapshot")) > 1, what="a fresh snapshot")
+    assert ids.isdisjoint(event["id"] for event in back.events[seen:]) or back.of_type("snapshot")[-1]["cursor"] < max(
+        ids
+    )
+    assert back.close_code is None
+
+
 def test_every_process_on_one_database_follows_the_log_by_itself(client: LiveClient, key: str):
     with web_process() as (other, _):
         job, here = watched(client, key)
@@ -174,7 +216,7 @@ def test_every_process_on_one_database_follows_the_log_by_itself(client: LiveCli
         there.wait_for_events(ids)
         moved = client.watch(f"jobs/{job.pk}", key=key, address=other)
         moved.first("snapshot")
-        moved.send({"resume": 0})
+        moved.resume(0)
         moved.wait_for_events(ids)
 
 

@@ -17,8 +17,10 @@ from dashboards.live.socket import MAX_STATES, MESSAGE_WINDOW, LiveSocket
 from dashboards.live.subjects import LiveSubject
 from dashboards.live.viewer import Viewer
 from jobs.models import JobEvent
+from jobs.services.explain.event_log import Cursor
 from queueops.core.values.rate import Rate
 
+EPOCH = "8c1f0e5b7a924d36"
 OPERATOR = Viewer(True, None, None, "operator", "user:1")
 
 
@@ -41,6 +43,10 @@ def event(number: int, **fields: Any) -> Event:
     return Event(id=number, **given)
 
 
+def at(number: int, epoch: str = EPOCH) -> Cursor:
+    return Cursor(number, epoch)
+
+
 def a_socket(*, events_per_second: int | None = None, is_masked: bool = False) -> LiveSocket:
     subject = LiveSubject(
         key=("job", "j"),
@@ -56,7 +62,7 @@ def a_socket(*, events_per_second: int | None = None, is_masked: bool = False) -
 
 def opened(**options: Any) -> LiveSocket:
     one = a_socket(**options)
-    one.release(Kind.SNAPSHOT, 10, "{}")
+    one.release(Kind.SNAPSHOT, at(10), "{}")
     taken(one)
     return one
 
@@ -71,10 +77,10 @@ def ids(messages: list[dict[str, Any]]) -> list[int]:
 
 def test_what_comes_while_the_snapshot_is_read_follows_it():
     one = a_socket()
-    one.offer(event(11), 10)
-    one.offer(event(12), 10)
+    one.offer(event(11), at(10))
+    one.offer(event(12), at(10))
     assert taken(one) == []
-    one.release(Kind.SNAPSHOT, 10, "{}")
+    one.release(Kind.SNAPSHOT, at(10), "{}")
     messages = taken(one)
     assert messages[0]["type"] == "snapshot"
     assert ids(messages) == [11, 12]
@@ -82,18 +88,18 @@ def test_what_comes_while_the_snapshot_is_read_follows_it():
 
 def test_what_was_there_before_the_socket_follows_the_snapshot_once():
     one = a_socket()
-    one.offer(event(12), 10)
-    one.offer(event(13), 10)
-    one.release(Kind.SNAPSHOT, 10, "{}", missed=[event(11), event(12)])
+    one.offer(event(12), at(10))
+    one.offer(event(13), at(10))
+    one.release(Kind.SNAPSHOT, at(10), "{}", missed=[event(11), event(12)])
     assert ids(taken(one)) == [11, 12, 13]
 
 
 def test_a_resume_sends_nothing_twice_and_its_cursor_last():
     one = opened()
     one.hold()
-    one.offer(event(21), 20)
-    one.offer(event(22), 20)
-    one.replay([event(15), event(21)], since=14, cursor=20)
+    one.offer(event(21), at(20))
+    one.offer(event(22), at(20))
+    one.replay([event(15), event(21)], since=14, cursor=at(20))
     messages = taken(one)
     assert ids(messages) == [15, 21, 22]
     assert [message["cursor"] for message in messages] == [14, 20, 20]
@@ -102,10 +108,10 @@ def test_a_resume_sends_nothing_twice_and_its_cursor_last():
 def test_beyond_its_window_a_socket_gets_few_states_and_no_event():
     one = opened()
     for number in range(MESSAGE_WINDOW + 100):
-        one.offer(event(number), 20)
+        one.offer(event(number), at(20))
     assert one.is_behind
     for _ in range(MAX_STATES + 5):
-        one.show(30, "{}")
+        one.show(at(30), "{}")
     messages = taken(one)
     assert len(ids(messages)) == MESSAGE_WINDOW - 1  # and the snapshot
     assert [message["type"] for message in messages[MESSAGE_WINDOW - 1 :]] == ["state"] * MAX_STATES
@@ -117,7 +123,7 @@ def test_beyond_its_window_a_socket_gets_few_states_and_no_event():
 def test_large_messages_fill_the_window_too():
     one = opened()
     for number in range(MESSAGE_WINDOW):
-        one.offer(event(number, data=json.dumps("x" * 7_000)), 20)
+        one.offer(event(number, data=json.dumps("x" * 7_000)), at(20))
     assert one.is_behind
     assert sum(map(len, one.take())) < 1.1 * socket.WINDOW_BYTES
 
@@ -125,16 +131,16 @@ def test_large_messages_fill_the_window_too():
 def test_what_a_sampled_socket_is_spared_is_counted():
     one = opened(events_per_second=5)
     for number in range(20):
-        one.offer(event(number), 20)
+        one.offer(event(number), at(20))
     assert ids(taken(one)) == [0, 1, 2, 3, 4]
     one._rate = Rate(5, window_seconds=1)  # as a second later
-    one.offer(event(20), 20)
+    one.offer(event(20), at(20))
     assert [message["skipped"] for message in taken(one)] == [15]
 
 
 def test_operators_see_no_secrets_and_no_content():
     one = opened(is_masked=True)
-    one.offer(event(11, message="Authorization: Bearer qo_abcdefghijklmnopqrstuvwxyz0123456789"), 10)
+    one.offer(event(11, message="Authorization: Bearer qo_abcdefghijklmnopqrstuvwxyz0123456789"), at(10))
     [shown] = taken(one)
     assert shown["event"]["data"] is None
     assert "abcdefghijklmnop" not in shown["event"]["message"]
@@ -142,7 +148,7 @@ def test_operators_see_no_secrets_and_no_content():
 
 def test_data_that_is_too_long_is_left_out_and_said_to_be():
     one = opened()
-    one.offer(event(11, data=json.dumps("x" * 9_000), message="y" * 2_000), 10)
+    one.offer(event(11, data=json.dumps("x" * 9_000), message="y" * 2_000), at(10))
     [shown] = taken(one)
     assert (shown["event"]["data"], shown["event"]["cut"], len(shown["event"]["message"])) == (None, True, 1_000)
 
@@ -155,10 +161,10 @@ def test_nobody_acknowledges_what_was_never_sent():
 
 def test_closing_drops_what_waits_and_says_why():
     one = opened()
-    one.offer(event(11), 10)
+    one.offer(event(11), at(10))
     one.close(CloseCode.SILENT, "why")
     one.close(CloseCode.TOO_SLOW, "later")
-    one.offer(event(12), 10)
+    one.offer(event(12), at(10))
     assert taken(one) == [{"type": "error", "code": "silent", "detail": "why"}]
 
 
@@ -195,3 +201,26 @@ def test_a_socket_that_answers_no_ping_is_closed_though_more_pings_follow(monkey
         silent.beat()
         one.hear()
     assert (one.closing, silent.closing) == (None, CloseCode.SILENT)
+
+
+def test_in_a_new_epoch_a_socket_gets_nothing_before_a_snapshot_of_it():
+    one = opened()
+    for number in range(MESSAGE_WINDOW):
+        one.offer(event(number), at(2_000))
+    taken(one)
+    one.hold()
+    one.begin_anew("new")
+    one.offer(event(5), at(4, "new"))
+    one.release(Kind.SNAPSHOT, at(2_000), "{}")  # what was read before
+    one.replay([event(6)], since=5, cursor=at(2_000))
+    one.show(at(4, "new"), "{}")
+    assert taken(one) == []
+    assert one.can_recover, "what it was sent in the old one fills its window"
+    one.release(Kind.STATE, at(5, "new"), "{}")
+    one.offer(event(6), at(5, "new"))
+    messages = taken(one)
+    assert [(message["type"], message["epoch"]) for message in messages] == [("snapshot", "new"), ("event", "new")]
+    assert one.acknowledge(2_000, EPOCH), "an acknowledgement was on its way"
+    assert len(one._sent) == 2
+    assert one.acknowledge(5, "new")
+    assert len(one._sent) == 0

@@ -97,6 +97,7 @@ class Job(Record):
     eta: datetime | None = None
     recheck_after_seconds: float | None = None
     cursor: int = 0
+    epoch: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -137,6 +138,7 @@ class Batch(Record):
     finished_at: datetime | None = None
     recheck_after_seconds: float | None = None
     cursor: int = 0
+    epoch: str = ""
 
     @property
     def has_ended(self) -> bool:

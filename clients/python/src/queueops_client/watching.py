@@ -102,6 +102,7 @@ class Watch:
     events: bool
     subject: Subject | None = None
     cursor: int = 0  # every event up to it was told
+    epoch: str = ""  # of the cursor: a restored database begins a new one, and gives ids again
     has_listened: bool = False
     failures: int = 0  # of sockets in a row that told nothing
     socket_at: float = 0.0  # when to try one next
@@ -172,7 +173,7 @@ class Watch:
         is_first = True
         while not self._has_ended() and time.monotonic() < min(look_at, self.deadline or look_at):
             if unacknowledged >= ACK_MESSAGES or (unacknowledged and time.monotonic() >= ack_at):
-                yield partial(self.line.say, {"ack": newest})
+                yield partial(self.line.say, {"ack": newest, "epoch": self.epoch})
                 unacknowledged, ack_at = 0, time.monotonic() + ACK_SECONDS
             seconds = self._bounded(ACK_SECONDS if unacknowledged else HEAR_SECONDS)
             message = yield partial(self.line.hear, seconds)
@@ -189,9 +190,20 @@ class Watch:
                     raise LineLost(str(message.get("detail")), refused=message.get("code") in REFUSALS)
                 case "event" | "snapshot" | "stats" | "state" as kind:
                     unacknowledged += 1
+                    if self._is_anew(message):
+                        newest = 0
                     newest = max(newest, message["cursor"])
                     yield from self._hear(kind, message, is_first=is_first)
                     is_first = False
+
+    def _is_anew(self, message: dict[str, Any]) -> bool:
+        """Whether the server is of another epoch than what was told; then all of that is forgotten."""
+        epoch = message.get("epoch", "")
+        if epoch == self.epoch:
+            return False
+        self.epoch, self.cursor, self.has_listened = epoch, 0, False
+        self.told.clear()
+        return True
 
     def _hear(self, kind: str, message: dict[str, Any], *, is_first: bool) -> Steps[None]:
         self.failures = 0
@@ -203,7 +215,7 @@ class Watch:
         if is_first and self.events and (self.has_listened or 0 < self.cursor < cursor):
             # The events between the last one told and this snapshot; until they come, the older cursor holds.
             # Where a socket was lost, also from the same cursor: it lags behind what was told.
-            yield partial(self.line.say, {"resume": self.cursor})
+            yield partial(self.line.say, {"resume": self.cursor, "epoch": self.epoch})
         elif kind != "stats":
             self.cursor = max(self.cursor, cursor)
         self.has_listened = True
@@ -219,7 +231,7 @@ class Watch:
 
     def _show(self, subject: Subject, *, is_live: bool) -> Steps[None]:
         if self.subject is None and not isinstance(subject, Operation):
-            self.cursor = subject.cursor
+            self.cursor, self.epoch = subject.cursor, subject.epoch
         self.subject = subject
         yield Emit(Update("state", subject, is_live=is_live))
 

@@ -29,8 +29,7 @@ export class Feed {
     async choose(form, onFilter) {
         const given = new FormData(form);
         this.wanted = { project: given.get("project").trim(), service: given.get("service").trim(), state: given.get("state") };
-        this.known.clear();
-        this.skipped = 0;
+        this.forget();
         onFilter(Object.fromEntries(Object.entries(this.wanted).filter(([, value]) => value)));
         this.onChange();
         try {
@@ -39,6 +38,11 @@ export class Feed {
         } catch {
             return; // the banner says that the server does not answer
         }
+    }
+
+    forget() {
+        this.known.clear();
+        this.skipped = 0;
     }
 
     add(events, skipped = 0) {

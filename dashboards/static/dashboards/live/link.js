@@ -14,15 +14,17 @@ const FORBIDDEN = 4403;
  * `refused` (signed out, or not allowed any more).
  */
 export class Link {
-    constructor({ socket, pull, staleSeconds, onData, onEvent = () => {}, onState }) {
+    constructor({ socket, pull, staleSeconds, onData, onEvent = () => {}, onAnew = () => {}, onState }) {
         this.staleSeconds = staleSeconds; // a socket that sends no figures for so long may be open for nothing
         this.socketAddress = socket;
         this.pullAddress = pull;
         this.onData = onData;
         this.onEvent = onEvent;
+        this.onAnew = onAnew;
         this.onState = onState;
         this.state = "loading";
         this.cursor = null;
+        this.epoch = null; // of the cursor: a restored database begins a new one
         this.fails = 0;
         this.lastDataAt = null;
         this.nextTryAt = null;
@@ -67,7 +69,7 @@ export class Link {
         this.heardAt = Date.now();
         this.unacked = 0; // a new socket knows nothing of what the old one sent
         socket.addEventListener("open", () => {
-            if (this.cursor !== null) this.send({ resume: this.cursor });
+            if (this.cursor !== null) this.send({ resume: this.cursor, epoch: this.epoch });
             if (this.filter) this.send({ filter: this.filter });
         });
         socket.addEventListener("message", ({ data }) => socket === this.socket && this.hear(JSON.parse(data)));
@@ -77,7 +79,9 @@ export class Link {
     hear(message) {
         this.heardAt = Date.now();
         if (typeof message.cursor === "number") {
+            if (this.epoch !== null && this.epoch !== message.epoch) this.onAnew(); // ids are given again
             this.cursor = message.cursor;
+            this.epoch = message.epoch;
             this.unacked += 1;
             if (this.unacked >= ACK_MESSAGES) this.acknowledge();
         }
@@ -100,7 +104,7 @@ export class Link {
     acknowledge() {
         if (!this.unacked) return;
         this.unacked = 0;
-        this.send({ ack: this.cursor });
+        this.send({ ack: this.cursor, epoch: this.epoch });
     }
 
     send(message) {

@@ -74,6 +74,9 @@ const link = new Link({
     onEvent(event, skipped) {
         feed.add([event], skipped);
     },
+    onAnew() {
+        feed.forget();
+    },
     onState: showState,
 });
 const feed = new Feed(byId("feed-filter"), root.feed, {

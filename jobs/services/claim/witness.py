@@ -1,0 +1,66 @@
+"""
+A database that was put back to an earlier moment: a backup restored under running executors, or a standby that took
+over without the newest commits.
+
+There jobs wait that have run. Whoever has claimed them knows it; so every executor looks for its claims when it has
+connected again, before it claims anything, and begins a new epoch with everything paused if one is missing. A standby
+that has every commit lacks none, and work goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+from uuid import UUID
+
+from jobs.models import Epoch
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.operate.epochs import PUT_BACK_REASON, declare_put_back
+from queueops.core.sql import run_sql
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 1000  # claims
+# By so many tokens a server that crashes may fall behind what it has shown: those that were drawn and not committed.
+UNCERTAIN = 100
+
+
+class Witness:
+    """What one executor knows of committed claims: its own, and about how many there were in all."""
+
+    def __init__(self, executor_id: UUID) -> None:
+        self._executor_id = executor_id
+        self._claims: deque[tuple[UUID, int]] = deque(maxlen=REMEMBERED)
+        self._reached = 0
+        self._since: datetime | None = None  # the epoch of all that
+
+    def note(self, claimed: Iterable[ClaimedJob]) -> None:
+        """Remember claims that were committed."""
+        for job in claimed:
+            self._claims.append((job.id, job.token))
+            self._reached = max(self._reached, job.token)
+
+    def refuse_the_past(self) -> None:
+        """
+        Begin a new epoch with everything paused, once, if the database lacks what was committed.
+
+        Called when an executor has connected, and again and again: behind a pooler a connection may outlive its server.
+        """
+        began_at = Epoch.objects.values_list("began_at", flat=True).get()
+        if self._since is not None and began_at > self._since:
+            self._forget()  # somebody has looked at it since
+        known = {"ids": [job for job, _ in self._claims], "tokens": [token for _, token in self._claims]}
+        [(lacks, reached)] = run_sql("jobs", "find_undone_claims", {**known, "reached": self._reached})
+        if self._since is not None and (lacks or began_at < self._since):
+            if declare_put_back(since=self._since, actor=f"executor:{self._executor_id}"):
+                logger.critical("executor %s: %s Everything is paused.", self._executor_id, PUT_BACK_REASON)
+            self._forget()
+            began_at, reached = Epoch.objects.values_list("began_at", flat=True).get(), 0
+        self._since = began_at
+        self._reached = max(self._reached, reached - UNCERTAIN)
+
+    def _forget(self) -> None:
+        self._claims.clear()
+        self._reached = 0

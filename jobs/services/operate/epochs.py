@@ -1,0 +1,147 @@
+"""
+A database that was put back to an earlier moment begins a new epoch, and is paused.
+
+A person says so, `manage.py restore` does, or whoever remembers what the database lacks: executors their claims, the
+relay of a web process its events.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count
+from django.utils import timezone
+
+from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.models import Epoch, Job, PauseSwitch
+from jobs.states import RUNNING
+from queueops.audit import trail
+from queueops.core.sql import run_sql
+from queueops.core.values.reasons import clean_reason
+from queueops.tenancy.scope import for_everyone
+
+PUT_BACK_REASON = (
+    "The database was put back to an earlier moment: jobs wait in it that have run. See docs/how-to/back-up.md."
+)
+RESTORED_REASON = "Restored from a backup: look at what may have run since it was taken, then resume."
+EVER: Literal["infinity"] = "infinity"
+AGED_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """Calls of a kind that were running; `idempotent`: None where each payload tells, or no handler is known here."""
+
+    kind: str
+    idempotent: bool | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """
+    Attributes:
+        epoch: The new one; of a dry run the one there is.
+        executors, leases: Let go.
+        alive: Executors that gave a sign of life since the server started: not of the dead installation.
+        under_way: Calls whose outcome the database cannot know.
+    """
+
+    epoch: str
+    executors: int
+    leases: int
+    alive: int
+    under_way: tuple[UnderWay, ...]
+
+
+def ensure_epoch() -> None:
+    """Give a new database its first."""
+    Epoch.objects.get_or_create(pk=1, defaults={"value": secrets.token_hex(8), "began_at": timezone.now()})
+
+
+@for_everyone()
+def current_epoch() -> str:
+    """The epoch of this database's cursors."""
+    return Epoch.objects.get().value
+
+
+@transaction.atomic()
+def declare_put_back(*, since: datetime, actor: str) -> bool:
+    """
+    Begin a new epoch and pause everything, because the database lacks what was committed.
+
+    Args:
+        since: When the epoch began in which that was committed.
+
+    Returns:
+        Whether this call did it; else somebody has since.
+    """
+    epoch = _begin(since=since, actor=actor, reason=PUT_BACK_REASON)
+    return epoch is not None
+
+
+@transaction.atomic()
+def declare_restored(
+    *, actor: str, reason: str = RESTORED_REASON, every: bool = False, keeps: bool = False
+) -> Restored:
+    """
+    Begin a new epoch, pause everything, and let go of the executors of the installation that is gone.
+
+    Their leases end now, so that the upkeep takes their jobs back: what may be repeated waits, under the pause, and the
+    rest becomes dead letters, `outcome_unknown`. Executors that live keep what they have.
+
+    Args:
+        every: No executor lives, whatever its row says: the database is new.
+        keeps: Only find out: nothing is kept of it.
+    """
+    under_way = tuple(
+        UnderWay(kind, _is_idempotent(kind), count)
+        for kind, count in Job.objects.filter(status__in=RUNNING)
+        .order_by("kind")
+        .values_list("kind")
+        .annotate(count=Count("pk"))
+    )
+    before = Epoch.objects.get().value
+    silent = 10 * settings.QUEUEOPS.lease_seconds
+    parameters = {"every": every, "silent": silent, "aged": AGED_SECONDS}
+    [(executors, leases, alive)] = run_sql("jobs", "forget_executors", parameters)
+    if keeps:
+        transaction.set_rollback(True)
+        return Restored(before, executors, leases, alive, under_way)
+    reason = clean_reason(reason) or RESTORED_REASON
+    after = {"under_way": sum(one.count for one in under_way), "executors": executors, "leases": leases}
+    epoch = _begin(since=EVER, actor=actor, reason=reason, after=after)
+    return Restored(epoch or "", executors, leases, alive, under_way)
+
+
+def _begin(
+    *, since: datetime | Literal["infinity"], actor: str, reason: str, after: dict[str, int] | None = None
+) -> str | None:
+    ensure_epoch()  # whoever deleted it must not leave every relay blind
+    before = Epoch.objects.get().value
+    rows = run_sql("jobs", "begin_epoch", {"since": since, "actor": actor, "reason": reason})
+    if not rows:
+        return None
+    epoch: str = rows[0][0]
+    trail.record(
+        actor=actor,
+        action="begin_epoch",
+        target=str(PauseSwitch.Scope.GLOBAL),
+        before={"epoch": before},
+        after={"epoch": epoch, "paused": True, **(after or {})},
+        reason=reason,
+    )
+    return epoch
+
+
+def _is_idempotent(kind: str) -> bool | None:
+    try:
+        idempotent = find_handler(kind).idempotent
+    except UnknownKind:
+        return None
+    return None if callable(idempotent) else idempotent
