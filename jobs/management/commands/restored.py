@@ -3,7 +3,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import Error
+from django.db import Error, ProgrammingError
 
 from jobs.models import Epoch
 from jobs.services.operate.epochs import RESTORED_REASON, Restored, UnderWay, declare_restored
@@ -38,9 +38,10 @@ class Command(BaseCommand):
             if not yes:
                 self._ask()
             done = declare_restored(actor=ACTOR, reason=reason)
+        except ProgrammingError as error:
+            raise CommandError("This database lacks tables or columns. Run manage.py migrate first.") from error
         except Error as error:
-            said = str(error).strip().splitlines()[0]
-            raise CommandError(f"{said}. Where a table is missing, run manage.py migrate first.") from error
+            raise CommandError(str(error).strip()) from error
         self.stdout.write(f"Done: everything is paused, in the new epoch {done.epoch}.\n{NEXT}")
 
     def _ask(self) -> None:
