@@ -32,13 +32,19 @@ class BadPool(QueueOpsError):
 
     code = "bad_pool"
     status = 422
+
+
 class PoolInUse(QueueOpsError):
     """Live clusters serve the pool."""
+
     code = "pool_in_use"
     status = 409
     detail_fields = ("executors",)
+
+
 class OtherEpoch(QueueOpsError):
     """The cursor is of a log that is not this one: the database was restored since."""
+
     code = "other_epoch"
     status = 410
 

@@ -245,11 +245,10 @@ class ExecutorPump:
         ensure_projects_are_kept_apart()
         ensure_own_secret_key()
         ensure_pool(self.settings.pool)
+        self._witness.refuse_the_past()
         self._role, self._slots = executors.register(
             self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots, pool=self.settings.pool
         )
-        self._witness.refuse_the_past()
-        self._role, self._slots = executors.register(self.id, cluster_pid=self.cluster_pid, slots=self.settings.slots)
         executors.hand_back_unknown(self.id, set(self._owned))
         logger.info("executor %s (%s) is ready with %s slots", self.id, self._role, self._slots)
         self._connected = True
@@ -379,12 +378,6 @@ class ExecutorPump:
             self._again("claim", now)
         if claimed:
             self._begin(claimed, credentials)
-            self._meet()
-            self._drop({job.id for job in claimed if job.id in self._owned})
-            self._owned.update((job.id, job) for job in claimed)
-            self._witness.note(claimed)
-            self._calls += sum(map(_is_call, claimed))
-            self.loop.carry_out(claimed, credentials)
         if refused:
             self._gate.hint()
 
@@ -392,6 +385,7 @@ class ExecutorPump:
         self._meet()
         self._drop({job.id for job in claimed if job.id in self._owned})
         self._owned.update((job.id, job) for job in claimed)
+        self._witness.note(claimed)
         self._calls += sum(map(_is_call, claimed))
         if self._outcome_log:
             self._outcome_log.begin(claimed)
