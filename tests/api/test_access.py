@@ -85,6 +85,7 @@ def everything() -> dict[str, list[Any]]:
     }
 
 
+@pytest.mark.proves("S1")
 @pytest.mark.parametrize(("method", "pattern"), METHODS, ids=lambda value: str(getattr(value, "pattern", value)))
 def test_another_projects_rows_are_neither_shown_nor_touched(api: Api, method, pattern):
     theirs = ids_of("other")
@@ -129,6 +130,7 @@ def test_every_address_answers_options_and_refuses_other_methods(api: Api, patte
     assert "OPTIONS" in response["Allow"]
 
 
+@pytest.mark.proves("S2")
 def test_a_revoked_expired_or_unknown_key_is_refused_alike(db):
     revoked, expired = key_for("acme"), key_for("acme")
     first, second = ProducerKey.objects.order_by("pk")
@@ -167,6 +169,7 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back(api: Api, monkeypat
     assert Api(key_for("acme")).get("/handlers/").status_code == 200
 
 
+@pytest.mark.proves("S2")
 def test_guessing_keys_is_slowed_down_and_a_valid_key_of_the_same_address_is_not(api: Api, monkeypatch):
     monkeypatch.setattr("queueops.tenancy.callers.authentication.bad_keys", Rate(3))
     statuses = [Api(f"qo_{number}").get("/jobs/").status_code for number in range(5)]
@@ -203,6 +206,7 @@ def test_an_operator_needs_the_permission_of_each_action(db):
     assert error_of(signed_in(is_staff=False).get(f"{ROOT}/jobs/?project=acme"), 403)["code"] == "staff_only"
 
 
+@pytest.mark.proves("S8")
 def test_a_session_needs_the_csrf_token_for_what_changes_something(db):
     make_project("acme")
     client = signed_in("add_job", enforce_csrf_checks=True)

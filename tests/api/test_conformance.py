@@ -9,7 +9,7 @@ import pytest
 
 from tests.api.conformance import try_everything
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.proves("S16")]
 
 FEW, MANY = 3, 200  # requests of each kind to each operation
 LEAST = 20_000

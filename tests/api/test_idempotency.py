@@ -20,6 +20,8 @@ from tests.api.conftest import SPEC, Api, error_of, key_for
 from tests.factories import make_job
 from tests.support.processes import RunningProcess, free_port, manage, wait_for
 
+pytestmark = pytest.mark.proves("R12")
+
 BODY = json.dumps(SPEC)
 
 

@@ -90,6 +90,7 @@ def test_a_job_names_only_credentials_that_its_project_may_use_for_that_service(
     assert api.post("/jobs/", reading_with("ours")).status_code == 201
 
 
+@pytest.mark.proves("S10")
 @pytest.mark.parametrize(
     ("kind", "payload"),
     [
@@ -103,6 +104,7 @@ def test_what_the_platform_tells_others_can_not_be_submitted_by_producers(api: A
     assert not Job.objects.exists()
 
 
+@pytest.mark.proves("S3")
 def test_fields_that_are_wrong_or_unknown_are_named(api: Api):
     error = error_of(api.post("/jobs/", {**SPEC, "priorty": "low", "delay_seconds": -1}), 422)
     assert set(error["fields"]) == {"priorty", "delay_seconds"}
@@ -225,6 +227,7 @@ def test_what_cannot_be_stored_is_refused_by_line(api: Api, line):
     assert error["details"]["errors"][0]["line"] == 1
 
 
+@pytest.mark.proves("S3")
 def test_an_empty_batch_and_unknown_options_are_refused(api: Api):
     assert error_of(api.lines("\n\n"), 422)["code"] == "empty_batch"
     assert set(error_of(api.lines(LINES, "?partail=1"), 400)["fields"]) == {"partail"}

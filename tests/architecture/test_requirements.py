@@ -3,7 +3,11 @@
 import re
 import tomllib
 
+import pytest
+
 from tests.support.processes import ROOT
+
+pytestmark = pytest.mark.proves("S14")
 
 LOCK = (ROOT / "requirements.lock").read_text()
 PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+)", re.MULTILINE)

@@ -60,6 +60,7 @@ def complaints(page: Page) -> list[str]:
     return said
 
 
+@pytest.mark.proves("S7", "S12")
 def test_no_page_does_what_its_policy_forbids_even_with_hostile_texts(page: Page, complaints):
     world = World.make(HOSTILE)
     rows = [f"/admin/{screen.replace('_', '/')}/{world.ids[screen]}/change/" for screen in OF_ROWS]
@@ -77,6 +78,7 @@ def test_no_page_does_what_its_policy_forbids_even_with_hostile_texts(page: Page
     assert [line for line in complaints if "inline event handler" not in line] == []
 
 
+@pytest.mark.proves("S9")
 def test_a_person_sets_up_a_second_factor_and_signs_in_with_it(page: Page, shoot, chromium: Browser, live_server: Any):
     page.goto("/admin/second-factor/")
     page.get_by_label("Password").fill(PASSWORD)

@@ -21,7 +21,7 @@ from tests.dashboards.live.conftest import web_process
 from tests.factories import make_allowance
 from tests.support.processes import RunningProcess, free_port, started, wait_for
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db")]
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("R13")]
 
 USER = UUID(int=13)
 WORKERS = 4

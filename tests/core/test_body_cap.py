@@ -13,6 +13,8 @@ import pytest
 from queueops.core.web.body_cap import BodyCap, BodyLimits
 from tests.support.processes import free_port, started, wait_for
 
+pytestmark = pytest.mark.proves("S4")
+
 LIMITS = BodyLimits(default_bytes=1_000, path_bytes={"/large/": 5_000})
 
 SERVER = """

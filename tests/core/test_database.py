@@ -11,6 +11,7 @@ from queueops.core.values import parse
 from tests.support.processes import database_url
 
 
+@pytest.mark.proves("P10")
 def test_of_several_hosts_the_first_that_is_what_was_asked_for_is_taken(db: None):
     real = connection.get_connection_params()
     name = f"host={real['host'].replace('/', '%2F')}"

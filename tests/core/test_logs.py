@@ -42,6 +42,7 @@ def record(message: str, *arguments: object, **extra: object) -> logging.LogReco
     return made
 
 
+@pytest.mark.proves("S11")
 @pytest.mark.parametrize(("text", "secret"), SECRETS)
 @pytest.mark.parametrize("make", [JsonFormatter, TextFormatter])
 def test_no_line_shows_a_secret(make: Callable[[], logging.Formatter], text: str, secret: str):

@@ -9,6 +9,7 @@ from queueops.site.management.commands.migrate import LOCK
 from tests.support.processes import database_url, manage
 
 
+@pytest.mark.proves("P10")
 @pytest.mark.django_db(transaction=True)
 def test_one_migrates_and_the_others_wait_for_it():
     with psycopg.connect(database_url()) as at_work, manage("migrate") as first, manage("migrate") as second:

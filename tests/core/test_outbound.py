@@ -15,6 +15,8 @@ from queueops.core.outbound.connector import Passage, _open_checked_socket, curr
 from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused
 from tests.support.http_server import canary, raw_server, serving
 
+pytestmark = pytest.mark.proves("S6")
+
 STRICT = OutboundPolicy()
 LOOPBACK = OutboundPolicy.of(allow_loopback=True)
 

@@ -2,6 +2,8 @@ import pytest
 
 from queueops.core.outbound.policy import OutboundPolicy, OutboundRefused, parse_target
 
+pytestmark = pytest.mark.proves("S6")
+
 STRICT = OutboundPolicy()
 
 NOT_PUBLIC = [

@@ -8,6 +8,8 @@ import pytest
 
 from queueops.core.web.request_queue import HEAVY_AT_ONCE, ClientLeft, Overloaded, RequestQueue
 
+pytestmark = pytest.mark.proves("R14")
+
 HEAVY = 11.0  # page_size=500
 
 

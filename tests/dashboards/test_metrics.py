@@ -156,6 +156,7 @@ def test_a_process_is_ready_without_executors_and_says_how_many_there_are():
     assert Client().get("/readyz").json()["executors"] == 1
 
 
+@pytest.mark.proves("S11")
 def test_no_key_user_or_payload_is_among_the_metrics():
     _, key = ProducerKey.issue(make_project(), name="loader")
     make_jobs(1, payload='{"method": "GET", "url": "http://u:hunter2hunter2@127.0.0.1/?token=hunter2hunter2"}')

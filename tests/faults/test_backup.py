@@ -79,6 +79,7 @@ def everything() -> tuple[object, ...]:
     return list(jobs), list(events), ask(FOREIGN_KEYS)
 
 
+@pytest.mark.proves("P4", "P5")
 def test_what_is_restored_is_what_was_there_with_every_foreign_key_and_nothing_runs(backed_up, empty):
     connection.settings_dict["NAME"] = "ours"
     before, epoch = everything(), str(Epoch.objects.get())

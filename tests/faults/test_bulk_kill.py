@@ -33,6 +33,7 @@ def kill_workers(running: Cluster) -> None:
             os.kill(executor.pid, signal.SIGKILL)
 
 
+@pytest.mark.proves("R1")
 def test_killed_workers_leave_no_row_out_and_take_none_twice(ledger):
     PauseSwitch.objects.create(scope="global", paused_by="system")  # the new jobs themselves are not the matter
     letters = make_dead_letters(LETTERS)

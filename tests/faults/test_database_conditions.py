@@ -27,6 +27,8 @@ from tests.faults.records import PROJECT, submit_work, wait_until_drained
 from tests.support.own_server import bring_back
 from tests.support.processes import free_port, manage, wait_for
 
+pytestmark = pytest.mark.proves("P8")
+
 Ask = Callable[..., tuple[int, dict[str, Any]]]
 POOL = 6
 

@@ -25,6 +25,8 @@ from tests.faults.records import PROJECT, crashes, submit_work, wait_until_drain
 from tests.support.own_server import bring_back
 from tests.support.processes import free_port, manage, wait_for
 
+pytestmark = pytest.mark.proves("R3")
+
 PRODUCERS = 3
 
 

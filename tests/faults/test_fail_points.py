@@ -10,6 +10,8 @@ from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.faults.records import crashes, submit_work, wait_until_drained
 
+pytestmark = pytest.mark.proves("R10")
+
 REPEATABLE = ("write", "write_in_thread")
 ONCE = "write_once"
 KINDS = (*REPEATABLE, ONCE)

@@ -30,6 +30,7 @@ STILL_YOUNG = "SELECT count(*) FROM jobs_executor WHERE id = ANY(%s) AND heartbe
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
+@pytest.mark.proves("P10")
 def test_jobs_of_a_host_that_dies_go_on_elsewhere_and_none_of_them_has_crashed(ledger: Ledger):
     with cluster(ledger, executors=1, executor_slots=20) as dying:
         submit_work(20, "wait", gate="gate")
@@ -44,6 +45,7 @@ def test_jobs_of_a_host_that_dies_go_on_elsewhere_and_none_of_them_has_crashed(l
     assert crashes() == []
 
 
+@pytest.mark.proves("P9")
 def test_workers_of_a_copied_database_leave_the_originals_alone(ledger: Ledger):
     with cluster(ledger, executors=1) as original, copy_of_the_database() as url:
         before = original.executors()

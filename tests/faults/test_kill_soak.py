@@ -51,6 +51,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.proves("R1")
 @pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("form", FORMS)
 def test_killing_random_executors_loses_nothing_and_repeats_only_what_the_killed_ran(form, ledger: Ledger, figures):

@@ -18,7 +18,7 @@ from tests.faults.ledger import Ledger
 from tests.faults.records import PROJECT, crashes, refused_writes, statuses, submit_work, wait_until_drained
 from tests.support.processes import database_url, started
 
-pytestmark = pytest.mark.usefixtures("transactional_db")
+pytestmark = [pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("R12")]
 
 SUBMIT_AND_DIE = textwrap.dedent(
     """

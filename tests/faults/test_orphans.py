@@ -17,7 +17,7 @@ from tests.faults.ledger import Ledger
 from tests.faults.records import submit_work
 from tests.support.processes import wait_for
 
-pytestmark = pytest.mark.usefixtures("transactional_db")
+pytestmark = [pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("P1")]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")

@@ -19,7 +19,7 @@ ENOUGH_TO_COMPARE = 10_000  # fewer are done in less time than one lease
 POISON = ("exit", "segfault", "memory_bomb", "spin")
 SHORT_LEASE = {"lease_seconds": 2, "renew_seconds": 0.4, "sweep_seconds": 0.2}
 
-pytestmark = pytest.mark.usefixtures("transactional_db")
+pytestmark = [pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("R6")]
 
 
 @pytest.mark.parametrize(

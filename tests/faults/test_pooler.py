@@ -19,7 +19,7 @@ from tests.faults.records import submit_work
 from tests.support.pgbouncer import SESSIONS, needs_pgbouncer, pgbouncer
 from tests.support.processes import free_port, manage, wait_for
 
-pytestmark = [needs_pgbouncer, pytest.mark.usefixtures("transactional_db")]
+pytestmark = [needs_pgbouncer, pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("P6")]
 
 PLANNED = "SELECT current_setting('enable_seqscan'), current_setting('jit'), current_setting('plan_cache_mode')"
 

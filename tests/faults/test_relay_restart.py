@@ -16,6 +16,7 @@ from tests.support.own_server import bring_back
 pytestmark = pytest.mark.faults
 
 
+@pytest.mark.proves("R16")
 @pytest.mark.parametrize("restarts", [pytest.param(2, id="short"), pytest.param(5, id="long", marks=pytest.mark.soak)])
 def test_sockets_outlive_the_databases_restart_and_miss_nothing(restarts: int, server: EmbeddedServer):
     _, key = ProducerKey.issue(make_project("acme"), name="producer")

@@ -20,6 +20,8 @@ from tests.faults.records import PROJECT
 from tests.support.own_server import bring_back
 from tests.support.processes import RunningProcess, free_port, manage, wait_for
 
+pytestmark = pytest.mark.proves("P2", "R14")
+
 
 @dataclass(slots=True)
 class Storm:

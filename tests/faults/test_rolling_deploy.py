@@ -12,7 +12,7 @@ from tests.faults.ledger import Ledger
 from tests.faults.records import submit, submit_work, wait_until_drained
 from tests.support.processes import wait_for
 
-pytestmark = pytest.mark.usefixtures("transactional_db")
+pytestmark = [pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("P12")]
 
 JOBS = 20
 

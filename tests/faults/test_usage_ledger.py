@@ -20,7 +20,7 @@ from ratelimits.services.usage.release import expire_reservations
 from tests.factories import make_allowance
 from tests.faults.usage_apps import PROJECT, App, report_all, reserve_all, run_killing
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.proves("R11")]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tests.faults.ledger import Ledger
 from tests.faults.records import crashes, refused_writes, statuses, submit_work, wait_until_drained
 from tests.support.processes import wait_for
 
-pytestmark = pytest.mark.usefixtures("quick_retries")
+pytestmark = [pytest.mark.usefixtures("quick_retries"), pytest.mark.proves("R2")]
 
 ENDINGS = ("succeed", "retry", "fail")
 

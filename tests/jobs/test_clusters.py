@@ -67,6 +67,7 @@ def test_an_executor_that_its_own_cluster_has_forgotten_died_alone():
     assert rescued(job) == (JobState.RETRIED, 1)
 
 
+@pytest.mark.proves("P10")
 def test_jobs_that_went_with_a_whole_cluster_have_not_crashed():
     cluster = uuid4()
     dead = executor(cluster, silent=LEASE)
@@ -106,6 +107,7 @@ def _claim(job: Job, owner: Executor) -> None:
     Job.objects.filter(pk=job.pk).update(lease_expires_at=Now() - timedelta(milliseconds=1))
 
 
+@pytest.mark.proves("P9")
 def test_two_hosts_of_one_name_and_equal_pids_have_a_quarantine_seat_each():
     first, second = uuid4(), uuid4()
     roles = [
@@ -140,6 +142,7 @@ def test_only_executors_of_the_own_cluster_are_killed_and_others_rows_wait_for_t
         assert set(Executor.objects.values_list("pid", flat=True)) == {theirs.pid}
 
 
+@pytest.mark.proves("R7")
 @pytest.mark.django_db(transaction=True)
 def test_a_clock_that_is_ahead_puts_off_neither_schedules_nor_tasks(monkeypatch: pytest.MonkeyPatch):
     Schedule.objects.all().delete()

@@ -34,6 +34,7 @@ def test_csv_can_be_read_back():
     assert json.loads(row["payload"]) == letter.payload
 
 
+@pytest.mark.proves("S13")
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_csv_cell_can_act_as_a_formula(start):
     [[cell, number]] = csv.reader(io.StringIO(csv_line([f"{start}cmd|' /C calc'!A0", -1]), newline=""))

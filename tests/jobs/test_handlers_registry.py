@@ -81,6 +81,7 @@ def test_a_former_name_leads_to_the_handler_and_is_no_kind_of_its_own():
     assert kinds == sorted(kinds)
 
 
+@pytest.mark.proves("S10")
 def test_a_kind_that_nobody_registered_is_refused_with_the_known_ones():
     declare()
     with pytest.raises(UnknownKind, match=r"test\.unknown") as caught:

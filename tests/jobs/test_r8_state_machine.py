@@ -43,6 +43,8 @@ from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
 from tests.factories import KIND, make_project
 
+pytestmark = pytest.mark.proves("R8")
+
 S = JobState
 HOUR = timedelta(hours=1)
 URGENCY = {Priority.URGENT: 2, Priority.NORMAL: 1, Priority.LOW: 0}

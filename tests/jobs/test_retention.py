@@ -220,6 +220,7 @@ def test_a_dead_letter_keeps_its_newest_events_and_was_made_by_a_clock_that_is_a
     assert [event["message"] for event in letter.timeline["events"]] == [str(number) for number in range(2, 302)]
 
 
+@pytest.mark.proves("S15")
 def test_old_months_of_the_audit_trail_go_whole_and_nothing_else_removes_an_entry():
     name = old_part(AUDIT, days=500)
     entry = trail.record(actor="user:1", action="x", target="y")

@@ -187,6 +187,7 @@ def test_a_row_can_not_contradict_its_state(name, columns):
         cursor.execute(f"UPDATE jobs_job SET {columns} WHERE id = %s", [job.pk])  # noqa: S608 (our own text)
 
 
+@pytest.mark.proves("S15")
 @pytest.mark.django_db
 def test_the_log_is_append_only():
     make_job()

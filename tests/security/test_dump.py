@@ -22,7 +22,7 @@ from tests.security.people import PASSWORD, person, try_password
 from tests.support.issuers import SECRET, Signer, make_issuer, publishing, shared_token
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.proves("S2")]
 
 
 def dump() -> Iterator[str]:

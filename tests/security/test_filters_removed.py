@@ -33,7 +33,7 @@ from tests.security.test_every_address import METHODS, send
 from tests.security.world import MARK, PROJECT, World, cursor_before_its_events, everything
 
 # Each statement commits by itself, as in production.
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.proves("S1")]
 
 SPY = "globex"
 USER = UUID(int=9)

@@ -8,7 +8,7 @@ from django.test import Client, override_settings
 from queueops.core.web.security_headers import policy_of
 from tests.support.people import signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.proves("S7")]
 
 STRICT = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; font-src 'self'; "

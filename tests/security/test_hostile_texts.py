@@ -38,6 +38,7 @@ def body_of(answer: Any) -> str:
     return (b"".join(answer) if answer.streaming else answer.content).decode(errors="replace")
 
 
+@pytest.mark.proves("S12")
 def test_no_page_gives_a_stored_text_to_the_browser_as_markup():
     found = answers(HOSTILE)
     pages = {route: body_of(answer) for route, answer in found.items() if "html" in answer["Content-Type"]}
@@ -51,6 +52,7 @@ def test_no_page_gives_a_stored_text_to_the_browser_as_markup():
         assert ("csv" in answer["Content-Type"]) is is_csv(route), route
 
 
+@pytest.mark.proves("S13")
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_no_cell_of_any_csv_can_act_as_a_formula(formula):
     exports = {route: body_of(answer) for route, answer in answers(formula, of=is_csv).items()}

@@ -21,7 +21,7 @@ from tests.security.people import PASSWORD, is_signed_in, person, try_password
 from tests.support.people import signed_in
 from tests.support.racing import run_together
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.proves("S9")]
 
 
 def fail(name: str, times: int, address: str = "10.0.0.1") -> list[int]:

@@ -15,7 +15,7 @@ from tests.security.world import World
 from tests.support.people import signed_in
 from tests.support.screens import address_name, registered
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.proves("S5")]
 
 ROLES = {role: roles.ROLES.get(role or "", frozenset()) for role in (None, *roles.ROLES)}
 FOR_SUPERUSERS = {"django_q"}  # whatever permissions somebody was given

@@ -33,7 +33,7 @@ from tests.security.people import (
 from tests.support.people import signed_in
 from tests.support.racing import run_together
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.proves("S9")]
 
 RFC_SECRET = b"12345678901234567890"
 

@@ -105,6 +105,7 @@ def test_nobody_but_the_service_reaches_the_log_other_than_by_its_parent():
             run(f"TABLE {partition}")
 
 
+@pytest.mark.proves("S15")
 def test_the_audit_trail_takes_what_the_api_writes_and_shows_it_nothing():
     make_project("acme")
     with acting_for("acme"):

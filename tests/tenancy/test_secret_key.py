@@ -13,6 +13,8 @@ from queueops.site.diagnosis import DoctorVerdict, examine_secret_key
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from tests.support.processes import free_port, manage
 
+pytestmark = pytest.mark.proves("P7")
+
 OTHER = "another key, long enough to be one of fifty characters"
 
 

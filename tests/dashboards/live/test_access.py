@@ -24,6 +24,7 @@ def key_of(project: str, **fields: object) -> str:
     return ProducerKey.issue(make_project(project), name="other", **fields)[1]
 
 
+@pytest.mark.proves("S1")
 @pytest.mark.parametrize("of_batch", [False, True], ids=["job", "batch"])
 def test_another_projects_work_is_refused_as_if_it_were_not_there(of_batch: bool, client: LiveClient, key: str):
     batch = make_batch()
@@ -37,6 +38,7 @@ def test_another_projects_work_is_refused_as_if_it_were_not_there(of_batch: bool
     assert client.watch(path, key=key).first("snapshot")
 
 
+@pytest.mark.proves("S1")
 def test_a_key_is_shown_no_event_of_another_project(client: LiveClient, key: str):
     mine = client.watch("me", key=key)
     mine.first("snapshot")
@@ -78,6 +80,7 @@ def test_a_key_that_may_not_read_opens_nothing(scopes: list[str], client: LiveCl
     assert client.watch("me", key=key_of("acme", scopes=scopes)).closed() == 4401
 
 
+@pytest.mark.proves("S8")
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1"])
 def test_pages_of_elsewhere_get_no_socket(origin: str, client: LiveClient):
     watcher = client.watch("ops", session=session_of("operator"), origin=origin)
@@ -88,6 +91,7 @@ def test_a_cookie_that_postgresql_cannot_hold_signs_nobody_in(client: LiveClient
     assert client.watch("me", session=r'"aaaaaaaa\000aaaaaaaa"').closed(seconds=10) == 4401
 
 
+@pytest.mark.proves("S8")
 def test_a_cookie_without_an_origin_signs_nobody_in(client: LiveClient, key: str):
     watcher = client.watch("ops", session=session_of("operator"), origin=None)
     assert watcher.closed(seconds=10) == 4401
@@ -113,6 +117,7 @@ def _change_password(session: str) -> None:
         person.save()
 
 
+@pytest.mark.proves("S8")
 @pytest.mark.parametrize("end", [_log_out, _deactivate, _withdraw_permission, _change_password])
 def test_the_end_of_a_session_closes_its_sockets_within_ten_seconds(end, client: LiveClient):
     session, other = session_of("operator"), session_of("superuser")
@@ -125,6 +130,7 @@ def test_the_end_of_a_session_closes_its_sockets_within_ten_seconds(end, client:
     assert end is not _log_out or stays.close_code is None
 
 
+@pytest.mark.proves("S8")
 def test_the_end_of_a_key_closes_its_sockets_within_ten_seconds(client: LiveClient, key: str):
     kept = client.watch("me", key=key_of("acme"))
     watcher = client.watch("me", key=key)

@@ -53,6 +53,7 @@ def test_a_user_is_told_of_their_own_jobs_alone(client: LiveClient, issuer):
     assert {event["user"] for event in watcher.events} == {str(USER)}
 
 
+@pytest.mark.proves("S1")
 @pytest.mark.parametrize("of", [OTHER_USER, None], ids=["another user", "nobody in particular"])
 @pytest.mark.parametrize("what", ["jobs", "batches"])
 def test_another_users_work_is_refused_as_if_it_were_not_there(client: LiveClient, issuer, what: str, of: Any):
@@ -104,6 +105,7 @@ def test_a_long_token_signs_in_and_a_longer_message_does_not(client: LiveClient,
     assert client.watch("me", token="x" * MAX_SIGN_IN_BYTES).closed() == 4400
 
 
+@pytest.mark.proves("S8")
 def test_an_expired_token_closes_its_sockets_within_ten_seconds(client: LiveClient, issuer):
     lasting = client.watch("me", token=shared_token())
     watcher = client.watch("me", token=shared_token(exp=int(time.time()) + 2))

@@ -19,6 +19,8 @@ from tests.dashboards.live.conftest import web_process
 from tests.support.live import live_client
 from tests.support.processes import database_url, wait_for
 
+pytestmark = pytest.mark.proves("P11")
+
 JOB = {"kind": "http.request", "payload": {"method": "GET", "url": "http://127.0.0.1:9/"}}
 
 

@@ -31,6 +31,8 @@ from ratelimits.services.usage.reserve import reserve
 from tests.factories import make_project
 from tests.ratelimits.usage.reports import report, send, statuses
 
+pytestmark = pytest.mark.proves("R11")
+
 ACTOR = "user:1"
 USERS = [UUID(int=number) for number in (1, 2, 3)]
 AGES = [timedelta(), timedelta(days=33), timedelta(days=36), timedelta(minutes=-10)]

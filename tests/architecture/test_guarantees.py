@@ -1,0 +1,48 @@
+"""Every guarantee has a test that proves it, and tests name no guarantee that there is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from queueops.site.guarantees import GUARANTEES, find_proofs
+from tests.support.processes import ROOT
+
+PROOFS = find_proofs(ROOT)
+TO_COME = {"R18", "R20", "P3"}  # may only shrink
+
+
+def test_every_guarantee_of_the_specification_is_listed():
+    assert [f"R{number}" for number in range(1, 21)] == [row for row in GUARANTEES if row[0] == "R"]
+    assert [f"S{number}" for number in range(1, 17)] == [row for row in GUARANTEES if row[0] == "S"]
+
+
+@pytest.mark.parametrize("row", [row for row in GUARANTEES if row not in TO_COME])
+def test_every_guarantee_is_proved_where_every_change_is_tested(row):
+    assert PROOFS[row], f"no test is marked with proves({row!r})"
+    assert {proof.form for proof in PROOFS[row]} - {"soak"}, f"only the soak proves {row}"
+
+
+def test_no_test_names_a_guarantee_that_is_none():
+    assert PROOFS.keys() <= GUARANTEES.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ('@pytest.mark.proves("R1", "R2")\ndef test_a(): ...', {"R1": "short", "R2": "short"}),
+        ('@pytest.mark.soak\n@pytest.mark.proves("R1")\ndef test_a(): ...', {"R1": "soak"}),
+        (
+            'F = [1, pytest.param(2, marks=pytest.mark.soak)]\npytestmark = [pytest.mark.proves("R1")]\n'
+            '@pytest.mark.parametrize("f", F)\ndef test_a(f): ...\ndef no_test(): ...',
+            {"R1": "short and soak"},
+        ),
+        ("def test_a(): ...", {}),
+    ],
+)
+def test_marks_are_found_without_importing_a_test(tmp_path: Path, text: str, rows: dict[str, str]):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_one.py").write_text(text)
+    found = find_proofs(tmp_path)
+    assert {row: proof.form for row, [proof] in found.items()} == rows
