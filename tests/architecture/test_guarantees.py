@@ -34,8 +34,10 @@ def test_no_test_names_a_guarantee_that_is_none():
         ('@pytest.mark.proves("R1", "R2")\ndef test_a(): ...', {"R1": "short", "R2": "short"}),
         ('@pytest.mark.soak\n@pytest.mark.proves("R1")\ndef test_a(): ...', {"R1": "soak"}),
         (
-            'F = [1, pytest.param(2, marks=pytest.mark.soak)]\npytestmark = [pytest.mark.proves("R1")]\n'
-            '@pytest.mark.parametrize("f", F)\ndef test_a(f): ...\ndef no_test(): ...',
+            (
+                'F = [pytest.param(2, marks=pytest.mark.soak)]\npytestmark = [pytest.mark.proves("R1")]\n'
+                '@pytest.mark.parametrize("f", F)\ndef test_a(f): ...'
+            ),
             {"R1": "short and soak"},
         ),
         ("def test_a(): ...", {}),

@@ -1,14 +1,7 @@
 """R3: PostgreSQL is stopped without a farewell while producers submit and executors work."""
 
-import json
-import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.client import HTTPException
 from uuid import UUID
 
 import psutil
@@ -21,59 +14,12 @@ from queueops.tenancy.models import ProducerKey
 from tests.factories import make_project
 from tests.faults.clusters import LEASE_SECONDS, Cluster, cluster, is_running
 from tests.faults.ledger import Ledger
+from tests.faults.producers import Producers
 from tests.faults.records import PROJECT, crashes, submit_work, wait_until_drained
 from tests.support.own_server import bring_back
 from tests.support.processes import free_port, manage, wait_for
 
 pytestmark = pytest.mark.proves("R3")
-
-PRODUCERS = 3
-
-
-class Producers:
-    """Threads that submit job after job by HTTP; `acknowledged`: the ids that they were told."""
-
-    def __init__(self, url: str, key: str) -> None:
-        self.acknowledged: list[UUID] = []
-        self.refused = 0
-        self._url = f"{url}/api/v1/jobs/"
-        self._key = key
-        self._over = threading.Event()
-
-    def submit(self) -> UUID | None:
-        """Submit one job; its id, or None without an acknowledgement."""
-        body = json.dumps({"kind": "faults.write_once", "payload": {"seconds": 0.05}}).encode()
-        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
-        request = urllib.request.Request(self._url, data=body, headers=headers)  # noqa: S310 - our own server
-        try:
-            with urllib.request.urlopen(request, timeout=15) as answer:  # noqa: S310
-                job_id = UUID(json.load(answer)["id"])
-        except (OSError, HTTPException):
-            self.refused += 1
-            return None
-        self.acknowledged.append(job_id)
-        return job_id
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._work) for _ in range(PRODUCERS)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            for thread in threads:
-                thread.join()
-
-    def wait_for_more(self, count: int) -> None:
-        """Wait until so many more submits are acknowledged."""
-        enough = len(self.acknowledged) + count
-        wait_for(lambda: len(self.acknowledged) >= enough, seconds=60, what=f"{count} acknowledged submits")
-
-    def _work(self) -> None:
-        while not self._over.wait(0.02):
-            self.submit()
 
 
 def _restart(server: EmbeddedServer, *, down_seconds: float = 0.0) -> None:

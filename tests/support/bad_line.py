@@ -1,4 +1,4 @@
-"""A TCP line to a local server that a test cuts, slows down, or lets lose what the server answers."""
+"""A TCP line to a local server that a test cuts, slows down, leads elsewhere, or lets lose what the server answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tests.support.background import in_background
@@ -15,22 +16,24 @@ BLOCK_BYTES = 65_536
 
 class BadLine:
     """
-    Listens on `port` of 127.0.0.1 and passes on to the server's.
+    Listens on `port` of 127.0.0.1 and passes on to the server's port or socket.
 
     Attributes:
         carried: Connections that reached the server.
         answers_lost: Answers that the server gave and nobody got.
     """
 
-    def __init__(self, server_port: int) -> None:
+    def __init__(self, server: int | Path) -> None:
         self.port = 0
         self.carried = 0
         self.answers_lost = 0
-        self._server_port = server_port
+        self._server = server
         self._loop = asyncio.get_running_loop()
         self._open: set[asyncio.StreamWriter] = set()
         self._is_cut = False
         self._delay_seconds = 0.0
+        self._bytes_a_second = 0
+        self._is_silent = False
         self._to_lose = 0
 
     @property
@@ -46,6 +49,25 @@ class BadLine:
         self._do(partial(self._set_cut, is_cut=False))
         self._do(partial(setattr, self, "_to_lose", 0))
         self.delay(0)
+        self.narrow(0)
+
+    def reset(self) -> None:
+        """End every connection, and go on."""
+        self.cut()
+        self._do(partial(self._set_cut, is_cut=False))
+
+    def fall_silent(self) -> None:
+        """Take what is sent and pass nothing on, in either direction and on new connections, until it is reset."""
+        self._do(partial(setattr, self, "_is_silent", True))
+
+    def lead_to(self, server: int | Path) -> None:
+        """End every connection; new ones go to another server."""
+        self._do(partial(setattr, self, "_server", server))
+        self.reset()
+
+    def narrow(self, bytes_a_second: int) -> None:
+        """Let each connection carry so much in each direction; 0: all there is."""
+        self._do(partial(setattr, self, "_bytes_a_second", bytes_a_second))
 
     def delay(self, seconds: float) -> None:
         """Let every block of bytes take so long, in both directions."""
@@ -67,7 +89,10 @@ class BadLine:
             writer.transport.abort()
 
     async def _through(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
+        if isinstance(self._server, Path):
+            from_server, to_server = await asyncio.open_unix_connection(self._server)
+        else:
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server)
         self._open.add(to_server)
         self.carried += 1
         ways = (
@@ -86,19 +111,24 @@ class BadLine:
     async def _pass_on(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, are_answers: bool = False
     ) -> None:
-        while block := await source.read(BLOCK_BYTES):
+        while block := await source.read(self._bytes_a_second // 10 or BLOCK_BYTES):
+            if self._is_silent:
+                continue
             if are_answers and self._to_lose:
                 self._to_lose -= 1
                 self.answers_lost += 1
                 return
             if self._delay_seconds:
                 await asyncio.sleep(self._delay_seconds)
+            if self._bytes_a_second:
+                await asyncio.sleep(len(block) / self._bytes_a_second)
             target.write(block)
             await target.drain()
 
     def _set_cut(self, *, is_cut: bool) -> None:
         self._is_cut = is_cut
         if is_cut:
+            self._is_silent = False
             for writer in self._open:
                 writer.transport.abort()
 
@@ -112,19 +142,19 @@ class BadLine:
 
 
 @contextmanager
-def bad_line(server_port: int) -> Iterator[BadLine]:
-    with in_background(_listening(server_port)) as line:
+def bad_line(server: int | Path) -> Iterator[BadLine]:
+    with in_background(_listening(server)) as line:
         yield line
 
 
 @asynccontextmanager
-async def _listening(server_port: int) -> AsyncIterator[BadLine]:
-    line = BadLine(server_port)
-    server = await asyncio.start_server(line.carry, "127.0.0.1", 0)
-    line.port = server.sockets[0].getsockname()[1]
+async def _listening(server: int | Path) -> AsyncIterator[BadLine]:
+    line = BadLine(server)
+    listener = await asyncio.start_server(line.carry, "127.0.0.1", 0)
+    line.port = listener.sockets[0].getsockname()[1]
     try:
         yield line
     finally:
-        server.close()
+        listener.close()
         line._set_cut(is_cut=True)
         await asyncio.sleep(0)  # lets what was cut end before its loop does

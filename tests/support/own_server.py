@@ -40,10 +40,10 @@ def server(django_db_blocker: Any) -> Iterator[EmbeddedServer]:
 def bring_back(server: EmbeddedServer) -> None:
     """Start a stopped server, and wait until this process's own connection works again."""
     server.ensure_running()
-    wait_for(_reconnected, what="the server's return")
+    wait_for(reconnected, what="the server's return")
 
 
-def _reconnected() -> bool:
+def reconnected() -> bool:
     connection.close()
     try:
         connection.ensure_connection()

@@ -1,0 +1,91 @@
+"""R5: the line to the database is slow, silent, cut or narrow; nobody hangs, and no job has two owners."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import psutil
+import pytest
+
+from jobs.models import Job
+from jobs.states import JobState
+from queueops.core.embedded.cluster import EmbeddedServer
+from queueops.tenancy.models import ProducerKey
+from tests.dashboards.live.conftest import web_process
+from tests.factories import make_project
+from tests.faults.clusters import Cluster, cluster
+from tests.faults.ledger import Ledger
+from tests.faults.producers import Producers
+from tests.faults.records import PROJECT, wait_until_drained
+from tests.support.bad_line import BadLine
+from tests.support.own_server import reconnected
+from tests.support.processes import wait_for
+from tests.support.standby import behind_a_line
+
+pytestmark = pytest.mark.proves("R5")
+
+HANG_SECONDS = 10.0
+FAULTS: dict[str, Callable[[BadLine], None]] = {
+    "slow": lambda line: line.delay(0.5),
+    "silent": lambda line: line.fall_silent(),
+    "cut": lambda line: line.reset(),
+    "narrow": lambda line: line.narrow(1_000),
+}
+
+
+@pytest.fixture
+def line(server: EmbeddedServer) -> Iterator[BadLine]:
+    with behind_a_line(server) as running:
+        yield running
+
+
+def processes(running: Cluster) -> set[psutil.Process]:
+    return {psutil.Process(executor.pid) for executor in running.executors()} | {running.sentinel}
+
+
+def is_done(ledger: Ledger, job_id: object) -> bool:
+    return job_id in ledger.by_job()
+
+
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(1.5, id="short"), pytest.param(30, id="long", marks=pytest.mark.soak)]
+)
+def test_a_bad_line_to_the_database_hangs_nobody_repeats_nothing_and_leaves_no_trace(
+    seconds: float, line: BadLine, ledger: Ledger, figures: Any
+):
+    _, key = ProducerKey.issue(make_project(PROJECT), name="producer")
+    app = {"QUEUEOPS_EXTRA_APPS": "tests.faults.app", "FAULTS_DIR": str(ledger.directory)}
+    after: dict[str, float] = {}
+    longest: dict[str, float] = {}
+    with cluster(ledger) as running, web_process(**app) as (address, web):
+        producers = Producers(address, key)
+        before = processes(running)
+        with producers.at_work():
+            for name, spoil in FAULTS.items():
+                producers.wait_for_more(20)
+                producers.longest_seconds = 0.0
+                spoil(line)
+                time.sleep(seconds)  # how long the line is bad
+                line.mend()
+                line.reset()
+                begun = time.monotonic()
+                first = wait_for(producers.submit, what="an acknowledged submit after the fault")
+                wait_for(partial(is_done, ledger, first), what="the work after the fault")
+                after[name] = time.monotonic() - begun
+                wait_for(reconnected, what="this test's own connection")
+                longest[name] = producers.longest_seconds
+        wait_until_drained()
+        assert web.runs
+        assert processes(running) == before, "an executor ended"
+    figures(
+        "; ".join(f"{name}: asked for {longest[name]:.1f} s at most, well {after[name]:.1f} s after" for name in FAULTS)
+    )
+    stored = dict(Job.objects.values_list("pk", "status"))
+    assert set(producers.acknowledged) <= stored.keys(), "an acknowledged submit was lost"
+    assert set(stored.values()) == {JobState.COMPLETED}
+    assert {len(entries) for entries in ledger.by_job().values()} == {1}, "a job had two owners"
+    assert max(after.values()) <= HANG_SECONDS
+    assert max(longest.values()) <= HANG_SECONDS

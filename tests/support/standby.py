@@ -1,0 +1,96 @@
+"""A primary and its synchronous standby on this machine, behind a line that leads to whichever is the primary."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import psycopg
+from django.core.management import call_command
+from django.db import connection
+
+from queueops.core.embedded.cluster import DATABASE_NAME, SOCKET, SUPERUSER, EmbeddedServer
+from queueops.core.embedded.host import system_user
+from tests.support.bad_line import BadLine, bad_line
+from tests.support.embedded import throw_away_data_dir
+from tests.support.processes import wait_for
+
+STANDBY = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
+
+
+class Pair:
+    """Two servers; commits of the primary wait for the standby."""
+
+    def __init__(self, primary: EmbeddedServer, line: BadLine, servers: ExitStack) -> None:
+        self.primary = primary
+        self.standby: EmbeddedServer | None = None
+        self.line = line
+        self._servers = servers
+
+    def add_standby(self) -> None:
+        """Copy the primary, let the copy follow it, and have commits wait for it from now on."""
+        standby = EmbeddedServer(self._servers.enter_context(throw_away_data_dir()))
+        standby.cluster.mkdir(mode=0o700)
+        if owner := system_user():
+            shutil.chown(standby.cluster, owner)
+        source = ("-h", str(self.primary.socket_dir), "-U", SUPERUSER)
+        self.primary._run("pg_basebackup", *source, "-R", "-c", "fast", "-D", str(standby.cluster))
+        self._servers.enter_context(standby.use())
+        with psycopg.connect(self.primary.dsn(), autocommit=True) as admin:
+            admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            admin.execute("SELECT pg_reload_conf()")
+            wait_for(lambda: admin.execute(STANDBY).fetchone() == (1,), what="the synchronous standby")
+        self.standby = standby
+
+    def kill_primary(self) -> None:
+        """As a host that loses its power: no process of it does anything more."""
+        postmaster = psutil.Process(int((self.primary.cluster / "postmaster.pid").read_text().split("\n", 1)[0]))
+        postmaster.suspend()  # or it would end its children in order
+        for process in [*postmaster.children(recursive=True), postmaster]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def promote(self) -> None:
+        """What a failover manager does: the standby takes writes, and new connections go to it."""
+        assert self.standby is not None
+        with psycopg.connect(self.standby.dsn(), autocommit=True) as admin:
+            assert admin.execute("SELECT pg_promote(true, 30)").fetchone() == (True,)
+        self.primary, self.standby = self.standby, None
+        self.line.lead_to(socket_of(self.primary))
+
+
+def socket_of(server: EmbeddedServer) -> Path:
+    return server.socket_dir / SOCKET
+
+
+@contextmanager
+def behind_a_line(server: EmbeddedServer) -> Iterator[BadLine]:
+    """Have every connection of this process, and of those that it starts, go through a line to the server."""
+    with bad_line(socket_of(server)) as line:
+        connection.close()
+        before = dict(connection.settings_dict)
+        connection.settings_dict.update(
+            NAME=DATABASE_NAME, USER=SUPERUSER, PASSWORD="", HOST="127.0.0.1", PORT=str(line.port)
+        )
+        try:
+            yield line
+        finally:
+            connection.close()
+            connection.settings_dict.update(before)
+
+
+@contextmanager
+def primary_and_standby() -> Iterator[Pair]:
+    """A migrated pair, with Django pointed at its line."""
+    with ExitStack() as servers:
+        primary = EmbeddedServer(servers.enter_context(throw_away_data_dir()))
+        servers.enter_context(primary.use())
+        with behind_a_line(primary) as line:
+            call_command("migrate", verbosity=0)
+            pair = Pair(primary, line, servers)
+            pair.add_standby()
+            yield pair
