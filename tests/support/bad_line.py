@@ -30,6 +30,7 @@ class BadLine:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._open: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._is_cut = False
         self._delay_seconds = 0.0
         self._bytes_a_second = 0
@@ -79,6 +80,9 @@ class BadLine:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
+        serving = asyncio.current_task()
+        assert serving is not None
+        self._serving.add(serving)
         self._open.add(writer)
         try:
             if not self._is_cut:
@@ -86,7 +90,13 @@ class BadLine:
                     await self._through(reader, writer)
         finally:
             self._open.discard(writer)
+            self._serving.discard(serving)
             writer.transport.abort()
+
+    async def end(self) -> None:
+        """End every connection, and return when nothing serves one any more."""
+        self._set_cut(is_cut=True)
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     async def _through(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if isinstance(self._server, Path):
@@ -156,5 +166,4 @@ async def _listening(server: int | Path) -> AsyncIterator[BadLine]:
         yield line
     finally:
         listener.close()
-        line._set_cut(is_cut=True)
-        await asyncio.sleep(0)  # lets what was cut end before its loop does
+        await line.end()

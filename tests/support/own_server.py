@@ -16,18 +16,26 @@ from tests.support.processes import wait_for
 @contextmanager
 def own_server() -> Iterator[EmbeddedServer]:
     """Run a migrated server; for the length of the block every connection of this process goes to it."""
-    with throw_away_data_dir() as data_dir, EmbeddedServer(data_dir).use() as server:
+    with (
+        throw_away_data_dir() as data_dir,
+        EmbeddedServer(data_dir).use() as server,
+        connected_to(str(server.socket_dir)),
+    ):
+        call_command("migrate", verbosity=0)
+        yield server
+
+
+@contextmanager
+def connected_to(host: str, port: int | str = "") -> Iterator[None]:
+    """Have every connection of this process, and of those that it starts, go to an embedded server's database."""
+    connection.close()
+    before = dict(connection.settings_dict)
+    connection.settings_dict.update(NAME=DATABASE_NAME, USER=SUPERUSER, PASSWORD="", HOST=host, PORT=str(port))
+    try:
+        yield
+    finally:
         connection.close()
-        before = dict(connection.settings_dict)
-        connection.settings_dict.update(
-            NAME=DATABASE_NAME, USER=SUPERUSER, PASSWORD="", HOST=str(server.socket_dir), PORT=""
-        )
-        try:
-            call_command("migrate", verbosity=0)
-            yield server
-        finally:
-            connection.close()
-            connection.settings_dict.update(before)
+        connection.settings_dict.update(before)
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import psycopg
 from django.core.management import call_command
-from django.db import connection
 
-from queueops.core.embedded.cluster import DATABASE_NAME, SOCKET, SUPERUSER, EmbeddedServer
+from queueops.core.embedded.cluster import SOCKET, SUPERUSER, EmbeddedServer
 from queueops.core.embedded.host import system_user
 from tests.support.bad_line import BadLine, bad_line
 from tests.support.embedded import throw_away_data_dir
+from tests.support.own_server import connected_to
 from tests.support.processes import wait_for
 
 STANDBY = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
@@ -70,17 +70,8 @@ def socket_of(server: EmbeddedServer) -> Path:
 @contextmanager
 def behind_a_line(server: EmbeddedServer) -> Iterator[BadLine]:
     """Have every connection of this process, and of those that it starts, go through a line to the server."""
-    with bad_line(socket_of(server)) as line:
-        connection.close()
-        before = dict(connection.settings_dict)
-        connection.settings_dict.update(
-            NAME=DATABASE_NAME, USER=SUPERUSER, PASSWORD="", HOST="127.0.0.1", PORT=str(line.port)
-        )
-        try:
-            yield line
-        finally:
-            connection.close()
-            connection.settings_dict.update(before)
+    with bad_line(socket_of(server)) as line, connected_to("127.0.0.1", line.port):
+        yield line
 
 
 @contextmanager

@@ -1,0 +1,148 @@
+"""R17: what the last release does goes on while each later migration is applied, and after it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.apps.registry import Apps
+from django.db import connection, connections
+from django.db.migrations.executor import MigrationExecutor
+
+from queueops.core.embedded.cluster import EmbeddedServer
+from tests.support.embedded import throw_away_data_dir
+from tests.support.own_server import connected_to
+from tests.support.processes import wait_for
+
+pytestmark = pytest.mark.proves("R17")
+
+# The newest migration of each app in the last release, from which one upgrades; where it is not there, the first.
+RELEASED = {"jobs": "0023_run_again", "ratelimits": "0020_alert_of_forgotten_pauses", "tenancy": "0010_user_labels"}
+APPS = ("access", "audit", "jobs", "ratelimits", "tenancy")
+REQUEST_SECONDS = 5.0
+REQUESTERS = 3
+LEAST = 30  # requests before each migration, and after the last
+JOBS = 2_000
+
+Node = tuple[str, str]
+
+
+@pytest.fixture
+def empty_server(django_db_blocker: Any) -> Iterator[None]:
+    with (
+        django_db_blocker.unblock(),
+        throw_away_data_dir() as data_dir,
+        EmbeddedServer(data_dir).use() as server,
+        connected_to(str(server.socket_dir)),
+    ):
+        yield
+
+
+class Requests:
+    """Threads that do what the last release's web and workers do, with its own models."""
+
+    def __init__(self, apps: Apps) -> None:
+        self.done = 0
+        self.failed: Counter[str] = Counter()
+        self.longest_seconds = 0.0
+        self._models = [model for label in APPS for model in apps.get_app_config(label).get_models()]
+        self._job = apps.get_model("jobs", "Job")
+        self._over = threading.Event()
+
+    @contextmanager
+    def coming(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._come) for _ in range(REQUESTERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join()
+
+    def wait_for_more(self) -> None:
+        enough = self.done + LEAST
+        wait_for(lambda: self.done >= enough, what=f"{LEAST} more requests")
+
+    def _come(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET statement_timeout = '{REQUEST_SECONDS:g}s'")
+        while not self._over.wait(0.005):
+            begun = time.monotonic()
+            try:
+                self._ask()
+            except Exception as error:  # noqa: BLE001 (counted, and shown by the test)
+                self.failed[f"{type(error).__name__}: {error}"] += 1
+            self.longest_seconds = max(self.longest_seconds, time.monotonic() - begun)
+            self.done += 1
+        connections.close_all()
+
+    def _ask(self) -> None:
+        job = a_job(self._job)
+        job.save(force_insert=True)
+        self._job.objects.filter(pk=job.pk).update(priority="low")
+        model = self._models[self.done % len(self._models)]
+        list(model.objects.all()[:20])
+
+
+def a_job(model: Any) -> Any:
+    return model(project_id="acme", kind="http.request", service="http", payload={"method": "GET"})
+
+
+@contextmanager
+def last_release() -> Iterator[tuple[Requests, list[Node]]]:
+    """A database of the last release with some jobs: who asks of it, and the migrations since, in their order."""
+    executor = MigrationExecutor(connection)
+    graph = executor.loader.graph
+    base = [
+        (label, RELEASED[label]) if (label, RELEASED.get(label, "")) in graph.nodes else graph.root_nodes(label)[0]
+        for label in APPS
+    ]
+    executor.migrate(base)
+    apps = executor.loader.project_state(base).apps
+    apps.get_model("tenancy", "Project").objects.create(pk="acme", name="acme")
+    job = apps.get_model("jobs", "Job")
+    job.objects.bulk_create([a_job(job) for _ in range(JOBS)])
+    plan = MigrationExecutor(connection).migration_plan(graph.leaf_nodes())
+    yield Requests(apps), [(step.app_label, step.name) for step, _ in plan]
+
+
+def migrate(*nodes: Node) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET lock_timeout = '2s'")  # as docs/how-to/upgrade.md says
+    MigrationExecutor(connection).migrate(list(nodes))
+
+
+def test_the_last_releases_requests_go_on_while_and_after_each_later_migration(empty_server: None, figures: Any):
+    with last_release() as (requests, later), requests.coming():
+        for node in later:
+            requests.wait_for_more()
+            migrate(node)
+            assert not requests.failed, f"{node}: {requests.failed}"
+        requests.wait_for_more()
+    assert not requests.failed
+    figures(f"{len(later)} migrations, {requests.done} requests, none failed, {requests.longest_seconds:.2f} s at most")
+
+
+@pytest.mark.parametrize(
+    "careless",
+    [
+        "ALTER TABLE jobs_job DROP COLUMN progress",
+        "ALTER TABLE jobs_job ADD careless int NOT NULL DEFAULT 0; ALTER TABLE jobs_job ALTER careless DROP DEFAULT",
+        "BEGIN; LOCK TABLE jobs_job; SELECT pg_sleep(6); COMMIT",
+    ],
+    ids=["drops a column that is read", "adds a column that has no default", "holds a table for long"],
+)
+def test_a_careless_migration_is_found(empty_server: None, careless: str):
+    with last_release() as (requests, _), requests.coming():
+        requests.wait_for_more()
+        with connection.cursor() as cursor:
+            cursor.execute(careless)
+        requests.wait_for_more()
+    assert requests.failed
