@@ -138,11 +138,9 @@ def _form(marks: list[ast.expr], assigned: Mapping[str, ast.expr]) -> str:
     form = "short"
     for mark in marks:
         text = ast.unparse(mark)
-        text += "".join(ast.unparse(assigned[node.id]) for node in ast.walk(mark) if _names(node, assigned))
+        named = {node.id for node in ast.walk(mark) if isinstance(node, ast.Name)}
+        text += "".join(ast.unparse(assigned[name]) for name in named & assigned.keys())
         if "mark.soak" in text:
             form = "short and soak" if "parametrize" in text else "soak"
     return form
 
-
-def _names(node: ast.AST, assigned: Mapping[str, ast.expr]) -> bool:
-    return isinstance(node, ast.Name) and node.id in assigned

@@ -57,12 +57,29 @@ def is_done(ledger: Ledger, job_id: object) -> bool:
     return job_id in ledger.by_job()
 
 
+def check_the_kernels_patience() -> None:
+    """It ends every line whose packets are lost in time."""
+    connection.ensure_connection()
+    with connect_directly() as beside:
+        for opened in (connection.connection, beside):
+            with socket.socket(fileno=os.dup(opened.fileno())) as end:
+                patience = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
+                idle, interval, count = (
+                    end.getsockopt(socket.IPPROTO_TCP, option)
+                    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                )
+                assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert 0 < patience <= HANG_SECONDS
+                assert idle + interval * count <= HANG_SECONDS
+
+
 @pytest.mark.parametrize(
     "seconds", [pytest.param(1.0, id="short"), pytest.param(30, id="long", marks=pytest.mark.soak)]
 )
 def test_a_bad_line_to_the_database_hangs_nobody_repeats_nothing_and_leaves_no_trace(
     seconds: float, line: BadLine, ledger: Ledger, figures: Any
 ):
+    check_the_kernels_patience()
     _, key = ProducerKey.issue(make_project(PROJECT), name="producer")
     app = {"QUEUEOPS_EXTRA_APPS": "tests.faults.app", "FAULTS_DIR": str(ledger.directory)}
     after: dict[str, float] = {}
@@ -97,18 +114,3 @@ def test_a_bad_line_to_the_database_hangs_nobody_repeats_nothing_and_leaves_no_t
     assert {len(entries) for entries in ledger.by_job().values()} == {1}, "a job had two owners"
     assert max(after.values()) <= HANG_SECONDS
     assert max(longest.values()) <= HANG_SECONDS
-
-
-def test_the_kernel_ends_every_line_whose_packets_are_lost_within_ten_seconds(line: BadLine):
-    connection.ensure_connection()
-    with connect_directly() as beside:
-        for opened in (connection.connection, beside):
-            with socket.socket(fileno=os.dup(opened.fileno())) as end:
-                patience = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1000
-                idle, interval, count = (
-                    end.getsockopt(socket.IPPROTO_TCP, option)
-                    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-                )
-                assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-                assert 0 < patience <= HANG_SECONDS
-                assert idle + interval * count <= HANG_SECONDS

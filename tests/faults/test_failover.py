@@ -59,7 +59,7 @@ def test_a_failover_loses_no_acknowledged_submit_repeats_no_effect_and_needs_nob
                 producers.wait_for_more(50)
                 pair.kill_primary()
                 refused = producers.refused + BEFORE_PROMOTION
-                wait_for(lambda refused=refused: producers.refused >= refused, what="the outage")
+                wait_for(partial(has_refused, producers, refused), what="the outage")
                 pair.promote()
                 begun = time.monotonic()
                 first = wait_for(producers.submit, what="an acknowledged submit after the promotion")
@@ -87,3 +87,7 @@ def test_a_failover_loses_no_acknowledged_submit_repeats_no_effect_and_needs_nob
 
 def is_done(ledger: Ledger, job_id: object) -> bool:
     return job_id in ledger.by_job()
+
+
+def has_refused(producers: Producers, count: int) -> bool:
+    return producers.refused >= count

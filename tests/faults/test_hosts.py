@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +23,11 @@ from queueops.core.embedded.host import binaries
 from tests.faults.clusters import LEASE_SECONDS, cluster, is_running
 from tests.faults.ledger import Ledger
 from tests.faults.records import crashes, submit_work, wait_until_drained
-from tests.support.processes import database_url, manage, wait_for
+from tests.support.processes import database_url, manage, started, wait_for
+
+UNSHARE = ("unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
+MAY_UNSHARE = bool(shutil.which("unshare")) and not subprocess.call([*UNSHARE, "true"], stderr=subprocess.DEVNULL)
+A_HOST = (*UNSHARE, "sh", "-c", f"hostname same && exec {sys.executable} manage.py qcluster")
 
 COPY = "queueops_copy"
 WORKING = "SELECT count(*) FROM jobs_executor WHERE heartbeat_at > now() - interval '2 seconds'"
@@ -43,6 +49,32 @@ def test_jobs_of_a_host_that_dies_go_on_elsewhere_and_none_of_them_has_crashed(l
             assert owners.isdisjoint(executor.pk for executor in other.executors())
     assert set(Job.objects.values_list("status", "crash_count")) == {(JobState.COMPLETED, 0)}
     assert crashes() == []
+
+
+@pytest.mark.skipif(not MAY_UNSHARE, reason="this machine gives no namespaces to simulate hosts with")
+@pytest.mark.proves("P9")
+def test_hosts_of_one_name_with_equal_pids_share_the_work_and_one_outlives_the_other(ledger: Ledger):
+    environ = {
+        **environ_of(ledger),
+        "DATABASE_URL": database_url(),
+        "QUEUEOPS_EXECUTOR_SLOTS": "10",
+    }
+    with started(*A_HOST, environ=environ) as first, started(*A_HOST, environ=environ) as second:
+        registered = Executor.objects.values_list("cluster_id", "host", "pid", "role")
+        wait_for(lambda: registered.count() == 4, what="both hosts' executors")
+        found = list(registered)
+        assert len({cluster_id for cluster_id, _, _, _ in found}) == 2
+        assert {host for _, host, _, _ in found} == {"same"}
+        assert len({pid for _, _, pid, _ in found}) < 4, "no two processes have one number"
+        assert [role for _, _, _, role in found].count(Executor.Role.QUARANTINE) == 2
+        submit_work(20, "wait", gate="gate")
+        wait_for(lambda: len(ledger.entries("begin")) == 20, what="the start of every job")
+        assert Job.objects.values("executor").distinct().count() == 2
+        os.killpg(first.pid, signal.SIGKILL)
+        ledger.open_gate("gate")
+        wait_until_drained()
+        assert second.runs
+    assert set(Job.objects.values_list("status", "crash_count")) == {(JobState.COMPLETED, 0)}
 
 
 @pytest.mark.proves("P9")
@@ -81,8 +113,12 @@ def copy_of_the_database() -> Iterator[str]:
 
 @contextmanager
 def cluster_on_copy(ledger: Ledger, url: str) -> Iterator[None]:
-    environ = {
-        "DATABASE_URL": url,
+    with manage("qcluster", environ={**environ_of(ledger), "DATABASE_URL": url}):
+        yield
+
+
+def environ_of(ledger: Ledger) -> dict[str, str]:
+    return {
         "FAULTS_DIR": str(ledger.directory),
         "QUEUEOPS_WORKERS": "1",
         "QUEUEOPS_LEASE_SECONDS": str(LEASE_SECONDS),
@@ -90,8 +126,6 @@ def cluster_on_copy(ledger: Ledger, url: str) -> Iterator[None]:
         "QUEUEOPS_SWEEP_SECONDS": "0.5",
         "QUEUEOPS_EXTRA_APPS": "tests.faults.app",
     }
-    with manage("qcluster", environ=environ):
-        yield
 
 
 def _count(copy: psycopg.Connection, statement: str, parameters: list[object] | None = None) -> int:

@@ -13,16 +13,17 @@ import pytest
 from django.apps.registry import Apps
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
 
-from queueops.core.embedded.cluster import EmbeddedServer
-from tests.support.embedded import throw_away_data_dir
-from tests.support.own_server import connected_to
+from queueops.core.database import connect_directly
+from queueops.tenancy.database_roles import make_roles
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.proves("R17")
 
 # The newest migration of each app in the last release, from which one upgrades; where it is not there, the first.
 RELEASED = {"jobs": "0023_run_again", "ratelimits": "0020_alert_of_forgotten_pauses", "tenancy": "0010_user_labels"}
+RELEASE = "queueops_released"
 APPS = ("access", "audit", "jobs", "ratelimits", "tenancy")
 REQUEST_SECONDS = 5.0
 REQUESTERS = 3
@@ -32,15 +33,49 @@ JOBS = 2_000
 Node = tuple[str, str]
 
 
+@pytest.fixture(scope="module")
+def last_release(django_db_setup: None, django_db_blocker: Any) -> Iterator[tuple[Apps, list[Node]]]:
+    """A database of the last release with some jobs, to be copied: its models, and the migrations since in order."""
+    with django_db_blocker.unblock(), database(RELEASE):
+        executor = MigrationExecutor(connection)
+        graph = executor.loader.graph
+        base = [
+            (label, RELEASED[label]) if (label, RELEASED.get(label, "")) in graph.nodes else graph.root_nodes(label)[0]
+            for label in APPS
+        ]
+        make_roles()
+        executor.migrate(base)
+        apps = executor.loader.project_state(base).apps
+        project: Any = apps.get_model("tenancy", "Project")
+        project.objects.create(pk="acme", name="acme")
+        job: Any = apps.get_model("jobs", "Job")
+        job.objects.bulk_create([a_job(job) for _ in range(JOBS)])
+        plan = MigrationExecutor(connection).migration_plan(graph.leaf_nodes())
+        connection.close()  # a template has no guests
+        yield apps, [(step.app_label, step.name) for step, _ in plan]
+
+
 @pytest.fixture
-def empty_server(django_db_blocker: Any) -> Iterator[None]:
-    with (
-        django_db_blocker.unblock(),
-        throw_away_data_dir() as data_dir,
-        EmbeddedServer(data_dir).use() as server,
-        connected_to(str(server.socket_dir)),
-    ):
-        yield
+def requests(last_release: tuple[Apps, list[Node]], django_db_blocker: Any) -> Iterator[Requests]:
+    """Who asks of a copy of it, to which this process is connected."""
+    with django_db_blocker.unblock(), database("queueops_later", f"TEMPLATE {RELEASE}"):
+        yield Requests(last_release[0])
+
+
+@contextmanager
+def database(name: str, options: str = "") -> Iterator[None]:
+    """Make a database and be connected to it."""
+    connection.close()
+    before = connection.settings_dict["NAME"]
+    with connect_directly(dbname="postgres") as admin:
+        admin.execute(f"CREATE DATABASE {name} {options}".encode())
+        connection.settings_dict["NAME"] = name
+        try:
+            yield
+        finally:
+            connection.close()
+            connection.settings_dict["NAME"] = before
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 class Requests:
@@ -50,8 +85,8 @@ class Requests:
         self.done = 0
         self.failed: Counter[str] = Counter()
         self.longest_seconds = 0.0
-        self._models = [model for label in APPS for model in apps.get_app_config(label).get_models()]
-        self._job = apps.get_model("jobs", "Job")
+        self._models: list[Any] = [model for label in APPS for model in apps.get_app_config(label).get_models()]
+        self._job: Any = apps.get_model("jobs", "Job")
         self._over = threading.Event()
 
     @contextmanager
@@ -92,25 +127,7 @@ class Requests:
 
 
 def a_job(model: Any) -> Any:
-    return model(project_id="acme", kind="http.request", service="http", payload={"method": "GET"})
-
-
-@contextmanager
-def last_release() -> Iterator[tuple[Requests, list[Node]]]:
-    """A database of the last release with some jobs: who asks of it, and the migrations since, in their order."""
-    executor = MigrationExecutor(connection)
-    graph = executor.loader.graph
-    base = [
-        (label, RELEASED[label]) if (label, RELEASED.get(label, "")) in graph.nodes else graph.root_nodes(label)[0]
-        for label in APPS
-    ]
-    executor.migrate(base)
-    apps = executor.loader.project_state(base).apps
-    apps.get_model("tenancy", "Project").objects.create(pk="acme", name="acme")
-    job = apps.get_model("jobs", "Job")
-    job.objects.bulk_create([a_job(job) for _ in range(JOBS)])
-    plan = MigrationExecutor(connection).migration_plan(graph.leaf_nodes())
-    yield Requests(apps), [(step.app_label, step.name) for step, _ in plan]
+    return model(project_id="acme", kind="http.request", service="http", payload={}, eligible_since=timezone.now())
 
 
 def migrate(*nodes: Node) -> None:
@@ -119,8 +136,11 @@ def migrate(*nodes: Node) -> None:
     MigrationExecutor(connection).migrate(list(nodes))
 
 
-def test_the_last_releases_requests_go_on_while_and_after_each_later_migration(empty_server: None, figures: Any):
-    with last_release() as (requests, later), requests.coming():
+def test_the_last_releases_requests_go_on_while_and_after_each_later_migration(
+    last_release: tuple[Apps, list[Node]], requests: Requests, figures: Any
+):
+    _, later = last_release
+    with requests.coming():
         for node in later:
             requests.wait_for_more()
             migrate(node)
@@ -139,8 +159,8 @@ def test_the_last_releases_requests_go_on_while_and_after_each_later_migration(e
     ],
     ids=["drops a column that is read", "adds a column that has no default", "holds a table for long"],
 )
-def test_a_careless_migration_is_found(empty_server: None, careless: str):
-    with last_release() as (requests, _), requests.coming():
+def test_a_careless_migration_is_found(requests: Requests, careless: str):
+    with requests.coming():
         requests.wait_for_more()
         with connection.cursor() as cursor:
             cursor.execute(careless)

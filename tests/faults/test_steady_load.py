@@ -1,0 +1,118 @@
+"""R19: hours of a load that is well below what the machine bears, with pruning: nothing grows."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psutil
+import pytest
+from django.db import connection, connections
+
+from jobs.models import Job
+from jobs.services.upkeep.retention import apply_retention
+from jobs.states import TERMINAL
+from tests.faults.clusters import cluster
+from tests.faults.ledger import Ledger
+from tests.faults.records import submit_work
+from tests.support.processes import wait_for
+
+pytestmark = [pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("R19")]
+
+MINUTES = float(os.environ.get("SOAK_MINUTES", "6"))
+SIZES = """
+SELECT pg_stat_get_dead_tuples('jobs_job'::regclass), pg_indexes_size('jobs_job'),
+       (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()),
+       (SELECT count(*) FROM jobs_job)
+"""
+DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`kept_seconds`: for how long a finished job is kept."""
+
+    seconds: float
+    kept_seconds: float
+    jobs_a_second: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of one moment; bytes where it is a size."""
+
+    dead_rows: int
+    indexes: int
+    connections: int
+    jobs: int
+    memory: int
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(Form(seconds=6, kept_seconds=1, jobs_a_second=20), id="short"),
+        pytest.param(Form(MINUTES * 60, kept_seconds=20, jobs_a_second=60), id="long", marks=pytest.mark.soak),
+    ],
+)
+def test_a_steady_load_with_pruning_makes_nothing_grow(form: Form, ledger: Ledger, settings: Any, figures: Any):
+    days = form.kept_seconds / DAY
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, retention_days=days, batch_retention_days=days)
+    with cluster(ledger, executors=2) as running:
+        processes = [psutil.Process(executor.pid) for executor in running.executors()]
+        with submitting(form.jobs_a_second):
+            seen = list(watch(form.seconds, processes))
+        assert {executor.pid for executor in running.executors()} == {process.pid for process in processes}
+        unfinished = Job.objects.exclude(status__in=TERMINAL)
+        wait_for(lambda: not unfinished.exists(), what="the end of every job")
+    first, last = seen[len(seen) // 4 : len(seen) // 2 + 1], seen[len(seen) // 2 + 1 :]
+    figures(
+        f"{form.seconds:.0f} s, most in the second quarter and in the second half: "
+        + ", ".join(f"{name} {most(name, first):,} and {most(name, last):,}" for name in Sizes.__slots__)
+    )
+    assert most("jobs", last) <= form.jobs_a_second * (form.kept_seconds + 5), "pruning does not keep up"
+    assert most("connections", last) <= most("connections", first) + 2
+    if form.seconds > 60:
+        for name in ("dead_rows", "indexes", "memory"):
+            assert most(name, last) <= 1.25 * most(name, first), f"{name} grows"
+
+
+def watch(seconds: float, processes: list[psutil.Process]) -> Iterator[Sizes]:
+    """Prune, and say how large everything is, ten times a second at first and every second in the long run."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        apply_retention(seconds=0.5, share=1.0)
+        with connection.cursor() as cursor:
+            cursor.execute(SIZES)
+            dead, indexes, sessions, jobs = cursor.fetchone()
+        yield Sizes(dead, indexes, sessions, jobs, sum(process.memory_info().rss for process in processes))
+        time.sleep(min(1.0, seconds / 60))
+
+
+@contextmanager
+def submitting(jobs_a_second: int) -> Iterator[None]:
+    over = threading.Event()
+
+    def submit() -> None:
+        while not over.wait(0.5):
+            submit_work(jobs_a_second // 2, "write")
+        connections.close_all()
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    assert Job.objects.exists()
+
+
+def most(name: str, seen: list[Sizes]) -> int:
+    found: list[int] = [getattr(sizes, name) for sizes in seen]
+    return max(found)
