@@ -143,4 +143,3 @@ def _form(marks: list[ast.expr], assigned: Mapping[str, ast.expr]) -> str:
         if "mark.soak" in text:
             form = "short and soak" if "parametrize" in text else "soak"
     return form
-
