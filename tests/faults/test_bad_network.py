@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,7 +17,6 @@ from django.db import connection
 from jobs.models import Job
 from jobs.states import JobState
 from queueops.core.database import connect_directly
-from queueops.core.embedded.cluster import EmbeddedServer
 from queueops.tenancy.models import ProducerKey
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project
@@ -24,10 +24,9 @@ from tests.faults.clusters import Cluster, cluster
 from tests.faults.ledger import Ledger
 from tests.faults.producers import Producers
 from tests.faults.records import PROJECT, wait_until_drained
-from tests.support.bad_line import BadLine
+from tests.support.bad_line import BadLine, bad_line
 from tests.support.own_server import reconnected
 from tests.support.processes import wait_for
-from tests.support.standby import behind_a_line
 
 pytestmark = pytest.mark.proves("R5")
 
@@ -35,6 +34,8 @@ HANG_SECONDS = 10.0
 # What passes nothing on takes what it is sent, so the kernel sees nothing amiss: TCP_USER_TIMEOUT, which ends a line
 # whose packets are lost, is played by the reset.
 MOST_SILENT_SECONDS = 8.0
+# As it comes: through 1 kB/s no executor renews a lease of three seconds, and its neighbour kills it for that.
+LEASE = {"lease_seconds": 30, "renew_seconds": 10, "sweep_seconds": 5}
 FAULTS: dict[str, Callable[[BadLine], None]] = {
     "slow": lambda line: line.delay(0.5),
     "silent": lambda line: line.fall_silent(),
@@ -44,9 +45,19 @@ FAULTS: dict[str, Callable[[BadLine], None]] = {
 
 
 @pytest.fixture
-def line(server: EmbeddedServer) -> Iterator[BadLine]:
-    with behind_a_line(server) as running:
-        yield running
+def line(transactional_db: None) -> Iterator[BadLine]:
+    """Every connection of this process, and of those that it starts, goes through it."""
+    given = connection.get_connection_params()
+    host, port = given.get("host", ""), given.get("port") or 5432
+    with bad_line(Path(host, f".s.PGSQL.{port}") if host.startswith("/") else int(port)) as running:
+        connection.close()
+        before = dict(connection.settings_dict)
+        connection.settings_dict.update(HOST="127.0.0.1", PORT=str(running.port))
+        try:
+            yield running
+        finally:
+            connection.close()
+            connection.settings_dict.update(before)
 
 
 def processes(running: Cluster) -> set[psutil.Process]:
@@ -84,7 +95,7 @@ def test_a_bad_line_to_the_database_hangs_nobody_repeats_nothing_and_leaves_no_t
     app = {"QUEUEOPS_EXTRA_APPS": "tests.faults.app", "FAULTS_DIR": str(ledger.directory)}
     after: dict[str, float] = {}
     longest: dict[str, float] = {}
-    with cluster(ledger) as running, web_process(**app) as (address, web):
+    with cluster(ledger, **LEASE) as running, web_process(**app) as (address, web):
         producers = Producers(address, key)
         before = processes(running)
         with producers.at_work():

@@ -68,19 +68,12 @@ def socket_of(server: EmbeddedServer) -> Path:
 
 
 @contextmanager
-def behind_a_line(server: EmbeddedServer) -> Iterator[BadLine]:
-    """Have every connection of this process, and of those that it starts, go through a line to the server."""
-    with bad_line(socket_of(server)) as line, connected_to("127.0.0.1", line.port):
-        yield line
-
-
-@contextmanager
 def primary_and_standby() -> Iterator[Pair]:
     """A migrated pair, with Django pointed at its line."""
     with ExitStack() as servers:
         primary = EmbeddedServer(servers.enter_context(throw_away_data_dir()))
         servers.enter_context(primary.use())
-        with behind_a_line(primary) as line:
+        with bad_line(socket_of(primary)) as line, connected_to("127.0.0.1", line.port):
             call_command("migrate", verbosity=0)
             pair = Pair(primary, line, servers)
             pair.add_standby()
