@@ -40,7 +40,7 @@ def processes(running: Cluster) -> set[psutil.Process]:
     return {psutil.Process(executor.pid) for executor in running.executors()} | {running.sentinel}
 
 
-@pytest.mark.parametrize("failovers", [pytest.param(1, id="short"), pytest.param(5, id="long", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("failovers", [pytest.param(1, id="short"), pytest.param(3, id="long", marks=pytest.mark.soak)])
 def test_a_failover_loses_no_acknowledged_submit_repeats_no_effect_and_needs_nobody(
     failovers: int, pair: Pair, ledger: Ledger, figures
 ):
