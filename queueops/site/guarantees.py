@@ -55,7 +55,7 @@ GUARANTEES: Mapping[str, str] = {
     "P2": "After an outage requests whose clients left are not carried out, and a storm of retries ends with it.",
     "P3": "A socket sees that the database was restored to an earlier moment, and starts anew.",
     "P4": "A backup is read back, and a restore that would lack a row or a constraint is refused.",
-    "P5": "After a restore everything is paused.",
+    "P5": "After a restore everything is paused, what had run is not run again, and work resumes with a ramp.",
     "P6": "Behind a pooler that shares sessions nothing starts that would not work, and the rest works.",
     "P7": "A host with another secret key does not start.",
     "P8": "A standby, a full disk and a restart are told apart, answered with 503, and pass by themselves.",

@@ -68,6 +68,7 @@ def _put_back(server: EmbeddedServer, kept: Path) -> None:
         _give_to_owner_of(server.socket_dir, files)
 
 
+@pytest.mark.proves("P5")
 def test_what_ran_since_runs_again_only_after_somebody_has_resumed_it(server: EmbeddedServer, ledger: Ledger, figures):
     submit_work(COUNT, "write")
     kept = _keep(server)
@@ -97,6 +98,7 @@ def _give_to_owner_of(model: Path, files: Path) -> None:
         os.chown(path, found.st_uid, found.st_gid)
 
 
+@pytest.mark.proves("P3", "R16")
 @pytest.mark.parametrize("more", [0, 60], ids=["behind", "overtaken"])
 def test_p3_sockets_of_a_running_web_get_a_snapshot_and_then_every_event(more: int, server: EmbeddedServer):
     """P3. `overtaken`: others have written more than was lost before the relay is back."""
@@ -150,6 +152,7 @@ def _log(job: Job, count: int) -> set[int]:
     return ids
 
 
+@pytest.mark.proves("R20", "P5")
 def test_r20_a_restored_clone_with_workers_on_calls_nobody_before_somebody_resumes_it(
     server: EmbeddedServer, ledger: Ledger, figures
 ):

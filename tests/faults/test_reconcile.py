@@ -80,6 +80,7 @@ def of_kind(kind: str) -> set[UUID]:
     return set(Job.objects.filter(kind=f"faults.{kind}").values_list("pk", flat=True))
 
 
+@pytest.mark.proves("P5")
 def test_what_had_run_since_the_restored_moment_does_not_run_again(clock: Clock, ledger: Ledger, tmp_path: Path):
     log = tmp_path / "outcomes"
     batch = submit({"kind": f"faults.{kind}", "payload": {}} for kind in ("write", "write_once") for _ in range(20))

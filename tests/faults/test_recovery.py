@@ -35,6 +35,7 @@ RTO_SECONDS_PER_GIGABYTE = 60.0
 GIGABYTE = 1e9
 
 
+@pytest.mark.proves("R18", "R20")
 @pytest.mark.faults
 @pytest.mark.parametrize(
     "seconds", [pytest.param(6.0, id="short"), pytest.param(60.0, id="long", marks=pytest.mark.soak)]

@@ -43,6 +43,7 @@ class Trial:
     over_seconds: float
 
 
+@pytest.mark.proves("P5")
 @pytest.mark.parametrize(
     "trial",
     [
