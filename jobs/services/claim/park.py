@@ -19,7 +19,7 @@ from jobs.lanes import lane_name, subject_of
 from jobs.models import Job
 from jobs.services.explain.waiting import explain_waiting
 from jobs.states import Priority
-from queueops.core.sql import hot_cursor, nullable, plain_array, run_sql
+from queueops.core.sql import nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.services.limiter.decide import Call, unfit
 from ratelimits.services.limiter.headroom import Headroom
@@ -89,9 +89,7 @@ class Parking:
         if not self._round:
             return 0
         lanes = [narrow[name] for name in self._round[:LANES_AT_ONCE]]
-        with transaction.atomic(durable=True), hot_cursor() as cursor:
-            # What a crash of the server takes back is parked again, and claims' commits need not queue for the disk.
-            cursor.execute("SET LOCAL synchronous_commit = off")
+        with transaction.atomic(durable=True):
             rows = run_sql(
                 "jobs",
                 "choose_unparked",
