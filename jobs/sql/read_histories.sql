@@ -1,6 +1,6 @@
 -- Read what the log has of jobs, as jobs/fold.py takes it.
 --
--- params  ids: of the jobs; since: none of their events is older, so that older parts of the log are not looked at
+-- params  ids: of the jobs; projects: theirs; since: none of their events is older, so that older parts of the log are not looked at
 -- order   by job, then by id: each event is written under its job's lock
 -- locks   none
 -- clock   none
@@ -10,5 +10,5 @@ SELECT job_id, event_type, from_status, to_status, progress_percent, created_at,
        CASE WHEN data ?| ARRAY['has_part', 'scheduled_at', 'retry_count', 'crash_count', 'deferral_count', 'error_code']
             THEN data - ARRAY['traceback', 'log', 'calls'] END AS facts
   FROM jobs_jobevent
- WHERE job_id = ANY(%(ids)s::uuid[]) AND created_at >= %(since)s::timestamptz
+ WHERE job_id = ANY(%(ids)s::uuid[]) AND project_id = ANY(%(projects)s::text[]) AND created_at >= %(since)s::timestamptz
  ORDER BY job_id, id

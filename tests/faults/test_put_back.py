@@ -225,8 +225,9 @@ def _is_paused() -> bool:
     return PauseSwitch.objects.filter(scope="global").exists()
 
 
-def test_a_database_that_has_all_claims_is_left_alone(witness: Witness):
+def test_a_database_that_has_all_claims_is_left_alone(witness: Witness, monkeypatch):
     claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns())
+    monkeypatch.setattr("jobs.services.claim.witness.RECENT_SECONDS", 0.0)
     Job.objects.filter(pk=Job.objects.values("pk")[:1]).delete()  # as retention does
     witness.refuse_the_past()
     Witness(uuid4()).refuse_the_past()
@@ -247,6 +248,12 @@ def test_a_claim_that_the_database_lacks_pauses_it_once_whoever_notices(witness:
     other.refuse_the_past()
     assert not _is_paused(), "what was resumed is paused again"
     assert Epoch.objects.get() == epoch
+
+
+def test_a_job_that_was_claimed_just_now_and_is_gone_was_lost_with_its_claim(witness: Witness):
+    Job.objects.filter(fencing_token__gt=0).delete()
+    witness.refuse_the_past()
+    assert _is_paused()
 
 
 def test_what_somebody_has_looked_at_since_is_left_alone(witness: Witness):

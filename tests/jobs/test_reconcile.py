@@ -12,12 +12,13 @@ from uuid import UUID, uuid4
 import pytest
 from django.core.management import CommandError, call_command
 
+from jobs.errors import NotPaused
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.explain.snapshots import project_counts
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.upkeep import reconcile as service
 from jobs.services.upkeep.read_outcomes import read_outcomes
-from jobs.services.upkeep.reconcile import Discrepancy, NotPaused, compare, find_by_key, reconcile
+from jobs.services.upkeep.reconcile import Discrepancy, compare, find_by_key, reconcile
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.audit.models import AuditEntry
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs
@@ -25,6 +26,7 @@ from tests.factories import make_batch, make_dead_letter, make_job, make_jobs
 WRITE = json.dumps({"method": "POST", "url": "http://127.0.0.1:9/"})
 READ = json.dumps({"method": "GET", "url": "http://127.0.0.1:9/"})
 PAST = "2020-01-01T00:00:00Z"
+LATER_TOKEN = 10**15  # than of any claim here: new epochs begin far beyond the last
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,7 +36,7 @@ def paused() -> None:
     pause_scope("global", "", actor="user:1")
 
 
-def line(job: Job | UUID, outcome: str = "", *, token: int = 1_000_000, **facts: Any) -> dict[str, Any]:
+def line(job: Job | UUID, outcome: str = "", *, token: int = LATER_TOKEN, **facts: Any) -> dict[str, Any]:
     known: dict[str, Any] = {"event": "ended" if outcome else "begun", "at": "2026-01-01T00:00:00+00:00"}
     job_id = job.pk if isinstance(job, Job) else job
     known |= {"job": str(job_id), "effect_key": str(job_id), "token": token, "kind": "http.request", "project": "acme"}
@@ -73,7 +75,7 @@ def test_what_was_completed_is_completed_with_its_result_and_nothing_else_is_mov
     assert (after.status, after.result, after.progress) == (JobState.COMPLETED, {"id": 7}, 100)
     event = JobEvent.objects.filter(job_id=job.pk).latest("id")
     assert event.data is not None
-    assert (event.from_status, event.data["actor"], event.data["claim"]) == (state, "system:reconcile", 1_000_000)
+    assert (event.from_status, event.data["actor"], event.data["claim"]) == (state, "system:reconcile", LATER_TOKEN)
     assert Job.objects.get(pk=other.pk).status == JobState.QUEUED
     assert project_counts("acme")["completed"] == 1
     entry = AuditEntry.objects.get(action="reconcile")

@@ -10,9 +10,11 @@ that has every commit lacks none, and work goes on.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from jobs.models import Epoch
@@ -23,6 +25,7 @@ from queueops.core.sql import run_sql
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1000  # claims
+RECENT_SECONDS = 3600.0  # retention leaves a job alone for a day at least
 # By so many tokens a server that crashes may fall behind what it has shown: those that were drawn and not committed.
 UNCERTAIN = 100
 
@@ -32,14 +35,15 @@ class Witness:
 
     def __init__(self, executor_id: UUID) -> None:
         self._executor_id = executor_id
-        self._claims: deque[tuple[UUID, int]] = deque(maxlen=REMEMBERED)
+        self._claims: deque[tuple[UUID, str, int, float]] = deque(maxlen=REMEMBERED)
         self._reached = 0
         self._since: datetime | None = None  # the epoch of all that
 
     def note(self, claimed: Iterable[ClaimedJob]) -> None:
         """Remember claims that were committed."""
+        now = time.monotonic()
         for job in claimed:
-            self._claims.append((job.id, job.token))
+            self._claims.append((job.id, job.project, job.token, now))
             self._reached = max(self._reached, job.token)
 
     def refuse_the_past(self) -> None:
@@ -51,8 +55,7 @@ class Witness:
         began_at = Epoch.objects.values_list("began_at", flat=True).get()
         if self._since is not None and began_at > self._since:
             self._forget()  # somebody has looked at it since
-        known = {"ids": [job for job, _ in self._claims], "tokens": [token for _, token in self._claims]}
-        [(lacks, reached)] = run_sql("jobs", "find_undone_claims", {**known, "reached": self._reached})
+        [(lacks, reached)] = run_sql("jobs", "find_undone_claims", {**self._known(), "reached": self._reached})
         if self._since is not None and (lacks or began_at < self._since):
             if declare_put_back(since=self._since, actor=f"executor:{self._executor_id}"):
                 logger.critical("executor %s: %s Everything is paused.", self._executor_id, PUT_BACK_REASON)
@@ -60,6 +63,15 @@ class Witness:
             began_at, reached = Epoch.objects.values_list("began_at", flat=True).get(), 0
         self._since = began_at
         self._reached = max(self._reached, reached - UNCERTAIN)
+
+    def _known(self) -> dict[str, list[Any]]:
+        recent = time.monotonic() - RECENT_SECONDS
+        return {
+            "ids": [job for job, _, _, _ in self._claims],
+            "projects": [project for _, project, _, _ in self._claims],
+            "tokens": [token for _, _, token, _ in self._claims],
+            "recent": [at > recent for _, _, _, at in self._claims],
+        }
 
     def _forget(self) -> None:
         self._claims.clear()

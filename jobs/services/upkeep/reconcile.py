@@ -18,6 +18,7 @@ from uuid import UUID
 from django.db import transaction
 
 from jobs.classify import MAX_CODE, OUTCOME_UNKNOWN, Failure, clean, clean_json
+from jobs.errors import NotPaused
 from jobs.models import DeadLetter, Job, PauseSwitch
 from jobs.services.finish.finish import bury
 from jobs.services.operate.dead_letters import carry_out_discard
@@ -25,7 +26,6 @@ from jobs.states import RUNNING, TERMINAL, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
 from queueops.core.clock import database_now
-from queueops.core.errors import QueueOpsError
 
 from .read_outcomes import Outcomes, Said, Word
 from .upkeep import is_repeatable
@@ -34,13 +34,6 @@ RECONCILED_AT_ONCE = 500  # jobs of one transaction
 KEYS_AT_ONCE = 10_000  # effect keys have no index: the table is read once for so many
 PAYLOADS_AT_ONCE = 50  # one may have megabytes
 ACTOR = "system:reconcile"
-
-
-class NotPaused(QueueOpsError):
-    """Executors may claim meanwhile what is to be reconciled."""
-
-    code = "not_paused"
-    status = 409
 
 
 class Discrepancy(StrEnum):

@@ -162,7 +162,11 @@ def _compare(rows: Sequence[tuple[Any, ...]], log_begins: datetime) -> ReplayedC
     if not rows:
         return compared
     oldest = min(FoldedJob(*row[2:]).created_at or log_begins for row in rows)
-    parameters = {"ids": [row[0] for row in rows], "since": oldest - CLOCKS_DIFFER}
+    parameters = {
+        "ids": [row[0] for row in rows],
+        "projects": sorted({row[1] for row in rows}),
+        "since": oldest - CLOCKS_DIFFER,
+    }
     happened = run_sql_as(Happened, "jobs", "read_histories", parameters)
     histories = {job_id: list(events) for job_id, events in groupby(happened, key=attrgetter("job_id"))}
     for job_id, project, *values in rows:
