@@ -82,7 +82,7 @@ class UnknownUpload(QueueOpsError):
 
 
 class NotPaused(QueueOpsError):
-    """Not everything is paused: there is nothing to resume with a ramp, and executors may claim what is reconciled."""
+    """Not everything is paused."""
 
     code = "not_paused"
     status = 409

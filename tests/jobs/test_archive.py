@@ -24,7 +24,7 @@ from jobs.services.archive.unarchive import find_archived_job
 from jobs.services.operate.dead_letters import discard_dead_letters
 from jobs.services.upkeep.executors import take_duty
 from jobs.services.upkeep.partitions import EVENTS, restored_parts
-from jobs.services.upkeep.retention import ARCHIVING, apply_retention
+from jobs.services.upkeep.retention import ARCHIVING, apply_retention, is_archived
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site.diagnosis import examine_retention
@@ -255,6 +255,7 @@ def test_one_works_on_the_archive_at_a_time(tmp_path: Path):
     [
         (["archive"], "Say where to"),
         (["archive", "--older-than", "0"], "1 or more"),
+        (["archive", "--to", "/dev/null/archive"], "must be a directory that can be written"),
         (["unarchive", "--project", "acme"], "Say where the archive is"),
         (["unarchive", "--from", "/nowhere", "--project", "acme"], "it is no directory"),
         (["unarchive", "--from", "."], "either --day or --job"),
@@ -265,6 +266,7 @@ def test_one_works_on_the_archive_at_a_time(tmp_path: Path):
 def test_what_cannot_be_done_is_said_in_a_sentence(words: list[str], message: str):
     with pytest.raises(CommandError, match=message):
         said(*words)
+    assert not is_archived()
 
 
 def test_a_manifest_that_is_none_is_refused(old_work: list[Job], tmp_path: Path):

@@ -44,6 +44,7 @@ class Command(BaseCommand):
         begun = monotonic()
         try:
             store = DirectoryStore(root.absolute())
+            store.ensure_writable()  # before it stands in the database that there is an archive
             done = archive(store, say=self.stdout.write, actor="system:archive", days=older_than)
         except (QueueOpsError, OSError) as error:
             raise CommandError(str(error)) from error

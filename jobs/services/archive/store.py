@@ -42,6 +42,21 @@ class DirectoryStore:
     def __str__(self) -> str:
         return str(self.root)
 
+    def ensure_writable(self) -> None:
+        """
+        Make the directory if it is missing.
+
+        Raises:
+            ArchiveError: It cannot be made, or not be written.
+        """
+        probe = self.root / f".probe-{os.getpid()}"
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise ArchiveError(f"{self.root} must be a directory that can be written: {error.strerror}.") from error
+
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
         path = self.root / name

@@ -175,7 +175,7 @@ def resume_everything(*, over_seconds: float, actor: str, reason: str = "") -> N
 
 def _lock_global() -> None:
     if not PauseSwitch.objects.select_for_update().filter(scope=Scope.GLOBAL):
-        raise NotPaused
+        raise NotPaused("Not everything is paused: there is nothing to resume with a ramp.")
 
 
 def count_slots() -> int:
