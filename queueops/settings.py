@@ -68,6 +68,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "queueops.access.middleware.SessionLimits",
+    "queueops.core.web.recent_writes.RecentWrites",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "queueops.core.web.unreadable.RefuseUnreadable",
@@ -98,6 +99,12 @@ DATABASES = {
         prepare=QUEUEOPS.listen,  # one switch for what a pooler in transaction mode does not bear
     ),
 }
+if QUEUEOPS.replica_url:
+    # Not for routers: queueops.core.postgres.replica says who reads there.
+    DATABASES["replica"] = {
+        **database_settings(QUEUEOPS.replica_url, prepare=QUEUEOPS.listen),
+        "TEST": {"MIRROR": "default"},
+    }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTHENTICATION_BACKENDS = ["queueops.access.backend.GuardedBackend"]

@@ -12,6 +12,7 @@ from jobs.services.claim.ready import oldest_ready
 from jobs.services.finish.outages import grouped
 from jobs.services.upkeep.health import health_of
 from jobs.states import OUTAGE, SHOWN, JobState, told_apart
+from queueops.core.postgres.replica import replica_standing
 from queueops.screens import showing
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
@@ -42,6 +43,7 @@ def front_page(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             {"tone": one.tone, "sign": SIGNS[one.tone], "text": one.text, "cause": one.cause, "href": address_of(one)}
             for one in overview.findings
         ],
+        "replica": replica_standing(),
         "projects": [
             {**row, "oldest": showing.ago(row["oldest"]) if row["oldest"] else showing.NOTHING} for row in projects
         ],

@@ -128,6 +128,13 @@ _ALL = (
     Metric(
         "dead_rows", "gauge", ("table",), "Deleted or replaced rows that take room still, of the five tables with most."
     ),
+    Metric(
+        "replica_in_use",
+        "gauge",
+        (),
+        "Whether this web process reads lists, exports, charts and depths from the replica; 0: from the primary.",
+    ),
+    Metric("replica_lag_seconds", "gauge", (), "How far the replica lags behind the primary; missing: nobody knows."),
     Metric("flow_lag_seconds", "gauge", (), "How far the counters of this page lag behind the job log."),
     Metric("relay_lag_seconds", "gauge", (), "How far this web process's websockets lag behind the job log."),
     Metric("websocket_clients", "gauge", (), "Websockets open in this web process."),

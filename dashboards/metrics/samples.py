@@ -20,6 +20,7 @@ from jobs.services.explain.pools import pool_depths
 from jobs.services.upkeep.health import health_of, open_letters
 from jobs.states import JobState
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
+from queueops.core.postgres.replica import off_primary, replica_standing
 from ratelimits.models import QuotaAlert
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.ramps import ramp_now
@@ -66,15 +67,14 @@ Sample = Value | Histogram
 def read_samples() -> list[Sample]:
     """Everything that the database knows; what this process alone knows is process.py's."""
     return [
-        *_flow(),
-        *_depths(),
+        *_flow(),  # from the primary: Prometheus takes a counter that steps back for one that began anew
+        *off_primary(lambda: [*_depths(), *_allowances(), *_pools()]),
         *_outages(),
         *_limits(),
         *_alerts(),
-        *_allowances(),
         *_executors(),
-        *_pools(),
         *_database(),
+        *_replica(),
     ]
 
 
@@ -190,6 +190,14 @@ def _database() -> Iterator[Sample]:
     yield Value("oldest_transaction_seconds", (), oldest.seconds if oldest else 0.0)
     for table, dead, _ in most_dead_rows(TABLES_WITH_DEAD_ROWS):
         yield Value("dead_rows", (table,), dead)
+
+
+def _replica() -> Iterator[Sample]:
+    standing = replica_standing()
+    if standing is not None:
+        yield Value("replica_in_use", (), float(not standing.trouble))
+        if standing.lag_seconds is not None:
+            yield Value("replica_lag_seconds", (), standing.lag_seconds)
 
 
 def _age(moment: datetime) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
@@ -15,6 +17,7 @@ from dashboards.services.top_users import users_of_limits
 from dashboards.services.wire import shown_states
 from jobs.services.explain.event_log import log_cursor
 from queueops.core.errors import error_body
+from queueops.core.web.recent_writes import reader_for
 
 from .access import may, operators_data, operators_page
 
@@ -56,7 +59,7 @@ def charts_data(request: HttpRequest) -> HttpResponse:
     if span not in SPANS:
         known = ", ".join(SPANS)
         return JsonResponse(error_body("unknown_span", f"Charts go over one of: {known}."), status=400)
-    return JsonResponse(charts(span))
+    return JsonResponse(reader_for(request)(partial(charts, span)))
 
 
 @never_cache

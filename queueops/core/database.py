@@ -8,6 +8,8 @@ from psycopg.conninfo import conninfo_to_dict
 from queueops.core.errors import QueueOpsError
 
 MINIMUM_POSTGRES = 15
+REPLICA_CONNECTIONS = 4  # of a web process, at most; who finds none is served by the primary
+REPLICA_SECONDS = 1  # how long a read waits for one of them, before the primary carries it out
 POOL_SECONDS = 5  # how long a request waits for a connection, and the pool tries for one before it is asked again
 # A connection that died without a farewell is noticed within about ten seconds.
 PATIENCE = {
@@ -68,6 +70,13 @@ def use_connection_pool(max_size: int) -> None:
         # Its pauses double: after a long outage it would sit one out beside a server that is back.
         "reconnect_timeout": POOL_SECONDS,
     }
+    if "replica" in connections.settings:
+        connections.settings["replica"]["OPTIONS"]["pool"] = {
+            "min_size": 0,
+            "max_size": min(max_size, REPLICA_CONNECTIONS),
+            "timeout": REPLICA_SECONDS,
+            "reconnect_timeout": POOL_SECONDS,
+        }
 
 
 def connect_directly(**options: Any) -> psycopg.Connection[tuple[Any, ...]]:

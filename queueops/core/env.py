@@ -243,6 +243,23 @@ class Environment:
         parse.integer(1, 500),
         default=10,
     )
+    replica_url: str = setting(
+        "Database",
+        "A streaming standby that lists of the admin, exports, charts and the depths of `/metrics` are read from, "
+        "written like DATABASE_URL, with the same user. Of several hosts `?target_session_attrs=standby` takes one that "
+        "is no primary. [Reads off the primary](../how-to/production.md#reads-off-the-primary).",
+        parse.POSTGRES_URL,
+        default="",
+        variable="DATABASE_REPLICA_URL",
+        shown_default="unset: everything is read from the primary",
+        secret=True,
+    )
+    replica_max_lag_seconds: float = setting(
+        "Database",
+        "A replica that lags more is not read, and for so long after writing a browser's pages come from the primary.",
+        parse.number(0.1, 3600),
+        default=10.0,
+    )
     listen: bool = setting(
         "Database",
         "Wake up by LISTEN/NOTIFY and prepare hot statements. Turn it off behind PgBouncer in transaction mode, where "
@@ -574,6 +591,12 @@ def _broken_rules(found: Environment, *, given: frozenset[str]) -> list[str]:
         broken.append(
             "QUEUEOPS_SWEEP_SECONDS must not exceed QUEUEOPS_LEASE_SECONDS; "
             f"they are {found.sweep_seconds:g} and {found.lease_seconds:g}"
+        )
+    if found.replica_url and found.replica_max_lag_seconds + found.renew_seconds >= found.lease_seconds:
+        broken.append(
+            "QUEUEOPS_REPLICA_MAX_LAG_SECONDS and QUEUEOPS_RENEW_SECONDS together must be less than "
+            "QUEUEOPS_LEASE_SECONDS, or a list that lags shows live workers as silent; they are "
+            f"{found.replica_max_lag_seconds:g}, {found.renew_seconds:g} and {found.lease_seconds:g}"
         )
     if found.port == found.sandbox_port:
         broken.append(f"QUEUEOPS_PORT and QUEUEOPS_SANDBOX_PORT must differ; both are {found.port}")

@@ -20,6 +20,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import POOLED, are_sessions_shared
 from queueops.core.postgres.conditions import standing_condition, try_to_write
 from queueops.core.postgres.horizon import DeadRows, most_dead_rows, oldest_transaction
+from queueops.core.postgres.replica import replica_standing
 from queueops.core.upgrade import missing_migrations
 from queueops.tenancy.callers.issuer_keys import fetch_keys
 from queueops.tenancy.checks import unsafe
@@ -162,6 +163,20 @@ def examine_connections() -> DoctorFinding:
             "Raise max_connections, lower QUEUEOPS_POOL_SIZE or QUEUEOPS_WORKERS, or put PgBouncer in front.",
         )
     return DoctorFinding("connections", DoctorVerdict.OK, shown)
+
+
+def examine_replica() -> DoctorFinding:
+    standing = replica_standing()
+    if standing is None:
+        return DoctorFinding("replica", DoctorVerdict.OK, "none is set; everything is read from the primary")
+    if standing.trouble:
+        return DoctorFinding(
+            "replica",
+            DoctorVerdict.WARN,
+            f"{standing.trouble}; everything is read from the primary",
+            "See docs/how-to/production.md#reads-off-the-primary.",
+        )
+    return DoctorFinding("replica", DoctorVerdict.OK, f"lists, exports and charts; {standing.lag_seconds:.1f} s behind")
 
 
 def examine_permissions() -> DoctorFinding:
@@ -360,6 +375,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_clock,
     examine_listen,
     examine_connections,
+    examine_replica,
     examine_transactions,
     examine_permissions,
     examine_migrations,

@@ -21,6 +21,7 @@ from jobs.services.operate import bulk, export
 from jobs.services.operate.dead_letter_filter import DeadLetterFilter, parse_filter
 from jobs.services.operate.job_filter import Counted
 from queueops.audit import trail
+from queueops.core.web.recent_writes import reader_for
 from queueops.screens.verbs import actor_of
 from ratelimits.models import Unit
 from ratelimits.services.limits.catalogue import rules
@@ -96,7 +97,7 @@ def export_matching(model_admin: Any, request: HttpRequest, *, form: str) -> Htt
         )
     name = f"dead-letters-{timezone.now():%Y%m%d-%H%M%S}.{form}"
     return StreamingHttpResponse(
-        write(wanted.letters()),
+        write(wanted.letters(), reader_for(request)),
         content_type=content_type,
         headers={"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"},
     )

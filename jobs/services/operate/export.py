@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
+from queueops.core.postgres.replica import Reader, on_primary
 from queueops.core.values.csv_lines import csv_line
 
 LETTERS_AT_ONCE = 100  # dead letters in memory at once, as a payload may have megabytes
@@ -41,16 +42,16 @@ COLUMNS = (
 JSON_COLUMNS = frozenset({"payload", "attempts"})
 
 
-def dead_letters_as_ndjson(letters: DeadLetterQuerySet) -> Iterator[str]:
+def dead_letters_as_ndjson(letters: DeadLetterQuerySet, reader: Reader = on_primary) -> Iterator[str]:
     """One JSON object a line, in the order of ids."""
-    for row in _rows(letters):
+    for row in _rows(letters, reader):
         yield json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False) + "\n"
 
 
-def dead_letters_as_csv(letters: DeadLetterQuerySet) -> Iterator[str]:
+def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: Reader = on_primary) -> Iterator[str]:
     """A header, then one line a dead letter; payload and attempts are JSON. No cell can act as a formula."""
     yield csv_line(COLUMNS)
-    for row in _rows(letters):
+    for row in _rows(letters, reader):
         yield csv_line(
             json.dumps(row[column], cls=DjangoJSONEncoder, ensure_ascii=False)
             if column in JSON_COLUMNS
@@ -59,11 +60,11 @@ def dead_letters_as_csv(letters: DeadLetterQuerySet) -> Iterator[str]:
         )
 
 
-def _rows(letters: DeadLetterQuerySet) -> Iterator[dict[str, Any]]:
+def _rows(letters: DeadLetterQuerySet, reader: Reader) -> Iterator[dict[str, Any]]:
     """Page by page: a plain iterator would fetch all rows at once, as server-side cursors are off."""
     ordered = letters.order_by("pk")
-    page: list[DeadLetter] = list(ordered[:LETTERS_AT_ONCE])
-    while page:
+    rest = ordered
+    while page := reader(partial(list, rest[:LETTERS_AT_ONCE])):
         for letter in page:
             yield {column: getattr(letter, column) for column in COLUMNS}
-        page = list(ordered.filter(pk__gt=page[-1].pk)[:LETTERS_AT_ONCE])
+        rest = ordered.filter(pk__gt=page[-1].pk)

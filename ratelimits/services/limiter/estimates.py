@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import F, Func, IntegerField
 from django.db.models.functions import Now
 
+from queueops.core.postgres.replica import from_primary
 from ratelimits.algorithms.estimates import p90
 from ratelimits.models import CostEstimate
 
@@ -87,6 +88,7 @@ def _id(kind: str, model: str | None) -> str:
 
 
 @cached(_cache, key=str, lock=_lock)
+@from_primary
 def _read(key: str) -> float | None:
     count = Func(F("samples"), function="jsonb_array_length", output_field=IntegerField())
     row = CostEstimate.objects.filter(id=key).values_list("p90", count).first()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from django.forms.models import model_to_dict
 
+from queueops.core.postgres.replica import from_primary
 from ratelimits.algorithms.admission import Algorithm
 from ratelimits.algorithms.kinds import KINDS
 from ratelimits.algorithms.measures import with_headroom
@@ -272,6 +273,7 @@ def forget() -> None:
     _kept.read_at = float("-inf")
 
 
+@from_primary
 def _read() -> tuple[tuple[Rule, ...], Rule | None]:
     ramp = _ramp_now()
     found = tuple(_rules_of(list(Limit.objects.filter(enabled=True).order_by("pk")), ramp))

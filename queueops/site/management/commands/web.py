@@ -42,4 +42,5 @@ class Command(BaseCommand):
             logger.warning("%s requests are cut off after %g s", cut_off, chosen.drain_grace_seconds)
             logging.shutdown()
             os._exit(0)  # Python would wait for their threads
-        connections["default"].close_pool()  # type: ignore[attr-defined] # PostgreSQL has one
+        for one in connections.all():
+            one.close_pool()  # type: ignore[attr-defined] # PostgreSQL has one

@@ -1,0 +1,167 @@
+"""
+Reads that may be late go to a streaming standby where one is set (DATABASE_REPLICA_URL), and to the primary where that
+one is away, cancels the read, or lags.
+
+While such a read runs, this thread's default connection is the standby's: models, statements of `sql/`, transactions
+and the settings of row security find it there without knowing. Only screens and metrics of the web process begin one.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, Error, connections
+
+from .local_settings import local_settings
+
+logger = logging.getLogger(__name__)
+
+REPLICA = "replica"  # of Django's DATABASES; there only where it is set
+AWAY_SECONDS = 5.0  # between two attempts to reach one that does not answer, which requests wait for
+
+# Whoever is no superuser may call these, too. Position and time are read before the standby is asked for its own.
+OF_PRIMARY = "SELECT pg_current_wal_lsn()::text, clock_timestamp(), (SELECT value FROM jobs_epoch)"
+OF_REPLICA = """
+SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() >= %s::pg_lsn,
+       extract(epoch FROM %s - pg_last_xact_replay_timestamp())::float8, (SELECT value FROM jobs_epoch)
+"""
+
+Given = ParamSpec("Given")
+Value = TypeVar("Value")
+
+
+class Reader(Protocol):
+    """Carries out a read, from where it may be: `off_primary`, `on_primary`."""
+
+    def __call__(self, read: Callable[[], Value]) -> Value: ...
+
+
+class ReplicaStanding(NamedTuple):
+    """
+    Attributes:
+        lag_seconds: How far it lags at most; None: nobody knows.
+        trouble: Why the primary is read instead; empty: it is not.
+    """
+
+    lag_seconds: float | None
+    trouble: str = ""
+
+
+class _Away:
+    standing = ReplicaStanding(None)
+    until = float("-inf")
+
+
+_away = _Away()
+_displaced = threading.local()
+
+
+def replica_standing() -> ReplicaStanding | None:
+    """How the replica is that this thread is connected to, by two short statements; None: none is set."""
+    if REPLICA not in connections.settings:
+        return None
+    if time.monotonic() < _away.until:
+        return _away.standing
+    standing = _look()
+    if standing.lag_seconds is None:
+        _away.standing, _away.until = standing, time.monotonic() + AWAY_SECONDS
+    return standing
+
+
+def forget_trouble() -> None:
+    """Ask again at the next read."""
+    _away.until = float("-inf")
+
+
+def off_primary(read: Callable[[], Value]) -> Value:
+    """
+    Return what `read` returns, from the replica if it is fit to be read, else from the primary.
+
+    Args:
+        read: Writes nothing and leaves nothing lazy behind. Carried out a second time where the replica fails.
+    """
+    primary: Any = connections[DEFAULT_DB_ALIAS]
+    # In a transaction of the primary it would miss what that has written.
+    if primary.alias == REPLICA or primary.in_atomic_block:
+        return read()
+    standing = replica_standing()
+    if standing is None or standing.trouble:
+        return read()
+    _displaced.primary = primary
+    try:
+        with _default_is(connections[REPLICA]):
+            return read()
+    except Error as error:
+        logger.warning("the replica failed a read, which the primary repeats: %s", _in_a_line(error))
+    finally:
+        _displaced.primary = None
+    return read()
+
+
+def on_primary(read: Callable[[], Value]) -> Value:
+    """`off_primary` for those who must see what was just written."""
+    return read()
+
+
+def from_primary(read: Callable[Given, Value]) -> Callable[Given, Value]:
+    """Of a read that the process keeps for its decisions: also amidst a read off the primary it asks the primary."""
+
+    @functools.wraps(read)
+    def reading(*args: Given.args, **kwargs: Given.kwargs) -> Value:
+        primary = getattr(_displaced, "primary", None)
+        if primary is None:
+            return read(*args, **kwargs)
+        with _default_is(primary):
+            return read(*args, **kwargs)
+
+    return reading
+
+
+@contextmanager
+def _default_is(one: Any) -> Iterator[None]:
+    before = connections[DEFAULT_DB_ALIAS]
+    connections[DEFAULT_DB_ALIAS] = one
+    try:
+        yield
+    finally:
+        connections[DEFAULT_DB_ALIAS] = before
+
+
+def _look() -> ReplicaStanding:
+    with local_settings(None):
+        try:
+            with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+                cursor.execute(OF_PRIMARY)
+                position, now, epoch = cursor.fetchone()
+        except Error as error:
+            return ReplicaStanding(None, f"the primary does not tell its position: {_in_a_line(error)}")
+        try:
+            with connections[REPLICA].cursor() as cursor:
+                cursor.execute(OF_REPLICA, [position, now])
+                is_standby, is_level, behind, its_epoch = cursor.fetchone()
+        except Error as error:
+            return ReplicaStanding(None, f"it does not answer: {_in_a_line(error)}")
+    if not is_standby:
+        return ReplicaStanding(None, "it is no standby")
+    if its_epoch != epoch:
+        return ReplicaStanding(None, "it follows another database, or one that was restored since")
+    if is_level:
+        return ReplicaStanding(0.0)
+    if behind is None:
+        return ReplicaStanding(None, "nobody knows how far it lags: it has replayed nothing yet")
+    # All that committed before the last commit it replayed is there: it lags that much at most.
+    lag, most = max(0.0, behind), settings.QUEUEOPS.replica_max_lag_seconds
+    if lag > most:
+        return ReplicaStanding(lag, f"it lags {lag:.1f} s, more than QUEUEOPS_REPLICA_MAX_LAG_SECONDS ({most:g})")
+    return ReplicaStanding(lag)
+
+
+def _in_a_line(error: Error) -> str:
+    return " ".join(str(error).split())
