@@ -245,9 +245,9 @@ class Environment:
     )
     replica_url: str = setting(
         "Database",
-        "A streaming standby that lists of the admin, exports, charts and the depths of `/metrics` are read from, "
-        "written like DATABASE_URL, with the same user. Of several hosts `?target_session_attrs=standby` takes one that "
-        "is no primary. [Reads off the primary](../how-to/production.md#reads-off-the-primary).",
+        "A streaming standby for the admin's lists, exports, charts and the depths of `/metrics`, written like "
+        "DATABASE_URL; of several hosts `?target_session_attrs=standby` takes one that is no primary. "
+        "[Reads off the primary](../how-to/production.md#reads-off-the-primary).",
         parse.POSTGRES_URL,
         default="",
         variable="DATABASE_REPLICA_URL",

@@ -174,7 +174,7 @@ def examine_replica() -> DoctorFinding:
             "replica",
             DoctorVerdict.WARN,
             f"{standing.trouble}; everything is read from the primary",
-            "See docs/how-to/production.md#reads-off-the-primary.",
+            f"{standing.detail} See docs/how-to/production.md#reads-off-the-primary.".strip(),
         )
     return DoctorFinding("replica", DoctorVerdict.OK, f"lists, exports and charts; {standing.lag_seconds:.1f} s behind")
 

@@ -48,10 +48,12 @@ class ReplicaStanding(NamedTuple):
     Attributes:
         lag_seconds: How far it lags at most; None: nobody knows.
         trouble: Why the primary is read instead; empty: it is not.
+        detail: The driver's words, for operators of the servers.
     """
 
     lag_seconds: float | None
     trouble: str = ""
+    detail: str = ""
 
 
 class _Away:
@@ -135,32 +137,32 @@ def _default_is(one: Any) -> Iterator[None]:
 
 
 def _look() -> ReplicaStanding:
-    with local_settings(None):
-        try:
-            with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-                cursor.execute(OF_PRIMARY)
-                position, now, epoch = cursor.fetchone()
-        except Error as error:
-            return ReplicaStanding(None, f"the primary does not tell its position: {_in_a_line(error)}")
-        try:
-            with connections[REPLICA].cursor() as cursor:
-                cursor.execute(OF_REPLICA, [position, now])
-                is_standby, is_level, behind, its_epoch = cursor.fetchone()
-        except Error as error:
-            return ReplicaStanding(None, f"it does not answer: {_in_a_line(error)}")
+    trouble = "the primary does not tell its position"
+    try:
+        with local_settings(None):
+            position, now, epoch = _row(DEFAULT_DB_ALIAS, OF_PRIMARY)
+            trouble = "it does not answer"
+            is_standby, is_level, behind, its_epoch = _row(REPLICA, OF_REPLICA, position, now)
+    except Error as error:
+        return ReplicaStanding(None, trouble, _in_a_line(error))
     if not is_standby:
         return ReplicaStanding(None, "it is no standby")
     if its_epoch != epoch:
         return ReplicaStanding(None, "it follows another database, or one that was restored since")
-    if is_level:
-        return ReplicaStanding(0.0)
-    if behind is None:
+    if not is_level and behind is None:
         return ReplicaStanding(None, "nobody knows how far it lags: it has replayed nothing yet")
     # All that committed before the last commit it replayed is there: it lags that much at most.
-    lag, most = max(0.0, behind), settings.QUEUEOPS.replica_max_lag_seconds
-    if lag > most:
-        return ReplicaStanding(lag, f"it lags {lag:.1f} s, more than QUEUEOPS_REPLICA_MAX_LAG_SECONDS ({most:g})")
-    return ReplicaStanding(lag)
+    lag = 0.0 if is_level else max(0.0, behind)
+    most = settings.QUEUEOPS.replica_max_lag_seconds
+    late = f"it lags {lag:.1f} s, more than QUEUEOPS_REPLICA_MAX_LAG_SECONDS ({most:g})"
+    return ReplicaStanding(lag, late if lag > most else "")
+
+
+def _row(alias: str, statement: str, *parameters: Any) -> tuple[Any, ...]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(statement, parameters)
+        row: tuple[Any, ...] = cursor.fetchone()
+    return row
 
 
 def _in_a_line(error: Error) -> str:
