@@ -6,11 +6,10 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import SimpleTemplateResponse
 from unfold.admin import ModelAdmin
 
 from queueops.core.errors import QueueOpsError
-from queueops.core.web.recent_writes import reader_for
+from queueops.core.web.recent_writes import may_lag
 
 from .verbs import VerbsMixin
 
@@ -24,13 +23,10 @@ class QueueAdmin(VerbsMixin, ModelAdmin):
     show_full_result_count = False
     change_form_outer_after_template = "admin/kit/after.html"
 
+    @may_lag
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        def listed() -> HttpResponse:
-            response: HttpResponse = super(QueueAdmin, self).changelist_view(request, extra_context)
-            # Here, or its rows would be read where the answer is sent, from the primary.
-            return response.render() if isinstance(response, SimpleTemplateResponse) else response
-
-        return reader_for(request)(listed)
+        response: HttpResponse = super().changelist_view(request, extra_context)
+        return response
 
     def audit_targets(self, row: Any) -> list[str]:
         """What the audit trail calls a row; its page shows what people changed about it."""

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.test import override_settings
 
 from jobs.models import FlowCursor
-from queueops.site.diagnosis import DoctorVerdict, examine_issuers, examine_metrics, examine_sums
+from queueops.site.diagnosis import DoctorVerdict, examine_issuers, examine_metrics, examine_replica, examine_sums
 from queueops.tenancy.models import Issuer
 from tests.support.issuers import Signer, make_issuer, publishing
 
@@ -53,3 +53,8 @@ def test_an_issuer_whose_keys_cannot_be_fetched_is_told_by_name():
     )
     Issuer.objects.filter(name="field app").update(enabled=False)
     assert examine_issuers().verdict is DoctorVerdict.OK
+
+
+def test_without_a_replica_no_server_is_asked_for_one():
+    found = examine_replica()
+    assert (found.verdict, found.observation) == (DoctorVerdict.OK, "none is set; everything is read from the primary")

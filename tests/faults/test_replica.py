@@ -20,7 +20,7 @@ from dashboards.metrics.samples import Value, read_samples
 from dashboards.services.cache import forget_all
 from jobs.models import Epoch, Executor, Job
 from queueops.core.embedded.cluster import DATABASE_NAME, SUPERUSER
-from queueops.core.postgres.replica import REPLICA, from_primary, off_primary, replica_standing
+from queueops.core.postgres.replica import REPLICA, from_primary, off_primary
 from queueops.core.sql import hot_cursor
 from queueops.core.web.recent_writes import COOKIE
 from queueops.screens.admin import QueueAdmin
@@ -260,8 +260,3 @@ def test_a_replica_that_dies_costs_no_page_and_comes_back_by_itself(servers: Rep
             wait_for(Executor.objects.exists, what="the executors")
             assert workers.runs
             assert line.carried == 0, "workers opened the replica"
-
-
-def test_without_a_replica_nothing_is_asked(django_db_blocker: Any):
-    assert replica_standing() is None
-    assert examine_replica().verdict is DoctorVerdict.OK

@@ -16,6 +16,7 @@ from django.urls import reverse
 from jobs.models import DeadLetter
 from queueops.core.values.identifiers import time_of
 from queueops.core.values.masking import masked_text
+from queueops.core.web.recent_writes import may_lag
 from queueops.screens import showing
 from queueops.screens.paging import as_uuid
 
@@ -23,6 +24,7 @@ MOST_CAUSES_SHOWN = 200
 NARROWED_BY = {"project": "project_id", "batch_id": "batch_id"}  # the address's parameters, and what they narrow
 
 
+@may_lag
 def groups(model_admin: Any, request: HttpRequest) -> HttpResponse:
     """Open dead letters by cause, the most frequent first."""
     if not model_admin.has_view_permission(request):

@@ -22,6 +22,7 @@ from jobs.models import Executor, Job
 from jobs.services.operate.pauses import MAX_PAUSE_KEY_LENGTH
 from jobs.states import JobState
 from queueops.core.sql import run_sql_as
+from queueops.core.web.recent_writes import may_lag
 from queueops.screens import showing
 from queueops.screens.showing import NOTHING
 
@@ -53,6 +54,7 @@ def kinds(model_admin: Any, request: HttpRequest) -> HttpResponse:
     return _answer(model_admin, request, "kinds", {"title": "Kinds of jobs", "kinds": rows})
 
 
+@may_lag
 def kind(model_admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     """How jobs of one kind have gone among the newest, and what its handler promises."""
     _ensure_may_view(model_admin, request)

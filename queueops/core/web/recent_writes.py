@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
 
 from django.conf import settings
 from django.core.exceptions import MiddlewareNotUsed
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.template.response import SimpleTemplateResponse
 
 from queueops.core.postgres.replica import Reader, off_primary, on_primary
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE = "queueops_wrote"
 SPARE_SECONDS = 2  # browsers count in whole seconds
+
+Given = ParamSpec("Given")
 
 
 def reader_for(request: HttpRequest) -> Reader:
@@ -25,6 +30,21 @@ def reader_for(request: HttpRequest) -> Reader:
     if request.user.is_authenticated and not request.user.is_superuser:
         request.user.get_all_permissions()
     return off_primary
+
+
+def may_lag(view: Callable[Concatenate[Any, HttpRequest, Given], HttpResponse]) -> Any:
+    """Of a view of a screen: what its page shows is read as `reader_for` says."""
+
+    @functools.wraps(view)
+    def reading(screen: Any, request: HttpRequest, *args: Given.args, **kwargs: Given.kwargs) -> HttpResponse:
+        def answered() -> HttpResponse:
+            response = view(screen, request, *args, **kwargs)
+            # Here, or its rows would be read where the answer is sent, from the primary.
+            return response.render() if isinstance(response, SimpleTemplateResponse) else response
+
+        return reader_for(request)(answered)
+
+    return reading
 
 
 class RecentWrites:
