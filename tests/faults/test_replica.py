@@ -126,7 +126,7 @@ def test_exports_charts_and_depths_are_read_from_the_replica(replica: Replica):
     address = reverse("admin:jobs_deadletter_ndjson")
 
     def lines() -> int:
-        return b"".join(browser.get(address).streaming_content).count(b"\n")
+        return browser.get(address).getvalue().count(b"\n")
 
     before, waiting = lines(), samples()["dead_letters_open"]
     replica.pause()

@@ -90,11 +90,11 @@ def known_as_replica(url: str, *, max_lag: float) -> Iterator[None]:
 
 
 def _replace(known: dict[str, Any] | None) -> dict[str, Any] | None:
-    before = connections.settings.pop(REPLICA, None)
-    if hasattr(connections._connections, REPLICA):
+    before: dict[str, Any] | None = connections.settings.get(REPLICA)
+    if before is not None:
         connections[REPLICA].close()
-        del connections[REPLICA]
-    if known:
+        del connections[REPLICA], connections.settings[REPLICA]
+    if known is not None:
         connections.settings[REPLICA] = known
         connections.configure_settings(connections.settings)  # fills in what is left out
     forget_trouble()

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 
 from jobs.querysets import DeadLetterQuerySet
-from queueops.core.postgres.replica import Reader, on_primary
+from queueops.core.postgres.replica import RowReader, on_primary
 from queueops.core.values.csv_lines import csv_line
 
 LETTERS_AT_ONCE = 100  # dead letters in memory at once, as a payload may have megabytes
@@ -42,13 +42,13 @@ COLUMNS = (
 JSON_COLUMNS = frozenset({"payload", "attempts"})
 
 
-def dead_letters_as_ndjson(letters: DeadLetterQuerySet, reader: Reader = on_primary) -> Iterator[str]:
+def dead_letters_as_ndjson(letters: DeadLetterQuerySet, reader: RowReader = on_primary) -> Iterator[str]:
     """One JSON object a line, in the order of ids."""
     for row in _rows(letters, reader):
         yield json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False) + "\n"
 
 
-def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: Reader = on_primary) -> Iterator[str]:
+def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: RowReader = on_primary) -> Iterator[str]:
     """A header, then one line a dead letter; payload and attempts are JSON. No cell can act as a formula."""
     yield csv_line(COLUMNS)
     for row in _rows(letters, reader):
@@ -60,10 +60,11 @@ def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: Reader = on_primary
         )
 
 
-def _rows(letters: DeadLetterQuerySet, reader: Reader) -> Iterator[dict[str, Any]]:
+def _rows(letters: DeadLetterQuerySet, reader: RowReader) -> Iterator[dict[str, Any]]:
     """Page by page: a plain iterator would fetch all rows at once, as server-side cursors are off."""
     ordered = letters.order_by("pk")
     rest = ordered
+    page: list[DeadLetter]
     while page := reader(partial(list, rest[:LETTERS_AT_ONCE])):
         for letter in page:
             yield {column: getattr(letter, column) for column in COLUMNS}

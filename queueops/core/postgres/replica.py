@@ -37,7 +37,7 @@ Given = ParamSpec("Given")
 Value = TypeVar("Value")
 
 
-class Reader(Protocol):
+class RowReader(Protocol):
     """Carries out a read, from where it may be: `off_primary`, `on_primary`."""
 
     def __call__(self, read: Callable[[], Value]) -> Value: ...

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse
 
-from queueops.core.postgres.replica import Reader, off_primary, on_primary
+from queueops.core.postgres.replica import RowReader, off_primary, on_primary
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE = "queueops_wrote"
@@ -22,7 +22,7 @@ SPARE_SECONDS = 2  # browsers count in whole seconds
 Given = ParamSpec("Given")
 
 
-def reader_for(request: HttpRequest) -> Reader:
+def reader_for(request: HttpRequest) -> RowReader:
     """How a page may read what it shows: off the primary, unless it acts or its visitor did just now."""
     if request.method not in SAFE_METHODS or COOKIE in request.COOKIES:
         return on_primary

@@ -12,7 +12,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
 from queueops.audit import trail
-from queueops.core.postgres.replica import Reader
+from queueops.core.postgres.replica import RowReader
 from queueops.core.values.csv_lines import csv_line
 from queueops.core.web.recent_writes import reader_for
 from queueops.screens.paging import filters_of
@@ -49,10 +49,11 @@ def export_matching(model_admin: Any, request: HttpRequest) -> StreamingHttpResp
     )
 
 
-def lines(rows: QuerySet[UsageTracking], reader: Reader) -> Iterator[str]:
+def lines(rows: QuerySet[UsageTracking], reader: RowReader) -> Iterator[str]:
     """A header, then one line a month, page by page in the order of ids. No cell can act as a formula."""
     yield csv_line(COLUMNS)
     rest = ordered = rows.order_by("pk")
+    page: list[UsageTracking]
     while page := reader(partial(list, rest[:ROWS_AT_ONCE])):
         units = units_of(row.project_id for row in page)
         for row in page:
