@@ -69,6 +69,8 @@ def test_an_unknown_variable_with_our_prefix_is_refused():
 
 
 def test_a_lease_must_outlast_a_missed_renewal():
+    (problem,) = problems_of(DATABASE_REPLICA_URL="postgresql://h/queueops", QUEUEOPS_REPLICA_MAX_LAG_SECONDS="20")
+    assert "QUEUEOPS_REPLICA_MAX_LAG_SECONDS" in problem
     (problem,) = problems_of(QUEUEOPS_LEASE_SECONDS="20", QUEUEOPS_RENEW_SECONDS="10")
     assert "QUEUEOPS_RENEW_SECONDS" in problem
     assert "QUEUEOPS_LEASE_SECONDS" in problem

@@ -12,8 +12,12 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.contrib import admin
+from django.contrib.auth.models import AnonymousUser
 from django.db import connection, transaction
-from django.test import Client, override_settings
+from django.http import HttpRequest, HttpResponse
+from django.template import engines
+from django.template.response import TemplateResponse
+from django.test import Client, RequestFactory, override_settings
 from django.urls import reverse
 
 from dashboards.metrics.samples import Value, read_samples
@@ -22,7 +26,7 @@ from jobs.models import Epoch, Executor, Job
 from queueops.core.embedded.cluster import DATABASE_NAME, SUPERUSER
 from queueops.core.postgres.replica import REPLICA, from_primary, off_primary
 from queueops.core.sql import hot_cursor
-from queueops.core.web.recent_writes import COOKIE
+from queueops.core.web.recent_writes import COOKIE, may_lag
 from queueops.screens.admin import QueueAdmin
 from queueops.site.diagnosis import DoctorVerdict, examine_replica
 from queueops.tenancy.models import Project
@@ -118,6 +122,20 @@ def test_no_list_of_the_admin_asks_the_replica_for_what_it_cannot_do(replica: Re
     assert seen > 20
     assert caplog.messages == []
     assert replica.sessions() > 0
+
+
+def test_what_a_page_reads_as_it_is_drawn_is_read_there_too(replica: Replica):
+    @may_lag
+    def screen(_: None, request: HttpRequest) -> HttpResponse:
+        drawn = engines["django"].from_string("{% for one in projects %}{{ one.pk }} {% endfor %}")
+        return TemplateResponse(request, drawn, {"projects": Project.objects.all()})
+
+    request = RequestFactory().get("/")
+    request.user = AnonymousUser()
+    replica.pause()
+    make_project("not-drawn")
+    page = screen(None, request).render().content.decode()
+    assert "not-drawn" not in page
 
 
 def test_exports_charts_and_depths_are_read_from_the_replica(replica: Replica):

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 
+from jobs.models import DeadLetter
 from jobs.querysets import DeadLetterQuerySet
 from queueops.core.postgres.replica import RowReader, on_primary
 from queueops.core.values.csv_lines import csv_line
