@@ -239,6 +239,7 @@ def through(line: BadLine) -> str:
 def test_a_replica_that_dies_costs_no_page_and_comes_back_by_itself(servers: Replica, django_db_blocker: Any):
     with django_db_blocker.unblock():
         servers.catch_up()
+        assert trouble() == ""
         environ = {"DATABASE_REPLICA_URL": servers.url}
         browser = signed_in("superuser")
         make_project("alive")
@@ -272,8 +273,9 @@ def test_a_replica_that_dies_costs_no_page_and_comes_back_by_itself(servers: Rep
                 DoctorVerdict.WARN,
                 "it does not answer; everything is read from the primary",
             )
-            servers.server.ensure_running()
+            servers.start()
             wait_for(in_use, what="the replica's return")
+            wait_for(lambda: not trouble(), what="this thread's return to it")
             assert web.runs
             wait_for(Executor.objects.exists, what="the executors")
             assert workers.runs

@@ -64,6 +64,10 @@ class Replica:
         self._admin.close()
         self.server.stop("immediate")
 
+    def start(self) -> None:
+        self.server.ensure_running()
+        self._admin = psycopg.connect(self.url, autocommit=True)
+
 
 @contextmanager
 def primary_and_replica() -> Iterator[Replica]:

@@ -101,7 +101,7 @@ def off_primary(read: Callable[[], Value]) -> Value:
         with _default_is(connections[REPLICA]):
             return read()
     except Error as error:
-        logger.warning("the replica failed a read, which the primary repeats: %s", _in_a_line(error))
+        logger.warning("the replica failed a read, which the primary repeats: %s", _words_of(error))
     finally:
         _displaced.primary = None
     return read()
@@ -144,7 +144,7 @@ def _look() -> ReplicaStanding:
             trouble = "it does not answer"
             is_standby, is_level, behind, its_epoch = _row(REPLICA, OF_REPLICA, position, now)
     except Error as error:
-        return ReplicaStanding(None, trouble, _in_a_line(error))
+        return ReplicaStanding(None, trouble, _words_of(error))
     if not is_standby:
         return ReplicaStanding(None, "it is no standby")
     if its_epoch != epoch:
@@ -165,5 +165,7 @@ def _row(alias: str, statement: str, *parameters: Any) -> tuple[Any, ...]:
     return row
 
 
-def _in_a_line(error: Error) -> str:
+def _words_of(error: Error) -> str:
+    # Or a thread that reads for long, as an export does, would not reach one that is back.
+    connections[REPLICA].close_if_unusable_or_obsolete()
     return " ".join(str(error).split())
