@@ -19,7 +19,7 @@ from tests.faults.clusters import Cluster, cluster
 from tests.faults.ledger import Ledger
 from tests.faults.producers import Producers
 from tests.faults.records import PROJECT, crashes, wait_until_drained
-from tests.support.live import live_client
+from tests.support.live import Watcher, live_client
 from tests.support.own_server import reconnected
 from tests.support.processes import wait_for
 from tests.support.standby import Pair, primary_and_standby
@@ -40,7 +40,7 @@ def processes(running: Cluster) -> set[psutil.Process]:
     return {psutil.Process(executor.pid) for executor in running.executors()} | {running.sentinel}
 
 
-@pytest.mark.parametrize("failovers", [pytest.param(1, id="short"), pytest.param(3, id="long", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("failovers", [pytest.param(1, id="short"), pytest.param(5, id="long", marks=pytest.mark.soak)])
 def test_a_failover_loses_no_acknowledged_submit_repeats_no_effect_and_needs_nobody(
     failovers: int, pair: Pair, ledger: Ledger, figures
 ):
@@ -70,7 +70,7 @@ def test_a_failover_loses_no_acknowledged_submit_repeats_no_effect_and_needs_nob
         assert web.runs
         assert processes(running) == before, "an executor ended"
         told = set(JobEvent.objects.filter(project_id=PROJECT, pk__gt=seen_from).values_list("pk", flat=True))
-        watcher.wait_for_events(told)
+        wait_for(lambda: len(told - seen_by(watcher)) <= skipped(watcher), what="every event, or that it was left out")
     stored = dict(Job.objects.values_list("pk", "status"))
     assert set(producers.acknowledged) <= stored.keys(), "an acknowledged submit was lost"
     assert set(stored.values()) == {JobState.COMPLETED}
@@ -79,10 +79,20 @@ def test_a_failover_loses_no_acknowledged_submit_repeats_no_effect_and_needs_nob
     assert crashes() == []
     figures(
         f"{failovers} failovers, {len(producers.acknowledged)} acknowledged submits, 0 lost, 0 repeated, "
-        f"{producers.refused} refused meanwhile, {len(told)} events and none missed; "
+        f"{producers.refused} refused meanwhile, {len(told)} events, none missed, "
+        f"{skipped(watcher)} left out above the socket's rate; "
         f"working again {max(working_after):.1f} s after a promotion at most"
     )
     assert max(working_after) <= WORKING_AGAIN_SECONDS
+
+
+def seen_by(watcher: Watcher) -> set[int]:
+    return {event["id"] for event in watcher.events}
+
+
+def skipped(watcher: Watcher) -> int:
+    """Events that the socket was told of as left out: it gets 200 a second at most."""
+    return sum(message.get("skipped", 0) for message in watcher.of_type("event"))
 
 
 def is_done(ledger: Ledger, job_id: object) -> bool:
