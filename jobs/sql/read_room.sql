@@ -1,12 +1,14 @@
--- Read how many unfinished jobs a project may have and has, from the counts that the transitions keep.
+-- Read how many unfinished jobs a project may have and has, from the counts that the transitions keep, and whether it
+-- takes any: not on its way to another installation.
 --
 -- params  project
 -- locks   none
 -- clock   none
--- returns limit, unfinished
+-- returns limit, unfinished, move and moved_to of the project
 SELECT project.max_waiting_jobs,
        (SELECT {{sum_unfinished}}::bigint
           FROM jobs_jobcount
-         WHERE project_id = project.id AND batch_id = '00000000-0000-0000-0000-000000000000')
+         WHERE project_id = project.id AND batch_id = '00000000-0000-0000-0000-000000000000'),
+       project.move, project.moved_to
   FROM tenancy_project AS project
  WHERE project.id = %(project)s::text

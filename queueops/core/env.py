@@ -95,6 +95,14 @@ class Environment:
         shown_default="made once (development); none (production)",
         secret=True,
     )
+    target_credential_keys: tuple[str, ...] = setting(
+        "Web",
+        "For `manage.py move_project` alone: the QUEUEOPS_CREDENTIAL_KEYS of the installation that a project moves to.",
+        parse.FERNET_KEYS,
+        default=(),
+        shown_default="none",
+        secret=True,
+    )
     allowed_hosts: tuple[str, ...] = setting(
         "Web",
         "Host names this installation answers to. Required in production; `*` is refused there.",

@@ -23,20 +23,27 @@ ALWAYS = {
         "The caller's scopes or permissions do not cover this; `not_for_users`, `foreign_user`: not an end user's.",
     ),
     404: ("not_found", "The project has nothing with this id; `unknown_project`: there is no such project."),
+    410: (
+        "project_moved",
+        (
+            "The project lives in another installation; `details.address` says where. `other_epoch`: the cursor is of "
+            "a log before the database was restored: begin again, without a cursor."
+        ),
+    ),
     429: ("throttled", "Too many requests; Retry-After says when to try again."),
     500: ("internal_error", "A bug. It is in the server's log."),
     503: (
         "database_unavailable",
         (
             "The database does not answer; `database_read_only`, `database_full`, `database_out_of_memory`, "
-            "`database_connections_used_up`: it says why; `overloaded`: too many requests wait. Nothing was stored; "
+            "`database_connections_used_up`: it says why; `overloaded`: too many requests wait; `project_moving`: it "
+            "is being moved to another installation. Nothing was stored; "
             "Retry-After says when to try again."
         ),
     ),
 }
 OTHERS = {
     409: ("wrong_state", "The state it is in now does not allow this."),
-    410: ("other_epoch", "The cursor is of a log before the database was restored: begin again, without a cursor."),
     413: ("payload_too_large", "The body, a payload or the number of jobs is too large."),
     415: ("unsupported_media_type", "The body has another media type."),
     422: ("invalid_input", "The body is JSON but not what is expected; `fields` says what is wrong where."),

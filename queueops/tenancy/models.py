@@ -48,6 +48,14 @@ def default_user_scopes() -> list[str]:
     return [Scope.READ.value, Scope.USAGE.value]
 
 
+class Move(models.TextChoices):
+    """Where a project is on its way to another installation; see queueops/site/moving/move.py."""
+
+    NONE = "", "lives here"
+    MOVING = "moving", "being moved"
+    MOVED = "moved", "moved"
+
+
 class Project(models.Model):
     """One tenant: its jobs, keys, limits and turns."""
 
@@ -83,6 +91,13 @@ class Project(models.Model):
         help_text="Where your own pages show an end user: https://app.example.org/users/{user_id}. Pages link there.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+    move = models.CharField(max_length=6, choices=Move, blank=True, default="", db_default="", editable=False)
+    move_target = models.CharField(
+        max_length=16, default="", db_default="", editable=False, help_text="The other installation's epoch."
+    )
+    moved_to = models.CharField(
+        max_length=500, default="", db_default="", editable=False, help_text="The other installation's address."
+    )
 
     class Meta:
         ordering = ("id",)

@@ -29,6 +29,7 @@ from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
+from queueops.tenancy.moves import refuse_moved
 from ratelimits.services.limits import ramps
 from ratelimits.services.limits.catalogue import LIMITS_KEPT_SECONDS
 
@@ -122,9 +123,14 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
 
     Raises:
         UnknownPauseTarget: No such scope, project or batch.
+        ProjectMoved, ProjectMoving: It stays paused here.
     """
     with transaction.atomic(durable=True):
         wanted, key, project_id = _target(scope, key)
+        if wanted is Scope.PROJECT:
+            # Locked: a move that begins now waits, and then finds no pause of its own that somebody took away.
+            for move, address in Project.objects.select_for_update().filter(pk=key).values_list("move", "moved_to"):
+                refuse_moved(key, move, address)
         removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key).delete()
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=False)

@@ -16,6 +16,7 @@ from jobs.models import Batch, Job
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
+from queueops.tenancy.moves import refuse_moved
 from queueops.tenancy.user_labels import label_users
 
 from .accept_document import Line, LineChecker, LineError
@@ -246,8 +247,16 @@ def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUI
 
 
 def refuse_when_full(project_id: str, coming: int) -> int:
-    """Return the room left in the project's queue; raise QueueFull when `coming` jobs do not fit."""
-    limit, unfinished = map(int, run_sql("jobs", "read_room", {"project": project_id})[0])
+    """
+    Return the room left in the project's queue.
+
+    Raises:
+        QueueFull: `coming` jobs do not fit.
+        ProjectMoving, ProjectMoved: It was asked in the transaction that inserts, so none comes behind a move's copy.
+    """
+    [(limit, unfinished, move, moved_to)] = run_sql("jobs", "read_room", {"project": project_id})
+    if move:
+        refuse_moved(project_id, move, moved_to)
     if unfinished + coming > limit:
         raise QueueFull(
             f"{unfinished:,} jobs of the project are unfinished and {limit:,} are allowed. Try again later.",

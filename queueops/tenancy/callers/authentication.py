@@ -21,12 +21,15 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.sql import hot_cursor
 from queueops.core.web.client_address import client_address
 from queueops.tenancy.models import KEY_PREFIX, ProducerKey, Project, Scope, digest_of
+from queueops.tenancy.moves import refuse_moved
 
 from .throttles import TooManyBadKeys, bad_keys
 from .tokens import InvalidToken, verify_token
 
 UNUSED_LATELY = Q(last_used_at=None) | Q(last_used_at__lt=Now() - timedelta(minutes=1))
 ANONYMOUS = "anonymous"
+READS = frozenset({"GET", "HEAD"})
+MOVE = ("project__move", "project__moved_to")
 DIGEST_PLACE = "the digest"
 CHALLENGE = 'Bearer realm="QueueOps"'
 
@@ -103,7 +106,8 @@ class ProducerKeyAuthentication(BaseAuthentication):
             if wait_seconds := bad_keys.take(client_address(request)):
                 raise TooManyBadKeys(wait_seconds)
             raise InvalidKey
-        pk, project_id, prefix, scopes, requests_per_minute, unused_lately = found
+        pk, project_id, prefix, scopes, requests_per_minute, unused_lately, *move = found
+        refuse_moved(project_id, *move, reads=_reads(request))
         if unused_lately:
             # Filtered again: parallel requests would each write the row.
             ProducerKey.objects.filter(UNUSED_LATELY, pk=pk).update(last_used_at=Now())
@@ -138,6 +142,7 @@ class TokenAuthentication(BaseAuthentication):
             if wait_seconds := bad_keys.take(client_address(request)):
                 raise TooManyBadKeys(wait_seconds) from None
             raise
+        refuse_moved(token.issuer.project_id, *token.issuer.move, reads=_reads(request))
         actor = f"token:{token.issuer.id}:{token.user_id}"
         caller = Caller(
             project_id=token.issuer.project_id,
@@ -163,8 +168,9 @@ class OperatorSessionAuthentication(SessionAuthentication):
         project_id = _named_project(request)
         if not project_id:
             raise ProjectRequired
-        if "\0" in project_id or not Project.objects.filter(pk=project_id).exists():
+        if "\0" in project_id or (move := _move_of(pk=project_id)) is None:
             raise UnknownProject
+        refuse_moved(project_id, *move, reads=_reads(request))
         actor = f"user:{user.pk}"
         return user, Caller(project_id=project_id, actor=actor, identity=actor, operator=user)
 
@@ -180,10 +186,11 @@ class AnonymousAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
         view = (request.parser_context or {}).get("view")
         project_id = _named_project(request)
-        if request.method not in {"GET", "HEAD"} or not getattr(view, "for_anonymous", False) or not project_id:
+        if request.method not in READS or not getattr(view, "for_anonymous", False) or not project_id:
             return None
-        if "\0" in project_id or not Project.objects.filter(pk=project_id, anonymous_read=True).exists():
+        if "\0" in project_id or (move := _move_of(pk=project_id, anonymous_read=True)) is None:
             return None
+        refuse_moved(project_id, *move, reads=True)
         caller = Caller(
             project_id=project_id,
             actor=ANONYMOUS,
@@ -192,6 +199,15 @@ class AnonymousAuthentication(BaseAuthentication):
             requests_per_minute=settings.QUEUEOPS.user_requests_per_minute,
         )
         return caller, caller
+
+
+def _move_of(**conditions: Any) -> tuple[str, str] | None:
+    """Where a project is on its way to another installation; None: there is no such project."""
+    return Project.objects.filter(**conditions).values_list("move", "moved_to").first()
+
+
+def _reads(request: Request) -> bool:
+    return request.method in READS
 
 
 def _named_project(request: Request) -> str | None:
@@ -213,7 +229,7 @@ def _look_up() -> tuple[bytes, tuple[Any, ...]]:
         ProducerKey.objects.usable()
         .annotate(unused_lately=ExpressionWrapper(UNUSED_LATELY, output_field=BooleanField()))
         .filter(digest=DIGEST_PLACE)
-        .values_list("pk", "project_id", "prefix", "scopes", "requests_per_minute", "unused_lately")
+        .values_list("pk", "project_id", "prefix", "scopes", "requests_per_minute", "unused_lately", *MOVE)
     )
     statement, parameters = rows.order_by().query.sql_with_params()
     return statement.encode(), tuple(parameters)

@@ -24,6 +24,7 @@ class KnownIssuer:
         jwks: The public keys that were fetched last, each with its parts.
         fetched_seconds_ago, tried_seconds_ago: When they were fetched, and when that was last tried.
         has_failed: The last try.
+        move: Whether its project has moved to another installation, and where.
     """
 
     id: int
@@ -38,6 +39,7 @@ class KnownIssuer:
     fetched_seconds_ago: float
     tried_seconds_ago: float
     has_failed: bool
+    move: tuple[str, str] = ("", "")
 
 
 def find_issuer(name: str) -> KnownIssuer | None:
@@ -56,6 +58,7 @@ def _read(**conditions: Any) -> KnownIssuer | None:
     row = (
         Issuer.objects.filter(**conditions)
         .annotate(fetched=_age("jwks_fetched_at"), tried=_age("jwks_tried_at"))
+        .select_related("project")
         .order_by()
         .first()
     )
@@ -74,6 +77,7 @@ def _read(**conditions: Any) -> KnownIssuer | None:
         fetched_seconds_ago=_seconds(row.fetched),
         tried_seconds_ago=_seconds(row.tried),
         has_failed=bool(row.jwks_error),
+        move=(row.project.move, row.project.moved_to),
     )
 
 

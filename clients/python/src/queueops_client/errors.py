@@ -141,6 +141,15 @@ class TooManyJobs(InvalidRequest):
     """More jobs than one request takes. Nothing was sent or accepted."""
 
 
+class ProjectMoved(ApiError):
+    """The project lives in another installation now; nothing was done. The key goes on working there."""
+
+    @property
+    def address(self) -> str:
+        """Of the other installation; empty: whoever moved it did not say."""
+        return str(self.details.get("address", ""))
+
+
 class QuotaExceeded(Conflict):
     """The user's allowance for the month is used up."""
 
@@ -164,6 +173,7 @@ OF_CODE: Mapping[str, type[ApiError]] = {
     "too_many_jobs": TooManyJobs,
     "quota_exceeded": QuotaExceeded,
     "queue_full": QueueFull,
+    "project_moved": ProjectMoved,
 }
 OF_STATUS: Mapping[int, type[ApiError]] = {
     401: NotAuthenticated,

@@ -1,0 +1,71 @@
+import signal
+from argparse import ArgumentParser
+from time import monotonic
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from queueops.core.errors import QueueOpsError
+from queueops.site.moving.move import Outcome, abort_move, move_project, plan_move
+
+WAIT_SECONDS = 300.0
+
+
+class Command(BaseCommand):
+    help = (
+        "Move a project to another installation (docs/how-to/move-a-project.md): pause it, copy its rows, compare, "
+        "switch. Without --yes it only checks and counts. Cut off, repeat it: it finishes, or begins anew."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("project")
+        parser.add_argument("--to", required=True, metavar="DATABASE_URL", help="The other installation's database.")
+        parser.add_argument("--address", default="", help="The other installation's address, which callers are told.")
+        parser.add_argument(
+            "--wait", type=float, default=WAIT_SECONDS, help="Seconds that running jobs may take (300)."
+        )
+        doing = parser.add_mutually_exclusive_group()
+        doing.add_argument("--yes", action="store_true", help="Move it.")
+        doing.add_argument("--dry-run", action="store_true", help="Only check and count, as without --yes.")
+        doing.add_argument("--abort", action="store_true", help="Let it go on here after a move that was cut off.")
+
+    def handle(self, *args: Any, project: str, to: str, address: str, wait: float, **options: Any) -> None:
+        if address and not address.startswith(("https://", "http://")):
+            raise CommandError("--address must begin with https:// or http://.")
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stop undoes what was begun
+        try:
+            if options["abort"]:
+                undone = abort_move(project, url=to)
+                self.stdout.write(f"{project} goes on here." if undone else f"{project} is not being moved.")
+            elif options["yes"]:
+                self._move(project, to, address, wait)
+            else:
+                self._tell(project, plan_move(project, url=to))
+        except QueueOpsError as error:
+            raise CommandError(error.message) from error
+        except KeyboardInterrupt:
+            raise CommandError("Stopped. Repeat the command, or look whether the project goes on here.") from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _move(self, project: str, to: str, address: str, wait: float) -> None:
+        begun = monotonic()
+        done = move_project(project, url=to, address=address, wait_seconds=wait, say=self.stdout.write)
+        if done.finished:
+            self._tell(project, done)
+            return
+        self._say(done)
+        self.stdout.write(
+            f"{project} has moved: {sum(done.rows.values()):,} rows, the same on both sides, in "
+            f"{monotonic() - begun:,.1f} s. It runs there; here its API answers 410 project_moved, and it stays paused."
+        )
+
+    def _tell(self, project: str, plan: Outcome) -> None:
+        if plan.finished:
+            self.stdout.write(f"{project} has moved there already: there is nothing left to do.")
+            return
+        self._say(plan)
+        self.stdout.write("Nothing was changed. --yes moves these; its API refuses what would write meanwhile.")
+
+    def _say(self, outcome: Outcome) -> None:
+        self.stdout.write(", ".join(f"{count:,} {name}" for name, count in outcome.rows.items() if count))

@@ -1,0 +1,147 @@
+"""What must be so before a project is moved to another installation."""
+
+# ruff: noqa: S608 - put together from our own words
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+
+from jobs.models import Epoch
+from queueops.tenancy.models import Move, Project
+
+from .copying import Ciphers, Cursor, MoveError, has_secrets
+
+NAMED = 5  # of many
+MIGRATIONS = "SELECT app || ' ' || name FROM django_migrations ORDER BY 1"
+TABLES = "SELECT to_regclass('jobs_epoch') IS NOT NULL AND to_regclass('django_migrations') IS NOT NULL"
+ARCHIVED = "SELECT count(*) FROM jobs_restoredjob WHERE project_id = %(project)s"
+POLICIES = (
+    "SELECT DISTINCT retry_policy_id FROM jobs_job WHERE project_id = %(project)s AND retry_policy_id IS NOT NULL"
+)
+# Of a limit what its counters and overrides mean something by.
+MEANING = "concat_ws(' ', service, call_type, scope, model, per_model, unit, algorithm, window_seconds, reset_zone)"
+EVERY_LIMIT = f"SELECT name, {MEANING} FROM ratelimits_limit"
+OF_KEY = "key = 'project:' || %(project)s OR starts_with(key, 'project:' || %(project)s || '/')"
+KEYED = f"""
+SELECT limit_id FROM ratelimits_limitoverride WHERE {OF_KEY}
+ UNION ALL SELECT limit_id FROM ratelimits_counter WHERE {OF_KEY}
+"""
+LIMITS = f"""
+{EVERY_LIMIT}
+ WHERE id IN ({KEYED})
+    OR enabled AND service IN (SELECT service FROM jobs_job WHERE project_id = %(project)s AND finished_at IS NULL)
+"""
+TAKEN = {
+    "API keys": ("SELECT digest FROM tenancy_producerkey", "digest"),
+    "issuers": ("SELECT issuer FROM tenancy_issuer", "issuer"),
+}
+SEALED = """
+SELECT secret FROM tenancy_credential
+ UNION ALL SELECT secret FROM tenancy_issuer WHERE secret IS NOT NULL
+ UNION ALL SELECT secret FROM jobs_webhook
+ LIMIT 100
+"""
+
+
+def epoch_of(cursor: Cursor) -> str:
+    [(value,)] = cursor.execute("SELECT value FROM jobs_epoch").fetchall()
+    return str(value)
+
+
+def check_installations(here: Cursor, there: Cursor) -> None:
+    """Raise MoveError unless both are installations of one version, and two."""
+    [(whole,)] = there.execute(TABLES).fetchall()
+    if not whole:
+        raise MoveError("The other database has no QueueOps: run manage.py migrate there.")
+    ours, theirs = ({name for (name,) in cursor.execute(MIGRATIONS).fetchall()} for cursor in (here, there))
+    if ours != theirs:
+        lacking = [f"there lacks {name}" for name in sorted(ours - theirs)]
+        lacking += [f"here lacks {name}" for name in sorted(theirs - ours)]
+        raise MoveError(f"Both must be of one version, migrated: {_few(lacking)}.")
+    if epoch_of(there) == str(Epoch.objects.get()):
+        raise MoveError("--to names this installation itself, or a copy of its database.")
+
+
+def is_there(project: Project, there: Cursor) -> bool:
+    """
+    Whether this project is in the other installation already.
+
+    Raises:
+        MoveError: Another project of its id is.
+    """
+    rows = there.execute("SELECT created_at FROM tenancy_project WHERE id = %s", [project.pk]).fetchall()
+    if not rows:
+        return False
+    if project.move == Move.MOVED and rows == [(project.created_at,)] and project.move_target == epoch_of(there):
+        return True
+    raise MoveError(f"The other installation has a project {project.pk} already. Nothing was changed.")
+
+
+def check_project(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> None:
+    """Raise MoveError, in one sentence, unless the other installation has what the project's rows name."""
+    for fault in _faults(project, here, there, ciphers):
+        raise MoveError(f"{fault} Nothing was changed.")
+
+
+def _faults(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> Iterator[str]:
+    given = {"project": project.pk}
+    [(restored,)] = here.execute(ARCHIVED, given).fetchall()
+    if restored:
+        yield f"{project.pk} has {restored:,} jobs restored from the archive, which are not moved: wait until they go."
+    if here.execute("SELECT FROM jobs_bulkoperation WHERE status = 'running'").fetchall():
+        yield "A bulk operation is running: let it end, or stop it."
+    policies = {name for (name,) in here.execute(POLICIES, given).fetchall()}
+    known = {name for (name,) in there.execute("SELECT name FROM jobs_retrypolicy").fetchall()}
+    if missing := policies - known:
+        yield f"The other installation lacks retry policies that jobs name: {_few(missing)}."
+    for what, (statement, column) in TAKEN.items():
+        ours = [value for (value,) in here.execute(f"{statement} WHERE project_id = %(project)s", given).fetchall()]
+        if there.execute(f"{statement} WHERE {column} = ANY(%s)", [ours]).fetchall():
+            yield f"The other installation has {what} of {project.pk} already, in another project."
+    yield from _faults_of_limits(given, here, there)
+    if has_secrets(here, project.pk):
+        yield from _faults_of_keys(ciphers.there, there)
+
+
+def _faults_of_limits(given: dict[str, str], here: Cursor, there: Cursor) -> Iterator[str]:
+    ours, theirs = dict(here.execute(LIMITS, given).fetchall()), dict(there.execute(EVERY_LIMIT).fetchall())
+    if missing := ours.keys() - theirs.keys():
+        yield f"The other installation lacks limits of the project's services: {_few(missing)}."
+    if differing := {name for name, meaning in ours.items() if theirs.get(name) != meaning}:
+        yield f"Limits of one name count otherwise there: {_few(differing)}."
+    if there.execute(KEYED, given).fetchall():
+        yield f"Limits there count or name project:{given['project']} already: another project's credential does."
+
+
+def _faults_of_keys(cipher: MultiFernet | None, there: Cursor) -> Iterator[str]:
+    if cipher is None:
+        yield (
+            "The project has encrypted secrets: give the other installation's QUEUEOPS_CREDENTIAL_KEYS in "
+            "QUEUEOPS_TARGET_CREDENTIAL_KEYS."
+        )
+    elif not _opens_some(cipher, there):
+        yield "QUEUEOPS_TARGET_CREDENTIAL_KEYS opens none of the secrets that are there: these are not its keys."
+
+
+def _opens_some(cipher: MultiFernet, there: Cursor) -> bool:
+    tokens = [bytes(token) for (token,) in there.execute(SEALED).fetchall()]
+    for token in tokens:
+        try:
+            cipher.decrypt(token)
+        except InvalidToken:
+            continue
+        return True
+    return not tokens
+
+
+def cipher_of(keys: Iterable[str]) -> MultiFernet | None:
+    made = [Fernet(key) for key in keys]
+    return MultiFernet(made) if made else None
+
+
+def _few(names: Iterable[str]) -> str:
+    every = sorted(names)
+    more = len(every) - NAMED
+    return ", ".join(every[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,247 @@
+"""
+Moving a project to another installation: pause, copy, verify, switch.
+
+One transaction there takes all rows; it commits after this side has said that the project lives there. So whatever
+stops a move leaves nothing there, and no moment has two installations that carry out the same jobs. Cut off between the
+two commits the project runs nowhere, and the same command finishes: nothing changes a project here that has moved.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import Error, transaction
+from django.utils import timezone
+
+from jobs.models import Batch, Job, PauseSwitch
+from jobs.services.operate.pauses import pause_scope
+from queueops.audit import trail
+from queueops.core.database import PATIENCE, connect_directly
+from queueops.core.notify import Channel, notify
+from queueops.core.secret_key import development_credential_key
+from queueops.tenancy.models import Move, Project
+from ratelimits.models import UsageEvent, UsageReservation
+
+from .checks import check_installations, check_project, cipher_of, epoch_of, is_there
+from .copying import Ciphers, Cursor, MoveError, Say, copy_project, count_rows, make_parts
+
+ACTOR = "system:move_project"
+REASON = "It moves to another installation."
+LOOK_EVERY = 0.2  # seconds
+SAID_EVERY = 5.0
+OPEN_SINCE = """
+SELECT count(*) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+   AND xact_start < %s AND state <> 'idle'
+"""
+PAUSED_BY_HAND = """
+INSERT INTO jobs_pauseswitch (scope, key, reason, paused_by, created_at) VALUES ('project', %s, %s, %s, %s)
+"""
+AUDITED = """
+INSERT INTO jobs_auditentry (project_id, actor, action, target, after, moved, reason, address)
+VALUES (%s, %s, 'move_project', %s, %s, %s, '', '')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    Attributes:
+        rows: That were moved, or would be, by their sort.
+        finished: An earlier call had moved it: there was nothing left to do.
+    """
+
+    rows: dict[str, int]
+    finished: bool = False
+
+
+def plan_move(project_id: str, *, url: str) -> Outcome:
+    """Check all that `move_project` checks, and count; change nothing. Raises MoveError."""
+    with _both(url) as (here, there):
+        project = _project(project_id)
+        check_installations(here, there)
+        if is_there(project, there):
+            return Outcome({}, finished=True)
+        check_project(project, here, there, _ciphers())
+        return Outcome(count_rows(here, project_id))
+
+
+def move_project(project_id: str, *, url: str, address: str, wait_seconds: float, say: Say) -> Outcome:
+    """
+    Move a project to the installation of another database.
+
+    A call that was cut off is done again: it finishes, or begins anew.
+
+    Args:
+        address: Of the other installation, as callers are told it; may be empty.
+        wait_seconds: How long jobs that run, and requests under way, may take to end.
+
+    Raises:
+        MoveError: It cannot be moved; it goes on here, and nothing is there.
+    """
+    with _both(url) as (here, there):
+        project = _project(project_id)
+        check_installations(here, there)
+        if is_there(project, there):
+            return Outcome({}, finished=True)
+        ciphers, target = _ciphers(), epoch_of(there)
+        check_project(project, here, there, ciphers)
+        if project.move == Move.MOVED and project.move_target != target:
+            raise MoveError(f"{project_id} has moved to another installation than this one.")
+        begun = project.move == Move.MOVED or _begin(project_id, target)
+        try:
+            _wait_until_still(project_id, here, wait_seconds, say)
+            make_parts(project_id, here=here, there=there)
+            with there.connection.transaction():
+                with here.connection.transaction():
+                    here.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    [(moment,)] = here.execute("SELECT clock_timestamp()").fetchall()
+                    rows = copy_project(project_id, here=here, there=there, ciphers=ciphers, say=say)
+                _keep_pause_by_hand(project_id, there)
+                there.execute(
+                    AUDITED, [project_id, ACTOR, f"project {project_id}", json.dumps(rows), sum(rows.values())]
+                )
+                there.execute("SELECT pg_notify(%s, '')", [Channel.READY.value])
+                say("switching ...")
+                begun = False  # from here on it is undone by nobody
+                if project.move != Move.MOVED:
+                    try:
+                        _switch(project_id, address, moment, rows)
+                    except MoveError:
+                        begun = True
+                        raise
+        except BaseException:
+            if begun and project.move != Move.MOVED:
+                abort_move(project_id)
+            raise
+    return Outcome(rows)
+
+
+def abort_move(project_id: str, *, url: str = "") -> bool:
+    """
+    Let a project go on here whose move was cut off.
+
+    Args:
+        url: Of the other database: needed where the project is said to have moved, to see that it did not come there.
+
+    Returns:
+        Whether there was a move.
+
+    Raises:
+        MoveError: It has moved.
+    """
+    project = _project(project_id)
+    if project.move == Move.MOVED:
+        with _both(url) as (here, there):
+            check_installations(here, there)
+            if project.move_target != epoch_of(there):
+                raise MoveError(f"{project_id} has moved to another installation than that of --to.")
+            if is_there(project, there):
+                raise MoveError(f"{project_id} has moved, and is there.")
+    with transaction.atomic(durable=True):
+        undone = Project.objects.filter(pk=project_id).exclude(move=Move.NONE)
+        if not undone.update(move=Move.NONE, move_target="", moved_to=""):
+            return False
+        PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id, paused_by=ACTOR).delete()
+        trail.record(actor=ACTOR, action="abort_move", target=f"project {project_id}", project_id=project_id)
+        notify(Channel.READY)
+    return True
+
+
+def _begin(project_id: str, target: str) -> bool:
+    with transaction.atomic(durable=True):
+        Project.objects.filter(pk=project_id).update(move=Move.MOVING, move_target=target)
+        trail.record(actor=ACTOR, action="begin_move", target=f"project {project_id}", project_id=project_id)
+    pause_scope(PauseSwitch.Scope.PROJECT, project_id, actor=ACTOR, reason=REASON)
+    return True
+
+
+def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: Say) -> None:
+    """Until nothing of it runs, and what began before it was closed has ended."""
+    [(closed,)] = here.execute("SELECT clock_timestamp()").fetchall()
+    until, told = time.monotonic() + wait_seconds, time.monotonic() - SAID_EVERY
+    while True:
+        running = Job.objects.filter(project_id=project_id, lease_expires_at__isnull=False).count()
+        [(requests,)] = here.execute(OPEN_SINCE, [closed]).fetchall()
+        if not running and not requests:
+            return
+        words = f"{running:,} jobs are running and {requests:,} transactions are open from before"
+        if time.monotonic() > until:
+            raise MoveError(f"{words}, after {wait_seconds:g} s. Nothing was moved; --wait gives them longer.")
+        if time.monotonic() - told > SAID_EVERY:
+            told = time.monotonic()
+            say(f"waiting: {words} ...")
+        time.sleep(LOOK_EVERY)
+
+
+def _switch(project_id: str, address: str, moment: datetime, rows: dict[str, int]) -> None:
+    """Say here that the project lives there, unless something came in since the copy's moment."""
+    with transaction.atomic(durable=True):
+        Project.objects.select_for_update().get(pk=project_id)
+        since = {"project_id": project_id, "created_at__gt": moment}
+        came = {
+            "jobs": Job.objects.filter(**since).count(),
+            "batches": Batch.objects.filter(**since).count(),
+            "usage events": UsageEvent.objects.filter(**since).count(),
+            "reservations": UsageReservation.objects.filter(**since).count(),
+            "cancelled jobs": Job.objects.filter(
+                project_id=project_id, status="cancelled", finished_at__gt=moment
+            ).count(),
+        }
+        if words := ", ".join(f"{count:,} {name}" for name, count in came.items() if count):
+            raise MoveError(
+                f"Something was written while {project_id} was copied: {words}. Nothing was moved; try again."
+            )
+        Project.objects.filter(pk=project_id).update(move=Move.MOVED, moved_to=address)
+        trail.record(
+            actor=ACTOR,
+            action="move_project",
+            target=f"project {project_id}",
+            after={"address": address, "at": timezone.now(), "rows": rows},
+            moved=sum(rows.values()),
+            project_id=project_id,
+        )
+
+
+def _keep_pause_by_hand(project_id: str, there: Cursor) -> None:
+    """A pause that somebody set before the move goes with the project."""
+    for switch in PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id).exclude(paused_by=ACTOR):
+        there.execute(PAUSED_BY_HAND, [project_id, switch.reason, switch.paused_by, switch.created_at])
+
+
+def _project(project_id: str) -> Project:
+    project = Project.objects.filter(pk=project_id).first()
+    if project is None:
+        raise MoveError(f"There is no project {project_id} here.")
+    return project
+
+
+def _ciphers() -> Ciphers:
+    config = settings.QUEUEOPS
+    ours = config.credential_keys or ((development_credential_key(config.data_dir),) if config.debug else ())
+    return Ciphers(cipher_of(ours), cipher_of(config.target_credential_keys))
+
+
+@contextmanager
+def _both(url: str) -> Iterator[tuple[Cursor, Cursor]]:
+    """A cursor here and one there, each of a connection of its own that sees all rows; errors in words."""
+    options: dict[str, Any] = {"application_name": "queueops move"}
+    try:
+        there = psycopg.connect(url, **{**PATIENCE, **options}, autocommit=True)
+    except psycopg.Error as error:
+        raise MoveError(f"The other database does not answer: {' '.join(str(error).split())}") from None
+    with closing(there), closing(connect_directly(**options)) as here:
+        try:
+            yield here.cursor(), there.cursor()
+        except (psycopg.Error, Error) as error:
+            raise MoveError(
+                f"It was cut off: {' '.join(str(error).split())}. Repeat the command, or --abort."
+            ) from error

@@ -1,0 +1,154 @@
+"""
+What a project consists of: which rows of which tables go with it to another installation, and in what order.
+
+Each sort of rows is read by one SELECT, which is asked again on both sides to compare. So it names nothing that the
+other database chooses by itself: numbers of rows, sealed secrets.
+"""
+
+# ruff: noqa: S608 - put together from our own words
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PROJECT = "{project}"  # stands for the project's id, as a literal
+OF_PROJECT = f"project_id = {PROJECT}"
+OF_KEY = f"(own.key = 'project:' || {PROJECT} OR starts_with(own.key, 'project:' || {PROJECT} || '/'))"
+WHOLE = "SELECT {columns} FROM {table} AS own WHERE {rows}"
+INSERT = "INSERT INTO {table} ({columns}) SELECT {columns} FROM given"
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """
+    One sort of rows.
+
+    Attributes:
+        rows: Which of the table's, as a condition on `own`.
+        leaves: Columns that the other database fills by itself.
+        read: Instead of all other columns of these rows, as they are.
+        write: How rows that were read, in the table `given`, come into the other database; in this order.
+        known_by: The column of `given` that names a row's sealed secret, which is in the table `sealed` as `name`.
+    """
+
+    name: str
+    table: str
+    rows: str = OF_PROJECT
+    leaves: frozenset[str] = frozenset()
+    read: str = WHOLE
+    write: tuple[str, ...] = (INSERT,)
+    known_by: str = ""
+
+
+NUMBERED = frozenset({"id"})
+SEALED = """
+INSERT INTO {table} ({columns}, secret)
+SELECT {columns}, (SELECT sealed.secret FROM sealed WHERE sealed.name = given.{known_by}::text) FROM given"""
+# The guard of the states lets jobs in that have ended, and those that are queued; the others become what they were.
+JOBS = (
+    """
+INSERT INTO jobs_job ({columns}, pool)
+SELECT {waiting_columns},
+       CASE WHEN finished_at IS NULL THEN {pool} END
+  FROM given AS job""",
+    """
+UPDATE jobs_job AS job SET status = given.status FROM given
+ WHERE job.id = given.id AND given.finished_at IS NULL AND given.status <> 'queued'""",
+)
+LIMIT = "JOIN ratelimits_limit AS lim ON lim.id = own.limit_id"
+COUNTED = (
+    "state, own.blocked_until, own.blocked_reason, own.pressure, own.pressure_changed_at, own.proposed_capacity,"
+    " own.proposed_at, own.pressure_before, own.alert_level, own.shadow_denials, own.updated_at"
+)
+
+SORTS = (
+    Sort("project", "tenancy_project", f"id = {PROJECT}", frozenset({"move", "move_target", "moved_to"})),
+    Sort("keys", "tenancy_producerkey", leaves=NUMBERED),
+    Sort("issuers", "tenancy_issuer", leaves=NUMBERED | {"secret"}, write=(SEALED,), known_by="issuer"),
+    Sort(
+        "credentials",
+        "tenancy_credential",
+        read="SELECT own.name, own.service, own.quota_project, own.quota_user, own.base_url"
+        " FROM tenancy_credential_projects AS allowed JOIN tenancy_credential AS own ON own.id = allowed.credential_id"
+        f" WHERE allowed.project_id = {PROJECT}",
+        write=(
+            f"{SEALED} ON CONFLICT (name) DO NOTHING",  # another project that has moved here uses it
+            (
+                "INSERT INTO tenancy_credential_projects (credential_id, project_id)"
+                f" SELECT own.id, {PROJECT} FROM given JOIN tenancy_credential AS own USING (name)"
+            ),
+        ),
+        known_by="name",
+    ),
+    Sort("user labels", "tenancy_userlabel"),
+    Sort("webhooks", "jobs_webhook", leaves=frozenset({"secret"}), write=(SEALED,), known_by="id"),
+    Sort("batches", "jobs_batch"),
+    Sort("jobs", "jobs_job", leaves=frozenset({"pool"}), write=JOBS),
+    Sort("tags", "jobs_tag"),
+    Sort("dead letters", "jobs_deadletter"),
+    Sort(
+        "webhook deliveries",
+        "jobs_webhookdelivery",
+        f"webhook_id IN (SELECT id FROM jobs_webhook WHERE {OF_PROJECT})",
+    ),
+    Sort("stored answers", "jobs_idempotencyrecord", leaves=NUMBERED),
+    Sort("uploads", "jobs_upload"),
+    Sort(
+        "paused batches",
+        "jobs_pauseswitch",
+        f"scope = 'batch' AND key IN (SELECT id::text FROM jobs_batch WHERE {OF_PROJECT})",
+        NUMBERED,
+    ),
+    Sort(
+        "counts of jobs",
+        "jobs_jobcount",
+        read=f"SELECT project_id, batch_id, {{counts}} FROM jobs_jobcount WHERE {OF_PROJECT} GROUP BY 1, 2",
+        write=("INSERT INTO jobs_jobcount ({columns}, shard) SELECT {columns}, pg_backend_pid() FROM given",),
+    ),
+    Sort("allowance", "ratelimits_allowance"),
+    Sort("quotas of users", "ratelimits_allowanceoverride", leaves=NUMBERED),
+    Sort("months of usage", "ratelimits_usagetracking", leaves=NUMBERED),
+    Sort("reservations", "ratelimits_usagereservation"),
+    Sort("usage events", "ratelimits_usageevent", leaves=NUMBERED),
+    Sort("decisions", "ratelimits_decideanswer"),
+    Sort(
+        "limits of its own",
+        "ratelimits_limitoverride",
+        read="SELECT lim.name AS limit_name, own.key, own.capacity, own.refill_per_second, own.note"
+        f" FROM ratelimits_limitoverride AS own {LIMIT} WHERE {OF_KEY}",
+        write=(
+            (
+                "INSERT INTO ratelimits_limitoverride (limit_id, key, capacity, refill_per_second, note)"
+                " SELECT lim.id, given.key, given.capacity, given.refill_per_second, given.note"
+                " FROM given JOIN ratelimits_limit AS lim ON lim.name = limit_name"
+            ),
+        ),
+    ),
+    Sort(
+        "counters of limits",
+        "ratelimits_counter",
+        read=f"SELECT lim.name AS limit_name, own.key, own.{COUNTED}"
+        f" FROM ratelimits_counter AS own {LIMIT} WHERE {OF_KEY}",
+        write=(
+            (
+                f"INSERT INTO ratelimits_counter (id, limit_id, key, {COUNTED.replace('own.', '')})"
+                f" SELECT lpad(lim.id::text, 8, '0') || ':' || own.key, lim.id, own.key, own.{COUNTED}"
+                " FROM given AS own JOIN ratelimits_limit AS lim ON lim.name =limit_name"
+            ),
+        ),
+    ),
+    # Last: from its first row on, the other installation's live pages wait for the end of the transaction.
+    Sort("events", "jobs_jobevent", leaves=frozenset({"id", "xid"})),
+)
+
+# Tables that know projects, or hold what belongs to some, and stay: with the reason that people are told.
+STAYS: Mapping[str, str] = {
+    "jobs_auditentry": "the audit trail: it is append-only, and tells what was done here",
+    "jobs_servicebreaker": "outages of providers: the other installation finds out by itself",
+    "jobs_restoredjob": "a project that has any is refused",
+    "jobs_bulkoperation": "bulk operations: none may be running",
+    "ratelimits_alertsilence": "silences of alerts",
+    "ratelimits_alertroute": "where alerts are sent",
+    "ratelimits_calltally": "figures about calls",
+}

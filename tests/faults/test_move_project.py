@@ -1,0 +1,415 @@
+"""A project moves whole to another installation or stays whole where it is, whenever the move is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from cryptography.fernet import Fernet
+from django.conf import settings as django_settings
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.test import Client
+from django.utils import timezone
+
+from jobs.models import DeadLetter, IdempotencyRecord, Job, JobCount, JobEvent, PauseSwitch, RetryPolicy, Webhook
+from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.turns import ClassTurns
+from jobs.services.operate.pauses import pause_scope, resume_scope
+from jobs.services.submit.submit import refuse_when_full
+from jobs.states import JobState
+from queueops.audit.models import AuditEntry
+from queueops.site.moving import move
+from queueops.site.moving.tables import SORTS, STAYS
+from queueops.tenancy import credentials
+from queueops.tenancy.models import Credential, Issuer, ProducerKey, Project, Scope, UserLabel, digest_of
+from queueops.tenancy.moves import ProjectMoved, ProjectMoving
+from queueops.tenancy.signing import open_signing_secret
+from ratelimits.models import Counter, Limit, LimitOverride, UsageTracking
+from tests.factories import (
+    SIGNING_SECRET,
+    make_allowance,
+    make_batch,
+    make_dead_letter,
+    make_jobs,
+    make_project,
+    make_usage_event,
+    make_webhook,
+)
+from tests.support.processes import database_url, started, wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+OTHER = "other_cell"
+ADDRESS = "https://cell-two.example"
+USER = uuid4()
+JOB = {"kind": "http.request", "payload": {"method": "GET", "url": "http://127.0.0.1:9/"}}
+HERE_KEY, THERE_KEY = Fernet.generate_key().decode(), Fernet.generate_key().decode()
+
+
+@contextmanager
+def at(name: str) -> Iterator[None]:
+    """Have the connection of this process go to another database of the server."""
+    before = connection.settings_dict["NAME"]
+    connection.close()
+    connection.settings_dict["NAME"] = name
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = before
+
+
+@pytest.fixture(scope="module")
+def empty_cell(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    """Another installation's database, migrated; its name."""
+    with django_db_blocker.unblock():
+        name = f"{connection.settings_dict['NAME']}_{OTHER}"
+        with psycopg.connect(url_of("postgres"), autocommit=True) as administrator:
+            administrator.execute(f'CREATE DATABASE "{name}"')
+            with at(name):
+                call_command("migrate", verbosity=0)
+            yield name
+            administrator.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def url_of(name: str) -> str:
+    with at(name):
+        return database_url()
+
+
+@pytest.fixture
+def cell(empty_cell: str, settings: Any) -> Iterator[str]:
+    """The URL of another installation's database, with one limit, and its keys known here."""
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, credential_keys=(HERE_KEY,), target_credential_keys=(THERE_KEY,))
+    with at(empty_cell):
+        Limit.objects.create(name="other", service="other", capacity=1)  # so that numbers are others than here
+        make_limit()
+    yield empty_cell
+    with at(empty_cell), connection.cursor() as cursor:
+        tables = {*(sort.table for sort in SORTS), "ratelimits_limit", "jobs_retrypolicy"}
+        cursor.execute(f"TRUNCATE {', '.join(sorted(tables))} CASCADE")
+
+
+def make_limit() -> Limit:
+    return Limit.objects.get_or_create(
+        name="http", defaults={"service": "http", "capacity": 100, "window_seconds": 60}
+    )[0]
+
+
+@pytest.fixture
+def acme(cell: str) -> str:
+    """A project with rows of every sort, beside another; the text of its key."""
+    limit = make_limit()
+    project = make_project("acme", weight=2.0)
+    _, secret = ProducerKey.issue(project, name="nightly", scopes=list(Scope.values))
+    Issuer.objects.create(
+        project=project,
+        name="app",
+        issuer="https://app.example",
+        audiences=["queueops"],
+        secret=credentials.seal({"hs256": "x" * 40}),
+    )
+    credential = Credential.objects.create(name="key", service="http", secret=credentials.seal({"api_key": "s3cret"}))
+    credential.projects.add(project)
+    UserLabel.objects.create(project=project, user_id=USER, label="Ann\t\\N")
+    make_webhook(project)
+    batch = make_batch(name="spring")
+    for state in (JobState.QUEUED, JobState.RATE_LIMITED, JobState.RETRIED, JobState.COMPLETED, JobState.CANCELLED):
+        make_jobs(3, state=state, batch=batch, user_id=USER, tags=["a", "b"], payload=json.dumps(JOB["payload"]))
+    make_dead_letter()
+    pause_scope("batch", str(batch.pk), actor="user:1")
+    IdempotencyRecord.objects.create(project=project, key="k", request_digest="d", status_code=201, answer={"a": 1})
+    make_allowance()
+    make_usage_event(USER, amount=7)
+    LimitOverride.objects.create(limit=limit, key="project:acme", capacity=5)
+    Counter.objects.create(id=f"{limit.pk:08d}:project:acme", limit=limit, key="project:acme", state={"a": 1.5})
+    make_jobs(2, project="globex")
+    return secret
+
+
+def run(cell: str, *options: str) -> str:
+    said = StringIO()
+    call_command("move_project", "acme", "--to", url_of(cell), "--address", ADDRESS, *options, stdout=said)
+    return said.getvalue()
+
+
+def refused(cell: str, *options: str) -> str:
+    with pytest.raises(CommandError) as refusal:
+        run(cell, *options)
+    return str(refusal.value)
+
+
+def rows() -> dict[str, Any]:
+    columns = [field.attname for field in Job._meta.fields if field.attname not in {"pool", "held"}]
+    events = ("job_id", "event_type", "from_status", "to_status", "data", "created_at")
+    return {
+        "jobs": list(Job.objects.filter(project_id="acme").order_by("pk").values(*columns)),
+        "events": list(JobEvent.objects.filter(project_id="acme").order_by("id").values_list(*events)),
+        "letters": list(DeadLetter.objects.filter(project_id="acme").values()),
+        "labels": list(UserLabel.objects.values_list("user_id", "label")),
+        "usage": list(UsageTracking.objects.values_list("user_id", "used", "overage")),
+    }
+
+
+def claimable() -> int:
+    return len(claim_jobs(uuid4(), wanted=100, lease_seconds=30, turns=ClassTurns()))
+
+
+def is_empty(cell: str) -> bool:
+    with at(cell), connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM tenancy_project WHERE id = 'acme'")
+        [(projects,)] = cursor.fetchall()
+        return not projects and not Job.objects.exists() and not JobEvent.objects.exists()
+
+
+def test_a_project_is_there_as_it_was_here_and_its_key_goes_on_working(cell, acme, settings):
+    before = rows()
+    counts = JobCount.objects.filter(project_id="acme").values_list("batch_id").count()
+    said = run(cell, "--yes")
+    assert "acme has moved" in said
+    answer = Client(headers={"Authorization": f"Bearer {acme}"}).post(
+        "/api/v1/jobs/", JOB, content_type="application/json"
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (410, "project_moved")
+    assert answer.json()["error"]["details"] == {"project": "acme", "address": ADDRESS}
+    with pytest.raises(ProjectMoved):
+        resume_scope("project", "acme", actor="user:1")
+    assert claimable() == 2, "those of the other project alone"
+    assert AuditEntry.objects.filter(action="move_project", project_id="acme").exists()
+    with at(cell):
+        settings.QUEUEOPS = replace(settings.QUEUEOPS, credential_keys=(THERE_KEY,))
+        assert rows() == before
+        assert JobCount.objects.filter(project_id="acme").count() == counts
+        assert Project.objects.get().weight == 2.0
+        assert credentials.open_named("key").secret == {"api_key": "s3cret"}
+        assert credentials.unseal(bytes(Issuer.objects.get().secret)) == {"hs256": "x" * 40}
+        assert open_signing_secret(Webhook.objects.get()) == SIGNING_SECRET
+        assert LimitOverride.objects.get(limit__name="http").capacity == 5
+        counter = Counter.objects.get()
+        assert (counter.pk, counter.state) == (f"{Limit.objects.get(name='http').pk:08d}:project:acme", {"a": 1.5})
+        assert PauseSwitch.objects.get().scope == "batch"
+        assert AuditEntry.objects.filter(action="move_project", project_id="acme").exists()
+        answer = Client(headers={"Authorization": f"Bearer {acme}"}).post(
+            "/api/v1/jobs/", JOB, content_type="application/json"
+        )
+        assert answer.status_code == 201
+        assert claimable() == 1, "that one: the batch is paused there, too"
+        resume_scope("batch", PauseSwitch.objects.get().key, actor="user:1")
+        assert claimable() >= 3
+    assert "nothing left to do" in run(cell, "--yes")
+    assert "has moved, and is there" in refused(cell, "--abort")
+
+
+def test_without_a_yes_it_checks_and_counts_and_changes_nothing(cell, acme):
+    for options in ((), ("--dry-run",)):
+        said = run(cell, *options)
+        assert "16 jobs" in said
+        assert "Nothing was changed" in said
+    assert Project.objects.get(pk="acme").move == ""
+    assert is_empty(cell)
+
+
+KILLED = """
+import os, sys, django
+django.setup()
+from django.core.management import call_command
+from queueops.site.moving import move
+step = sys.argv[1]
+real = getattr(move, step)
+def and_die(*arguments, **options):
+    real(*arguments, **options)
+    os.kill(os.getpid(), 9)
+setattr(move, step, and_die)
+call_command("move_project", "acme", "--to", sys.argv[2], "--address", sys.argv[3], "--yes")
+"""
+STEPS = ["_begin", "_wait_until_still", "make_parts", "copy_project", "_keep_pause_by_hand", "_switch"]
+
+
+def kill_after(step: str, cell: str) -> None:
+    environ = {
+        "DATABASE_URL": database_url(),
+        "DJANGO_SETTINGS_MODULE": "queueops.settings",
+        "QUEUEOPS_CREDENTIAL_KEYS": HERE_KEY,
+        "QUEUEOPS_TARGET_CREDENTIAL_KEYS": THERE_KEY,
+        "QUEUEOPS_DATA_DIR": str(django_settings.QUEUEOPS.data_dir),
+    }
+    with started(sys.executable, "-c", KILLED, step, url_of(cell), ADDRESS, environ=environ) as process:
+        assert process.process.wait(60) == -signal.SIGKILL, process.output
+
+
+def others_gone(cell: str) -> bool:
+    with psycopg.connect(url_of(cell)) as there:
+        found = there.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'queueops move'"
+        ).fetchone()
+        return found == (0,)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_after_any_step_nothing_is_there_and_the_same_command_finishes(cell, acme, step):
+    before = rows()
+    kill_after(step, cell)
+    wait_for(lambda: others_gone(cell), what="the end of the dead one's connections")
+    assert is_empty(cell)
+    assert claimable() == 2, "the other project's alone: it runs nowhere until somebody finishes or aborts"
+    assert "acme has moved" in run(cell, "--yes")
+    assert rows() == before
+    with at(cell):
+        assert rows() == before
+        assert not PauseSwitch.objects.filter(scope="project").exists()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_after_any_step_and_aborted_the_project_goes_on_here(cell, acme, step):
+    kill_after(step, cell)
+    wait_for(lambda: others_gone(cell), what="the end of the dead one's connections")
+    assert "goes on here" in run(cell, "--abort")
+    assert Project.objects.get(pk="acme").move == ""
+    assert not PauseSwitch.objects.filter(scope="project").exists()
+    assert is_empty(cell)
+    assert claimable() > 2
+    answer = Client(headers={"Authorization": f"Bearer {acme}"}).post(
+        "/api/v1/jobs/", JOB, content_type="application/json"
+    )
+    assert answer.status_code == 201
+
+
+def test_what_runs_is_waited_for_and_too_long_leaves_all_as_it_was(cell, acme):
+    make_jobs(1)
+    assert claimable()
+    pause_scope("project", "globex", actor="user:1")
+    assert "jobs are running" in refused(cell, "--yes", "--wait", "0.1")
+    assert Project.objects.get(pk="acme").move == ""
+    assert [(one.key, one.paused_by) for one in PauseSwitch.objects.filter(scope="project")] == [("globex", "user:1")]
+    assert is_empty(cell)
+    assert AuditEntry.objects.filter(action="abort_move").exists()
+
+
+def test_a_pause_by_hand_stays_when_a_move_is_undone_and_goes_along_when_it_is_not(cell, acme, monkeypatch):
+    pause_scope("project", "acme", actor="user:1", reason="by hand")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(move, "copy_project", fail)
+        assert "Stopped" in refused(cell, "--yes")
+    assert PauseSwitch.objects.get(scope="project").reason == "by hand"
+    assert Project.objects.get(pk="acme").move == ""
+    run(cell, "--yes")
+    with at(cell):
+        assert PauseSwitch.objects.get(scope="project").reason == "by hand"
+        assert claimable() == 0
+
+
+def test_what_is_written_while_it_is_copied_is_not_lost(cell, acme, monkeypatch):
+    """The API refuses writes; what an operator does is found at the switch."""
+    real = move.copy_project
+
+    def copy_and_write(*arguments: Any, **options: Any) -> Any:
+        done = real(*arguments, **options)
+        with pytest.raises(ProjectMoving), transaction.atomic():
+            refuse_when_full("acme", 1)
+        client = Client(headers={"Authorization": f"Bearer {acme}"})
+        assert client.get("/api/v1/jobs/").status_code == 200
+        answer = client.post("/api/v1/jobs/", JOB, content_type="application/json")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "project_moving")
+        assert answer.headers["Retry-After"] == "10"
+        make_batch(name="late")
+        return done
+
+    monkeypatch.setattr(move, "copy_project", copy_and_write)
+    assert "1 batches" in refused(cell, "--yes")
+    assert Project.objects.get(pk="acme").move == ""
+    assert is_empty(cell)
+
+
+def test_what_the_other_installation_lacks_is_named_before_anything_changes(cell, acme, settings):
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, target_credential_keys=())
+    assert "QUEUEOPS_TARGET_CREDENTIAL_KEYS" in refused(cell, "--yes")
+    settings.QUEUEOPS = replace(settings.QUEUEOPS, target_credential_keys=(THERE_KEY,))
+    RetryPolicy.objects.create(name="ours")
+    [job] = make_jobs(1, retry_policy="ours")
+    assert "lacks retry policies that jobs name: ours." in refused(cell, "--yes")
+    with at(cell):
+        RetryPolicy.objects.create(name="ours")
+        Limit.objects.filter(name="http").update(window_seconds=1)
+    assert "count otherwise there: http" in refused(cell, "--yes")
+    with at(cell):
+        Limit.objects.filter(name="http").delete()
+    assert "lacks limits of the project's services: http" in refused(cell, "--yes")
+    with at(cell):
+        make_limit()
+        digest = digest_of(acme)
+        ProducerKey.objects.create(project=make_project("elsewhere"), name="x", prefix="qo_", digest=digest)
+    assert "has API keys of acme already" in refused(cell, "--yes")
+    with at(cell):
+        make_project("acme")
+    assert "has a project acme already" in refused(cell, "--yes")
+    with at(cell):
+        ProducerKey.objects.all().delete()
+        Project.objects.all().delete()
+        connection.cursor().execute("INSERT INTO django_migrations (app, name, applied) VALUES ('jobs', '9999', now())")
+    assert "here lacks jobs 9999" in refused(cell, "--yes")
+    with at(cell):
+        connection.cursor().execute("DELETE FROM django_migrations WHERE name = '9999'")
+    assert "this installation itself" in refused(connection.settings_dict["NAME"], "--yes")
+    assert "does not answer" in refused_url("postgresql://nobody:hush@127.0.0.1:1/x")
+    assert Project.objects.get(pk="acme").move == ""
+    assert not PauseSwitch.objects.filter(scope="project").exists()
+    assert job.status == "queued"
+
+
+def refused_url(url: str) -> str:
+    with pytest.raises(CommandError) as refusal:
+        call_command("move_project", "acme", "--to", url, "--yes", stdout=StringIO())
+    assert "hush" not in str(refusal.value)
+    return str(refusal.value)
+
+
+def test_a_credential_that_a_second_project_shares_is_there_once(cell, acme):
+    globex = make_project("globex")
+    Credential.objects.get().projects.add(globex)
+    run(cell, "--yes")
+    call_command("move_project", "globex", "--to", url_of(cell), "--yes", stdout=StringIO())
+    with at(cell):
+        assert sorted(Credential.objects.get().projects.values_list("pk", flat=True)) == ["acme", "globex"]
+
+
+def test_every_table_of_projects_is_moved_or_said_to_stay():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT relname::text FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
+            " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition"
+            " AND (attname IN ('project_id', 'project') OR relname LIKE 'jobs_%' AND attname IN ('job_id', 'batch_id'))"
+        )
+        found = {name for (name,) in cursor.fetchall()} - {"tenancy_credential_projects"}
+    known = {sort.table for sort in SORTS} | set(STAYS)
+    assert found - known == set()
+
+
+def test_the_log_keeps_its_order_and_old_days_get_parts_of_their_own(cell, acme):
+    old = timezone.now() - timedelta(days=40)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO jobs_jobevent (job_id, project_id, event_type, created_at) VALUES (%s, 'acme', 'log', %s)",
+            [UUID(int=5), old],
+        )
+    order = list(JobEvent.objects.filter(project_id="acme").order_by("id").values_list("created_at", flat=True))
+    run(cell, "--yes")
+    with at(cell), connection.cursor() as cursor:
+        there = list(JobEvent.objects.filter(project_id="acme").order_by("id").values_list("created_at", flat=True))
+        cursor.execute("SELECT tableoid::regclass::text FROM jobs_jobevent ORDER BY created_at LIMIT 1")
+        assert cursor.fetchone() == (f"jobs_jobevent_{old:%Y%m%d}",)
+    assert there == order
