@@ -152,7 +152,7 @@ def copy_project(project_id: str, *, here: Cursor, there: Cursor, ciphers: Ciphe
         if (found := look(there, statements)) != wanted:
             raise MoveError(
                 f"The {sort.name} of {project_id} are not the same there: {wanted.rows:,} were read, {found.rows:,} are "
-                "there. Something there has them already, or knows no limit or row that they name. Nothing was moved."
+                "there. Something there has them already, or knows no limit that they name. Nothing was moved."
             )
         done[sort.name] = wanted.rows
     there.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what is wrong is told before anything is switched
@@ -193,7 +193,7 @@ def has_secrets(here: Cursor, project_id: str) -> bool:
 def _sealed_anew(statements: Statements, here: Cursor, ciphers: Ciphers) -> Iterator[tuple[str, bytes]]:
     for name, opened in _opened(statements, here, ciphers.here, "here"):
         if ciphers.there is None:
-            raise MoveError(f"{statements.sort.name} have secrets: set QUEUEOPS_TARGET_CREDENTIAL_KEYS.")
+            raise MoveError("The project has secrets: set QUEUEOPS_TARGET_CREDENTIAL_KEYS.")
         yield name, ciphers.there.encrypt(opened)
 
 
