@@ -27,6 +27,7 @@ from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.submit.submit import refuse_when_full
+from jobs.services.upkeep.paused import watch_paused
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
 from queueops.site.moving import move
@@ -35,7 +36,7 @@ from queueops.tenancy import credentials
 from queueops.tenancy.models import Credential, Issuer, ProducerKey, Project, Scope, UserLabel, digest_of
 from queueops.tenancy.moves import ProjectMoved, ProjectMoving
 from queueops.tenancy.signing import open_signing_secret
-from ratelimits.models import Counter, Limit, LimitOverride, UsageTracking
+from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert, UsageTracking
 from tests.factories import (
     SIGNING_SECRET,
     make_allowance,
@@ -188,6 +189,9 @@ def test_a_project_is_there_as_it_was_here_and_its_key_goes_on_working(cell, acm
         resume_scope("project", "acme", actor="user:1")
     assert claimable() == 2, "those of the other project alone"
     assert AuditEntry.objects.filter(action="move_project", project_id="acme").exists()
+    PauseSwitch.objects.update(created_at=timezone.now() - timedelta(days=1))
+    watch_paused()
+    assert not QuotaAlert.objects.filter(kind="forgotten").exists()
     with at(cell):
         settings.QUEUEOPS = replace(settings.QUEUEOPS, credential_keys=(THERE_KEY,))
         assert rows() == before

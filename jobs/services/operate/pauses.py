@@ -128,8 +128,7 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
     with transaction.atomic(durable=True):
         wanted, key, project_id = _target(scope, key)
         if wanted is Scope.PROJECT:
-            # Locked: a move that begins now waits, and then finds no pause of its own that somebody took away.
-            for move, address in Project.objects.select_for_update().filter(pk=key).values_list("move", "moved_to"):
+            for move, address in Project.objects.filter(pk=key).values_list("move", "moved_to"):
                 refuse_moved(key, move, address)
         removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key).delete()
         if wanted is Scope.BATCH:

@@ -17,6 +17,7 @@ from jobs.services.operate.epochs import PUT_BACK_REASON
 from jobs.services.operate.pauses import count_covered
 from jobs.states import WAITING
 from queueops.core.values.numbers import numbered
+from queueops.tenancy.models import Move, Project
 from queueops.tenancy.people import names_of
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
@@ -77,7 +78,9 @@ def watch_paused() -> None:
     old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).exclude(scope__in=UNSERVED)
     switches = list(old.order_by("created_at")[:MOST_WATCHED])
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
-    reconcile(QuotaAlert.Kind.FORGOTTEN, [opening for one in shown if (opening := _forgotten(one))])
+    gone = set(Project.objects.filter(move=Move.MOVED).values_list("pk", flat=True))  # paused here for good
+    openings = [opening for one in shown if one.project not in gone and (opening := _forgotten(one))]
+    reconcile(QuotaAlert.Kind.FORGOTTEN, openings)
 
 
 def _forgotten(paused: ShownPause) -> Opening | None:

@@ -151,8 +151,8 @@ def copy_project(project_id: str, *, here: Cursor, there: Cursor, ciphers: Ciphe
             _copy(statements, wanted.rows, here=here, there=there, ciphers=ciphers, say=say)
         if (found := look(there, statements)) != wanted:
             raise MoveError(
-                f"The {sort.name} of {project_id} are not the same there: {wanted.rows:,} were read, {found.rows:,} are "
-                "there. Something there has them already, or knows no limit that they name. Nothing was moved."
+                f"The {sort.name} of {project_id} are not the same there: {wanted.rows:,} here, {found.rows:,} there. "
+                "Something there has them already, or knows no limit that they name. Nothing was moved."
             )
         done[sort.name] = wanted.rows
     there.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what is wrong is told before anything is switched

@@ -192,10 +192,13 @@ def _switch(project_id: str, address: str, moment: datetime, rows: dict[str, int
             "batches": Batch.objects.filter(**since).count(),
             "usage events": UsageEvent.objects.filter(**since).count(),
             "reservations": UsageReservation.objects.filter(**since).count(),
+            "started jobs": Job.objects.filter(project_id=project_id, started_at__gt=moment).count(),
             "cancelled jobs": Job.objects.filter(
                 project_id=project_id, status="cancelled", finished_at__gt=moment
             ).count(),
         }
+        if not PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id).exists():
+            raise MoveError(f"Somebody resumed {project_id} as its move began. Nothing was moved; try again.")
         if words := ", ".join(f"{count:,} {name}" for name, count in came.items() if count):
             raise MoveError(
                 f"Something was written while {project_id} was copied: {words}. Nothing was moved; try again."
