@@ -48,7 +48,7 @@ def default_user_scopes() -> list[str]:
     return [Scope.READ.value, Scope.USAGE.value]
 
 
-class Move(models.TextChoices):
+class ProjectMove(models.TextChoices):
     """Where a project is on its way to another installation; see queueops/site/moving/move.py."""
 
     NONE = "", "lives here"
@@ -91,7 +91,7 @@ class Project(models.Model):
         help_text="Where your own pages show an end user: https://app.example.org/users/{user_id}. Pages link there.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
-    move = models.CharField(max_length=6, choices=Move, blank=True, default="", db_default="", editable=False)
+    move = models.CharField(max_length=6, choices=ProjectMove, blank=True, default="", db_default="", editable=False)
     move_target = models.CharField(
         max_length=16, default="", db_default="", editable=False, help_text="The other installation's epoch."
     )

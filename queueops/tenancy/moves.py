@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queueops.core.errors import QueueOpsError
 
-from .models import Move
+from .models import ProjectMove
 
 
 class ProjectMoved(QueueOpsError):
@@ -33,10 +33,10 @@ def refuse_moved(project_id: str, move: str, address: str, *, reads: bool = Fals
     Raises:
         ProjectMoved, ProjectMoving
     """
-    if move == Move.MOVED:
+    if move == ProjectMove.MOVED:
         where = f" to {address}" if address else ""
         raise ProjectMoved(
             f"{project_id} has moved{where}. Nothing is done for it here.", project=project_id, address=address
         )
-    if move == Move.MOVING and not reads:
+    if move == ProjectMove.MOVING and not reads:
         raise ProjectMoving(project=project_id, retry_after=RETRY_AFTER)

@@ -17,7 +17,7 @@ from jobs.services.operate.epochs import PUT_BACK_REASON
 from jobs.services.operate.pauses import count_covered
 from jobs.states import WAITING
 from queueops.core.values.numbers import numbered
-from queueops.tenancy.models import Move, Project
+from queueops.tenancy.models import Project, ProjectMove
 from queueops.tenancy.people import names_of
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
@@ -78,7 +78,7 @@ def watch_paused() -> None:
     old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).exclude(scope__in=UNSERVED)
     switches = list(old.order_by("created_at")[:MOST_WATCHED])
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
-    gone = set(Project.objects.filter(move=Move.MOVED).values_list("pk", flat=True))  # paused here for good
+    gone = set(Project.objects.filter(move=ProjectMove.MOVED).values_list("pk", flat=True))  # paused here for good
     openings = [opening for one in shown if one.project not in gone and (opening := _forgotten(one))]
     reconcile(QuotaAlert.Kind.FORGOTTEN, openings)
 

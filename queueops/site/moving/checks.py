@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from jobs.models import Epoch
-from queueops.tenancy.models import Move, Project
+from queueops.tenancy.models import Project, ProjectMove
 
 from .copying import Ciphers, Cursor, MoveError, has_secrets
 
@@ -74,7 +74,7 @@ def is_there(project: Project, there: Cursor) -> bool:
     rows = there.execute("SELECT created_at FROM tenancy_project WHERE id = %s", [project.pk]).fetchall()
     if not rows:
         return False
-    if project.move == Move.MOVED and rows == [(project.created_at,)] and project.move_target == epoch_of(there):
+    if project.move == ProjectMove.MOVED and rows == [(project.created_at,)] and project.move_target == epoch_of(there):
         return True
     raise MoveError(f"The other installation has a project {project.pk} already. Nothing was changed.")
 

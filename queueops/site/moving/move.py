@@ -27,7 +27,7 @@ from queueops.audit import trail
 from queueops.core.database import PATIENCE, connect_directly
 from queueops.core.notify import Channel, notify
 from queueops.core.secret_key import development_credential_key
-from queueops.tenancy.models import Move, Project
+from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.models import UsageEvent, UsageReservation
 
 from .checks import check_installations, check_project, cipher_of, epoch_of, is_there
@@ -94,9 +94,9 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
             return Outcome({}, finished=True)
         ciphers, target = _ciphers(), epoch_of(there)
         check_project(project, here, there, ciphers)
-        if project.move == Move.MOVED and project.move_target != target:
+        if project.move == ProjectMove.MOVED and project.move_target != target:
             raise MoveError(f"{project_id} has moved to another installation than this one.")
-        begun = project.move == Move.MOVED or _begin(project_id, target)
+        begun = project.move == ProjectMove.MOVED or _begin(project_id, target)
         try:
             _wait_until_still(project_id, here, wait_seconds, say)
             make_parts(project_id, here=here, there=there)
@@ -112,14 +112,14 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
                 there.execute("SELECT pg_notify(%s, '')", [Channel.READY.value])
                 say("switching ...")
                 begun = False  # from here on it is undone by nobody
-                if project.move != Move.MOVED:
+                if project.move != ProjectMove.MOVED:
                     try:
                         _switch(project_id, address, moment, rows)
                     except MoveError:
                         begun = True
                         raise
         except BaseException:
-            if begun and project.move != Move.MOVED:
+            if begun and project.move != ProjectMove.MOVED:
                 abort_move(project_id)
             raise
     return Outcome(rows)
@@ -139,7 +139,7 @@ def abort_move(project_id: str, *, url: str = "") -> bool:
         MoveError: It has moved.
     """
     project = _project(project_id)
-    if project.move == Move.MOVED:
+    if project.move == ProjectMove.MOVED:
         with _both(url) as (here, there):
             check_installations(here, there)
             if project.move_target != epoch_of(there):
@@ -147,8 +147,8 @@ def abort_move(project_id: str, *, url: str = "") -> bool:
             if is_there(project, there):
                 raise MoveError(f"{project_id} has moved, and is there.")
     with transaction.atomic(durable=True):
-        undone = Project.objects.filter(pk=project_id).exclude(move=Move.NONE)
-        if not undone.update(move=Move.NONE, move_target="", moved_to=""):
+        undone = Project.objects.filter(pk=project_id).exclude(move=ProjectMove.NONE)
+        if not undone.update(move=ProjectMove.NONE, move_target="", moved_to=""):
             return False
         PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id, paused_by=ACTOR).delete()
         trail.record(actor=ACTOR, action="abort_move", target=f"project {project_id}", project_id=project_id)
@@ -158,7 +158,7 @@ def abort_move(project_id: str, *, url: str = "") -> bool:
 
 def _begin(project_id: str, target: str) -> bool:
     with transaction.atomic(durable=True):
-        Project.objects.filter(pk=project_id).update(move=Move.MOVING, move_target=target)
+        Project.objects.filter(pk=project_id).update(move=ProjectMove.MOVING, move_target=target)
         trail.record(actor=ACTOR, action="begin_move", target=f"project {project_id}", project_id=project_id)
     pause_scope(PauseSwitch.Scope.PROJECT, project_id, actor=ACTOR, reason=REASON)
     return True
@@ -203,7 +203,7 @@ def _switch(project_id: str, address: str, moment: datetime, rows: dict[str, int
             raise MoveError(
                 f"Something was written while {project_id} was copied: {words}. Nothing was moved; try again."
             )
-        Project.objects.filter(pk=project_id).update(move=Move.MOVED, moved_to=address)
+        Project.objects.filter(pk=project_id).update(move=ProjectMove.MOVED, moved_to=address)
         trail.record(
             actor=ACTOR,
             action="move_project",

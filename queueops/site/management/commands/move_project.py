@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from queueops.core.errors import QueueOpsError
 from queueops.site.moving.move import Outcome, abort_move, move_project, plan_move
 
-WAIT_SECONDS = 300.0
+MOVE_WAIT_SECONDS = 300.0
 
 
 class Command(BaseCommand):
@@ -22,7 +22,7 @@ class Command(BaseCommand):
         parser.add_argument("--to", required=True, metavar="DATABASE_URL", help="The other installation's database.")
         parser.add_argument("--address", default="", help="The other installation's address, which callers are told.")
         parser.add_argument(
-            "--wait", type=float, default=WAIT_SECONDS, help="Seconds that running jobs may take (300)."
+            "--wait", type=float, default=MOVE_WAIT_SECONDS, help="Seconds that running jobs may take (300)."
         )
         doing = parser.add_mutually_exclusive_group()
         doing.add_argument("--yes", action="store_true", help="Move it.")
