@@ -30,7 +30,7 @@ from jobs.services.submit.submit import refuse_when_full
 from jobs.services.upkeep.paused import watch_paused
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
-from queueops.site.moving import move
+from queueops.site.moving import copying, move
 from queueops.site.moving.tables import SORTS, STAYS
 from queueops.tenancy import credentials
 from queueops.tenancy.models import Credential, Issuer, ProducerKey, Project, Scope, UserLabel, digest_of
@@ -198,7 +198,7 @@ def test_a_project_is_there_as_it_was_here_and_its_key_goes_on_working(cell, acm
         assert JobCount.objects.filter(project_id="acme").count() == counts
         assert Project.objects.get().weight == 2.0
         assert credentials.open_named("key").secret == {"api_key": "s3cret"}
-        assert credentials.unseal(bytes(Issuer.objects.get().secret)) == {"hs256": "x" * 40}
+        assert credentials.unseal(bytes(Issuer.objects.get().secret or b"")) == {"hs256": "x" * 40}
         assert open_signing_secret(Webhook.objects.get()) == SIGNING_SECRET
         assert LimitOverride.objects.get(limit__name="http").capacity == 5
         counter = Counter.objects.get()
@@ -229,7 +229,7 @@ KILLED = """
 import os, sys, django
 django.setup()
 from django.core.management import call_command
-from queueops.site.moving import move
+from queueops.site.moving import copying, move
 step = sys.argv[1]
 real = getattr(move, step)
 def and_die(*arguments, **options):
@@ -320,7 +320,7 @@ def test_a_pause_by_hand_stays_when_a_move_is_undone_and_goes_along_when_it_is_n
 
 def test_what_is_written_while_it_is_copied_is_not_lost(cell, acme, monkeypatch):
     """The API refuses writes; what an operator does is found at the switch."""
-    real = move.copy_project
+    real = copying.copy_project
 
     def copy_and_write(*arguments: Any, **options: Any) -> Any:
         done = real(*arguments, **options)

@@ -254,7 +254,8 @@ def refuse_when_full(project_id: str, coming: int) -> int:
         QueueFull: `coming` jobs do not fit.
         ProjectMoving, ProjectMoved: It was asked in the transaction that inserts, so none comes behind a move's copy.
     """
-    [(limit, unfinished, move, moved_to)] = run_sql("jobs", "read_room", {"project": project_id})
+    [(most, unfinished, move, moved_to)] = run_sql("jobs", "read_room", {"project": project_id})
+    limit = int(most)
     if move:
         refuse_moved(project_id, move, moved_to)
     if unfinished + coming > limit:

@@ -106,7 +106,8 @@ def _faults(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> 
 
 
 def _faults_of_limits(given: dict[str, str], here: Cursor, there: Cursor) -> Iterator[str]:
-    ours, theirs = dict(here.execute(LIMITS, given).fetchall()), dict(there.execute(EVERY_LIMIT).fetchall())
+    ours: dict[str, str] = dict(here.execute(LIMITS, given).fetchall())
+    theirs: dict[str, str] = dict(there.execute(EVERY_LIMIT).fetchall())
     if missing := ours.keys() - theirs.keys():
         yield f"The other installation lacks limits of the project's services: {_few(missing)}."
     if differing := {name for name, meaning in ours.items() if theirs.get(name) != meaning}:

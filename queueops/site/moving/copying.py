@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 from cryptography.fernet import InvalidToken, MultiFernet
@@ -82,7 +82,7 @@ class Statements:
             "counts": sql.SQL(", ").join(
                 sql.SQL("sum({0})::int AS {0}").format(sql.Identifier(state.value)) for state in JobState
             ),
-            "pool": sql.SQL(cast("LiteralString", load_sql("jobs", "fragments/pool_of").strip())),
+            "pool": sql.SQL(load_sql("jobs", "fragments/pool_of").strip()),
             "rows": self._sql(sort.rows, project=sql.Literal(project_id)),
             "columns": _listed(columns),
         }
@@ -120,7 +120,7 @@ class Statements:
 
     @staticmethod
     def _sql(text: str, **words: sql.Composable) -> sql.Composed:
-        return sql.SQL(cast("LiteralString", text)).format(**words)
+        return sql.SQL(text).format(**words)
 
 
 def count_rows(here: Cursor, project_id: str) -> dict[str, int]:
