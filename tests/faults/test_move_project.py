@@ -47,6 +47,7 @@ from tests.factories import (
     make_usage_event,
     make_webhook,
 )
+from tests.support.people import person
 from tests.support.processes import database_url, started, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -185,6 +186,10 @@ def test_a_project_is_there_as_it_was_here_and_its_key_goes_on_working(cell, acm
     )
     assert (answer.status_code, answer.json()["error"]["code"]) == (410, "project_moved")
     assert answer.json()["error"]["details"] == {"project": "acme", "address": ADDRESS}
+    assert Client(headers={"Authorization": f"Bearer {acme}"}).get("/api/v1/jobs/").status_code == 410
+    operator = Client()
+    operator.force_login(person("op", is_superuser=True))
+    assert operator.get("/api/v1/jobs/?project=acme").status_code == 410
     with pytest.raises(ProjectMoved):
         resume_scope("project", "acme", actor="user:1")
     assert claimable() == 2, "those of the other project alone"

@@ -254,8 +254,8 @@ def refuse_when_full(project_id: str, coming: int) -> int:
         QueueFull: `coming` jobs do not fit.
         ProjectMoving, ProjectMoved: It was asked in the transaction that inserts, so none comes behind a move's copy.
     """
-    [(most, unfinished, move, moved_to)] = run_sql("jobs", "read_room", {"project": project_id})
-    limit = int(most)
+    [(most, counted, move, moved_to)] = run_sql("jobs", "read_room", {"project": project_id})
+    limit, unfinished = int(most), int(counted)
     if move:
         refuse_moved(project_id, move, moved_to)
     if unfinished + coming > limit:
