@@ -47,7 +47,7 @@ from tests.factories import (
     make_usage_event,
     make_webhook,
 )
-from tests.support.people import person
+from tests.security.people import person
 from tests.support.processes import database_url, started, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
