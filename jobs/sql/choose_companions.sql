@@ -1,6 +1,7 @@
 -- Choose and lock jobs that may leave with a chosen one as one call.
 --
--- params  keys: coalesce keys, each once; most: jobs a key; except: ids chosen already
+-- params  keys: coalesce keys, each once; most: jobs a key; except: ids chosen already;
+--         token: that they will have, above that of any claim before
 -- locks   the chosen rows, SKIP LOCKED: never waits
 -- clock   now(): the transaction's start
 -- returns as choose_jobs.sql does, the oldest of each key first; the token is nobody's
@@ -11,6 +12,7 @@ SELECT {{claimed_job job}}, 0::bigint AS token, 1.0::float8 AS weight, 0 AS tier
         WHERE coalesce_key = wanted.key AND coalesce_key IS NOT NULL
           AND {{in_lane}}
           AND id <> ALL(%(except)s::uuid[])
+          AND fencing_token < %(token)s::bigint
           AND {{not_expired}}
           AND NOT EXISTS (SELECT FROM jobs_pauseswitch
                            WHERE {{held_back}})

@@ -175,6 +175,8 @@ SELECT {{claimed_job job}}, claim.token, placed.weight, placed.class AS tier_cla
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job
         WHERE id = placed.id AND NOT held AND kind <> ALL(%(strange)s::text[]) AND {{of_pool}}
+          -- The token was drawn before this lock: a claim with a later one may have begun and ended meanwhile.
+          AND fencing_token < claim.token
           AND (status = 'queued' AND scheduled_at IS NULL OR status = 'rate_limited' AND lane IS NOT NULL)
           AND {{not_expired}}
           AND NOT EXISTS (SELECT FROM pause

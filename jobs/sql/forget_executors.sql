@@ -4,7 +4,7 @@
 --
 -- params  every: of all executors, or of those alone that gave no sign of life since the server started or for long;
 --         silent: seconds after which one counts as gone; aged: seconds by which their last sign is put back
--- locks   the executors' rows, their running jobs, all duties
+-- locks   the executors' rows, their running jobs in id order, the duties
 -- clock   now()
 -- returns executors let go, leases ended, and executors that live
 WITH gone AS (
@@ -13,14 +13,21 @@ WITH gone AS (
      WHERE %(every)s
         OR heartbeat_at < greatest(pg_postmaster_start_time(), now() - %(silent)s * interval '1 second')
     RETURNING id
-), ended AS (
-    UPDATE jobs_job SET lease_expires_at = now()
+), running AS MATERIALIZED (
+    SELECT id FROM jobs_job
      WHERE lease_expires_at > now()
        AND (executor IN (SELECT id FROM gone) OR NOT EXISTS (SELECT FROM jobs_executor WHERE id = jobs_job.executor))
+     ORDER BY id
+       FOR UPDATE
+), ended AS (
+    UPDATE jobs_job SET lease_expires_at = now()
+     WHERE id IN (SELECT id FROM running)
     RETURNING id
 ), freed AS (
-    DELETE FROM jobs_dutylease WHERE NOT EXISTS (SELECT FROM jobs_executor
-                                                  WHERE id = holder AND id NOT IN (SELECT id FROM gone))
+    -- That of archiving stays when it is over: it says that there is an archive, and nothing old is deleted without it.
+    DELETE FROM jobs_dutylease
+     WHERE duty <> 'archive'
+       AND NOT EXISTS (SELECT FROM jobs_executor WHERE id = holder AND id NOT IN (SELECT id FROM gone))
 )
 SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM ended),
        (SELECT count(*) FROM jobs_executor) - (SELECT count(*) FROM gone)

@@ -154,7 +154,7 @@ def refused(cell: str, *options: str) -> str:
 
 
 def rows() -> dict[str, Any]:
-    columns = [field.attname for field in Job._meta.fields if field.attname not in {"pool", "held"}]
+    columns = [field.attname for field in Job._meta.fields if field.attname not in {"pool", "held", "fencing_token"}]
     events = ("job_id", "event_type", "from_status", "to_status", "data", "created_at")
     return {
         "jobs": list(Job.objects.filter(project_id="acme").order_by("pk").values(*columns)),

@@ -139,9 +139,14 @@ def test_one_job_is_shown_and_restored_with_what_was_logged_of_it(old_work: list
     assert "hush" not in shown
     assert "in_progress > completed" in shown
     assert [event["id"] for event in find_archived_job(DirectoryStore(tmp_path), job.pk).events] == logged
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT setval('jobs_jobevent_id', 1)")  # as in a database of another installation
     unarchived(tmp_path, "--project", "acme", "--job", str(job.pk))
     assert Job.objects.get() == job
     assert list(JobEvent.objects.order_by("pk").values_list("pk", flat=True)) == logged
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT last_value FROM jobs_jobevent_id")
+        assert cursor.fetchone()[0] >= logged[-1], "the log would seem to have been put back"
 
 
 def test_a_batch_is_archived_when_its_jobs_are_gone_and_comes_back_with_one_of_them(

@@ -232,6 +232,12 @@ def _restore_chunk(store: ArchiveStore, files: DayFiles, lines: Sequence[str], u
             " WHERE job.id = (line::jsonb #>> '{job,id}')::uuid",
             [list(lines)],
         )
+        # Ids of another installation, or of days that this one was restored from before, lie above its own. A log that
+        # has ids which were never drawn here looks as if it had been put back.
+        newest = max((json.loads(line)["id"] for line in events), default=0)
+        cursor.execute(
+            "SELECT setval('jobs_jobevent_id', %s) FROM jobs_jobevent_id WHERE last_value < %s", [newest, newest]
+        )
         done["events"] = insert_documents(
             "jobs_jobevent", events, "$", instead={"xid": sql.SQL("pg_current_xact_id()")}
         )

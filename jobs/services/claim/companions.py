@@ -34,6 +34,7 @@ def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]
             "keys": list(rules),
             "most": [rule.max_items - 1 for rule in rules.values()],
             "except": [job.id for job in chosen],
+            "token": admitted[0].token,
         },
     )
     for job in found:

@@ -10,7 +10,6 @@ that has every commit lacks none, and work goes on.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
@@ -25,7 +24,6 @@ from queueops.core.sql import run_sql
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1000  # claims
-RECENT_SECONDS = 3600.0  # retention leaves a job alone for a day at least
 # By so many tokens a server that crashes may fall behind what it has shown: those that were drawn and not committed.
 UNCERTAIN = 100
 
@@ -35,15 +33,14 @@ class Witness:
 
     def __init__(self, executor_id: UUID) -> None:
         self._executor_id = executor_id
-        self._claims: deque[tuple[UUID, str, int, float]] = deque(maxlen=REMEMBERED)
+        self._claims: deque[tuple[UUID, str, int]] = deque(maxlen=REMEMBERED)
         self._reached = 0
         self._since: datetime | None = None  # the epoch of all that
 
     def note(self, claimed: Iterable[ClaimedJob]) -> None:
         """Remember claims that were committed."""
-        now = time.monotonic()
         for job in claimed:
-            self._claims.append((job.id, job.project, job.token, now))
+            self._claims.append((job.id, job.project, job.token))
             self._reached = max(self._reached, job.token)
 
     def refuse_the_past(self) -> None:
@@ -65,12 +62,10 @@ class Witness:
         self._reached = max(self._reached, reached - UNCERTAIN)
 
     def _known(self) -> dict[str, list[Any]]:
-        recent = time.monotonic() - RECENT_SECONDS
         return {
-            "ids": [job for job, _, _, _ in self._claims],
-            "projects": [project for _, project, _, _ in self._claims],
-            "tokens": [token for _, _, token, _ in self._claims],
-            "recent": [at > recent for _, _, _, at in self._claims],
+            "ids": [job for job, _, _ in self._claims],
+            "projects": [project for _, project, _ in self._claims],
+            "tokens": [token for _, _, token in self._claims],
         }
 
     def _forget(self) -> None:

@@ -24,6 +24,7 @@ from queueops.audit import trail
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.scope import for_everyone
+from ratelimits.services.limits.ramps import drop_ramp
 
 PUT_BACK_REASON = (
     "The database was put back to an earlier moment: jobs wait in it that have run. See docs/how-to/back-up.md."
@@ -127,6 +128,7 @@ def _begin(
     rows = run_sql("jobs", "begin_epoch", {"since": since, "actor": actor, "reason": reason})
     if not rows:
         return None
+    drop_ramp()  # one that waits to begin would take this pause for the one that it ends
     epoch: str = rows[0][0]
     trail.record(
         actor=actor,

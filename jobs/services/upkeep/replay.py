@@ -86,7 +86,7 @@ def choose_jobs(
     until: datetime | None = None,
 ) -> QuerySet[Job]:
     """The jobs of a batch, a project, or made in a time; all of them where nothing is given."""
-    chosen = Job.objects.all()
+    chosen = Job.objects.exclude(effect_key__startswith="erased:")  # their log was erased, with their user
     if batch is not None:
         chosen = chosen.filter(batch=batch)
     if project is not None:

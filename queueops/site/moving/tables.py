@@ -84,7 +84,8 @@ SORTS = (
     Sort("user labels", "tenancy_userlabel"),
     Sort("webhooks", "jobs_webhook", leaves=frozenset({"secret"}), write=(SEALED,), known_by="id"),
     Sort("batches", "jobs_batch"),
-    Sort("jobs", "jobs_job", leaves=frozenset({"pool"}), write=JOBS),
+    # A token of the other installation's proves nothing here, where claims count on from their own.
+    Sort("jobs", "jobs_job", leaves=frozenset({"pool", "fencing_token"}), write=JOBS),
     Sort("tags", "jobs_tag"),
     Sort("dead letters", "jobs_deadletter"),
     Sort(

@@ -141,7 +141,7 @@ class TooManyJobs(InvalidRequest):
     """More jobs than one request takes. Nothing was sent or accepted."""
 
 
-class ProjectMoved(ApiError):
+class ProjectMoved(InvalidRequest):
     """The project lives in another installation now; nothing was done. The key goes on working there."""
 
     @property

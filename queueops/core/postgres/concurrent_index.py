@@ -1,0 +1,29 @@
+"""Indexes that are made beside running work, and again where an attempt was cut off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.postgres.operations import AddIndexConcurrently
+
+
+class AddIndexBesideWork(AddIndexConcurrently):
+    """
+    Django's AddIndexConcurrently, which can be repeated and waits for old transactions as long as they last.
+
+    PostgreSQL leaves an invalid index of the name behind when one is cut off, at which every later attempt would fail.
+    While it waits it blocks nobody, so `lock_timeout`, which the page on upgrades sets for migrations, is not for it.
+    """
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        connection = schema_editor.connection
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW lock_timeout")
+            [before] = cursor.fetchone()
+            cursor.execute("SET lock_timeout = 0")
+        try:
+            schema_editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {connection.ops.quote_name(self.index.name)}")
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT set_config('lock_timeout', %s, false)", [before])
