@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """
-Print the environment of a new installation, with fresh secrets: `make_env.py queue.example.org > queueops.env`.
+Print the environment of a new installation, with fresh secrets, which others must not read:
+`(umask 077 && make_env.py queue.example.org > queueops.env)`.
 
 systemd (EnvironmentFile), Compose (.env) and `kubectl create secret --from-env-file` read it as it is.
 """

@@ -4,7 +4,7 @@ set -eu
 place=$1 page=$2
 
 cp --archive /etc "$place/etc" && mount --bind "$place/etc" /etc
-for directory in /srv /root /run /var/lib; do mount -t tmpfs tmpfs $directory; done
+for directory in /srv /root /run /var/lib /var/log; do mount -t tmpfs tmpfs $directory; done
 ip link set lo up
 ip address add 93.184.215.14/32 dev lo  # a public address: production calls no other
 echo '127.0.0.1 localhost queue.example.org' > /etc/hosts
@@ -36,7 +36,7 @@ begun=$(date +%s)
 completed 2
 deploy/manage.sh check --deploy --fail-level WARNING
 [ "$(ps -o user= -p "$(cat /run/units/queueops-web.service.pid)")" = queueops ] || fail 'web runs as somebody else'
-[ "$(ls /var/lib/queueops | wc -l)" = 2 ] || fail 'there are not two backups'
+[ "$(ls /var/lib/queueops-backups | wc -l)" = 2 ] || fail 'there are not two backups'
 if runuser -u queueops -- cat /etc/queueops/queueops.env > /dev/null 2>&1; then fail 'queueops reads its secrets'; fi
 [ "$(curl -s -o /dev/null -w '%{http_code}' https://queue.example.org/metrics)" = 404 ] || fail 'metrics are public'
 [ "$(curl -s -o /dev/null -w '%{redirect_url}' http://queue.example.org/)" = https://queue.example.org/ ] || fail 'no TLS'
