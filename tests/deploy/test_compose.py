@@ -12,7 +12,15 @@ import pytest
 import yaml
 
 from queueops.core.env import declared_settings
-from tests.support.deployment import DEPLOY, DRAIN_SECONDS, WORKERS_STOP_SECONDS, is_command
+from tests.support.deployment import (
+    DEPLOY,
+    DRAIN_SECONDS,
+    OUTCOMES,
+    PATIENCE_OF_MIGRATE,
+    WORKERS_STOP_SECONDS,
+    is_command,
+    stages,
+)
 from tests.support.environment import make_environment
 
 FILE = DEPLOY / "compose.yaml"
@@ -46,6 +54,19 @@ def test_nothing_of_ours_may_write_but_where_it_must(name):
     assert service["read_only"] is True
     assert service["tmpfs"] == ["/tmp"]  # noqa: S108 - the container's own
     assert service["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize(("name", "path"), [("workers", OUTCOMES), ("backup", "/backups")])
+def test_a_volume_belongs_to_who_writes_it(name, path):
+    [mount] = OURS[name]["volumes"]
+    assert mount.split(":")[1] == path
+    # A named volume takes the owner of the image's directory.
+    assert any("install --directory --owner=10001" in step.text and path in step.words for step in stages()[-1])
+
+
+def test_migrate_waits_briefly_for_a_table_in_use_and_tries_again():
+    assert OURS["migrate"]["environment"] == {"PGOPTIONS": PATIENCE_OF_MIGRATE}
+    assert OURS["migrate"]["restart"] == "on-failure"
 
 
 @pytest.mark.parametrize("name", ["web", "workers", "backup"])

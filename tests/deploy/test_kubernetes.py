@@ -13,7 +13,14 @@ from django.db import connection
 from dashboards.metrics.middleware import PROBES
 from jobs.models import Executor
 from tests.factories import make_jobs
-from tests.support.deployment import DRAIN_SECONDS, KUBERNETES, WORKERS_STOP_SECONDS, is_command, manifests
+from tests.support.deployment import (
+    DRAIN_SECONDS,
+    KUBERNETES,
+    PATIENCE_OF_MIGRATE,
+    WORKERS_STOP_SECONDS,
+    is_command,
+    manifests,
+)
 
 OPTIONAL = "scaling.yaml"
 FILES = sorted(path.name for path in KUBERNETES.glob("*.yaml") if path.name != "kustomization.yaml")
@@ -79,6 +86,12 @@ def test_work_under_way_is_given_its_time_to_end():
     web = PODS["web"]["spec"]
     pause = int(web["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
     assert web["terminationGracePeriodSeconds"] > pause + DRAIN_SECONDS
+
+
+def test_migrate_waits_briefly_for_a_table_in_use_and_tries_again():
+    spec = PODS["migrate"]["spec"]
+    assert spec["containers"][0]["env"] == [{"name": "PGOPTIONS", "value": PATIENCE_OF_MIGRATE}]
+    assert spec["restartPolicy"] == "OnFailure"
 
 
 def test_probes_ask_what_there_is():

@@ -10,7 +10,16 @@ import sys
 
 import pytest
 
-from tests.support.deployment import DRAIN_SECONDS, HOME, SYSTEMD, WORKERS_STOP_SECONDS, is_command, unit
+from tests.support.deployment import (
+    DRAIN_SECONDS,
+    HOME,
+    OUTCOMES,
+    PATIENCE_OF_MIGRATE,
+    SYSTEMD,
+    WORKERS_STOP_SECONDS,
+    is_command,
+    unit,
+)
 from tests.support.processes import ROOT
 
 UNITS = sorted(path.name for path in SYSTEMD.iterdir())
@@ -57,3 +66,16 @@ def test_what_must_run_comes_back_however_often_it_fails(name):
     assert found["Service"]["Restart"] == "always"
     assert found["Unit"]["StartLimitIntervalSec"] == "0"
     assert "Requires" not in found["Unit"]  # a failed migration would end the tries
+
+
+def test_workers_and_backups_may_write_where_the_pages_have_them_write_and_nobody_may_read_it():
+    workers, backup = unit("queueops-workers.service")["Service"], unit("queueops-backup.service")["Service"]
+    assert (f"/var/log/{workers['LogsDirectory']}", workers["LogsDirectoryMode"]) == (OUTCOMES, "0700")
+    assert f"/var/lib/{backup['StateDirectory']}" == shlex.split(backup["ExecStart"])[1]
+    assert backup["StateDirectoryMode"] == "0700"
+
+
+def test_migrate_waits_briefly_for_a_table_in_use_and_tries_again():
+    service = unit("queueops-migrate.service")["Service"]
+    assert shlex.split(service["Environment"]) == [f"PGOPTIONS={PATIENCE_OF_MIGRATE}"]
+    assert service["Restart"] == "on-failure"

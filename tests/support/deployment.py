@@ -22,6 +22,8 @@ SYSTEMD = DEPLOY / "systemd"
 HOME = "/srv/queueops"  # where image and units have the checkout
 
 DRAIN_SECONDS = read({}, default_data_dir=Path()).drain_grace_seconds
+OUTCOMES = "/var/log/queueops-outcomes"  # where docs/how-to/reconcile.md has workers write
+PATIENCE_OF_MIGRATE = "-c lock_timeout=2s"  # as docs/how-to/upgrade.md says
 WORKERS_STOP_SECONDS = DRAIN_SECONDS + DRAIN_MARGIN_SECONDS
 
 

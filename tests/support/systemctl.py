@@ -2,9 +2,9 @@
 """
 systemctl where systemd cannot run: starts and stops units as they are written, for tests/deploy/test_production.py.
 
-What it knows: ExecStart, User, WorkingDirectory, EnvironmentFile, StateDirectory, ProtectSystem=strict with PrivateTmp,
-NoNewPrivileges, CapabilityBoundingSet, oneshot units, Wants, KillMode=mixed, TimeoutStopSec, drop-ins. What has to be
-killed is an error. Needs nothing but Python.
+What it knows: ExecStart, User, WorkingDirectory, Environment, EnvironmentFile, StateDirectory or LogsDirectory,
+ProtectSystem=strict with PrivateTmp, NoNewPrivileges, CapabilityBoundingSet, oneshot units, Wants, KillMode=mixed,
+TimeoutStopSec, drop-ins. What has to be killed is an error. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ def command(service: configparser.SectionProxy) -> list[str]:
     if service.get("ProtectSystem") != "strict":
         return words
     kept = ""
-    if directory := service.get("StateDirectory"):
-        kept = f"/var/lib/{directory}"
-        Path(kept).mkdir(mode=int(service.get("StateDirectoryMode", "755"), 8), exist_ok=True)
-        shutil.chown(kept, service["User"], service["User"])
+    for name, place in (("StateDirectory", "/var/lib"), ("LogsDirectory", "/var/log")):
+        if directory := service.get(name):
+            kept = f"{place}/{directory}"
+            Path(kept).mkdir(mode=int(service.get(f"{name}Mode", "755"), 8), exist_ok=True)
+            shutil.chown(kept, service["User"], service["User"])
     return ["unshare", "--mount", "sh", "-ec", CONFINE, "sh", service["User"], kept, *words]
 
 
@@ -74,6 +75,7 @@ def start(name: str) -> None:
         if (UNITS / wanted).exists():
             start(wanted)
     environ = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8"}
+    environ |= dict(word.split("=", 1) for word in shlex.split(service.get("Environment", "")))
     environ |= environment(service["EnvironmentFile"])
     once = service.get("Type") == "oneshot"
     with (STATE / f"{name}.log").open("ab") as log:
