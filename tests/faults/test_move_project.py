@@ -295,6 +295,18 @@ def test_killed_after_any_step_and_aborted_the_project_goes_on_here(cell, acme, 
     assert answer.status_code == 201
 
 
+def test_what_moved_to_a_database_that_was_put_back_is_aborted_once_its_new_epoch_is_told(cell, acme):
+    kill_after("_switch", cell)
+    wait_for(lambda: others_gone(cell), what="the end of the dead one's connections")
+    with psycopg.connect(url_of(cell)) as there:
+        there.execute("UPDATE jobs_epoch SET value = 'of a restore'")
+    for word in ("--yes", "--abort"):
+        assert "has moved to another installation than" in refused(cell, word)
+    Project.objects.filter(pk="acme").update(move_target="of a restore")  # as docs/how-to/move-a-project.md says
+    assert "goes on here" in run(cell, "--abort")
+    assert claimable() == 3
+
+
 def test_what_runs_is_waited_for_and_too_long_leaves_all_as_it_was(cell, acme):
     make_jobs(1)
     assert claimable()
