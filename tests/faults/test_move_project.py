@@ -25,10 +25,12 @@ from django.utils import timezone
 from jobs.models import DeadLetter, IdempotencyRecord, Job, JobCount, JobEvent, PauseSwitch, RetryPolicy, Webhook
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
+from jobs.services.operate.dead_letters import RequeueOptions, carry_out_requeue, requeue_dead_letters
+from jobs.services.operate.operate import change_priority
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.submit.submit import refuse_when_full
 from jobs.services.upkeep.paused import watch_paused
-from jobs.states import JobState
+from jobs.states import JobState, Priority
 from queueops.audit.models import AuditEntry
 from queueops.site.moving import copying, move
 from queueops.site.moving.tables import SORTS, STAYS
@@ -355,6 +357,79 @@ def test_what_is_written_while_it_is_copied_is_not_lost(cell, acme, monkeypatch)
     assert "1 batches" in refused(cell, "--yes")
     assert Project.objects.get(pk="acme").move == ""
     assert is_empty(cell)
+
+
+def revoke_a_key() -> None:
+    ProducerKey.objects.update(revoked_at=timezone.now())
+
+
+def use_a_key() -> None:
+    ProducerKey.objects.update(last_used_at=timezone.now())
+
+
+def rotate_a_credential() -> None:
+    Credential.objects.update(secret=credentials.seal({"api_key": "another"}))
+
+
+def discard_a_letter() -> None:
+    DeadLetter.objects.update(resolution="discarded", resolved_by="user:1", resolved_at=timezone.now())
+
+
+def raise_a_capacity() -> None:
+    LimitOverride.objects.update(capacity=6)
+
+
+def change_a_priority() -> None:
+    change_priority(
+        Job.objects.filter(project_id="acme", status="queued").ids(), priority=Priority("urgent"), actor="user:1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (revoke_a_key, "keys"),
+        (rotate_a_credential, "credentials"),
+        (discard_a_letter, "dead letters"),
+        (raise_a_capacity, "limits of its own"),
+        (change_a_priority, "1 changes by people"),
+        (use_a_key, ""),
+    ],
+)
+def test_what_people_change_while_it_is_copied_is_not_lost(cell, acme, monkeypatch, *, change, told):
+    """A leaked key that is revoked meanwhile would work there. Its mere use, as reading goes on, stops nothing."""
+    real = copying.copy_project
+
+    def copy_and_change(*arguments: Any, **options: Any) -> Any:
+        done = real(*arguments, **options)
+        change()
+        return done
+
+    monkeypatch.setattr(move, "copy_project", copy_and_change)
+    if not told:
+        assert "acme has moved" in run(cell, "--yes")
+        return
+    assert f"while acme was copied: {told}. Nothing was moved" in refused(cell, "--yes")
+    assert Project.objects.get(pk="acme").move == ""
+    assert is_empty(cell)
+    monkeypatch.undo()
+    assert "acme has moved" in run(cell, "--yes")
+
+
+def test_a_dead_letter_of_a_project_that_has_moved_is_not_requeued_here(cell, acme):
+    key = Client()
+    assert key.post("/me/sign-in", {"key": acme}).status_code == 302
+    run(cell, "--yes")
+    letter = DeadLetter.objects.get()
+    for ids in ([letter.pk], [letter.pk, make_dead_letter(project="globex").pk]):
+        with pytest.raises(ProjectMoved):
+            requeue_dead_letters(ids, actor="user:1")
+    answer = key.post(f"/live/me/jobs/{letter.job_id}/requeue")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (410, "project_moved")
+    with transaction.atomic():
+        moved = carry_out_requeue(DeadLetter.objects.ids(), RequeueOptions(), actor="user:1")
+    assert set(moved) == {DeadLetter.objects.get(project_id="globex").pk}, "a bulk operation goes on without it"
+    assert DeadLetter.objects.get(project_id="acme").resolution is None
 
 
 def test_what_the_other_installation_lacks_is_named_before_anything_changes(cell, acme, settings):

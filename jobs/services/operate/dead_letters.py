@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import QuerySet
 from pydantic import ValidationError
 
 from jobs.errors import InvalidDelay
@@ -23,6 +24,8 @@ from queueops.audit import trail
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason, required_reason
+from queueops.tenancy.models import Project, ProjectMove
+from queueops.tenancy.moves import refuse_moved
 
 SLICE = 100  # dead letters in memory at once, as a payload may have megabytes
 
@@ -88,8 +91,11 @@ def requeue_dead_letters(
 
     Raises:
         TooManyJobs, InvalidDelay, InvalidJob, PayloadTooLarge, CredentialNotAllowed: Nothing was requeued.
+        ProjectMoved, ProjectMoving: One of their projects lives elsewhere, or is on its way. Nothing was requeued.
     """
     letters = distinct_ids(ids)
+    for project, move, address in _away().filter(deadletter__in=letters).distinct():
+        refuse_moved(project, move, address)
     gap = checked_spread(spread_seconds) / max(1, len(letters))
     options = RequeueOptions(payload, priority, clean_reason(note))
     moved = carry_out_requeue(letters, options, actor=actor, gap_seconds=gap)
@@ -138,7 +144,8 @@ def carry_out_requeue(
     operation_id: UUID | None = None,
 ) -> dict[UUID, UUID]:
     """
-    `requeue_dead_letters` in the caller's transaction, without its audit entry.
+    `requeue_dead_letters` in the caller's transaction, without its audit entry. Those of projects that move, or have
+    moved, are left alone.
 
     Args:
         gap_seconds: The i-th by id starts i of them later.
@@ -150,6 +157,7 @@ def carry_out_requeue(
     moved: dict[UUID, UUID] = {}
     ordered = sorted(ids)
     rules_of = cache(Rules)
+    away = {project for project, _, _ in _away()}
     for start in range(0, len(ordered), SLICE):
         places = dict(zip(ordered[start : start + SLICE], count(start), strict=False))
         letters = [_Letter(*row) for row in run_sql("jobs", "lock_dead_letters", {"ids": list(places)})]
@@ -157,7 +165,8 @@ def carry_out_requeue(
         prepared = {
             letter: job
             for letter in letters
-            if (
+            if letter.project_id not in away
+            and (
                 job := _prepare(
                     letter,
                     options,
@@ -289,6 +298,11 @@ def _by_batch(
     for _, group in groupby(sorted(prepared, key=place), key=place):
         letters = list(group)
         yield (letters[0].project_id, letters[0].batch_id), [prepared[letter] for letter in letters]
+
+
+def _away() -> QuerySet[Project, tuple[str, str, str]]:
+    """The projects whose jobs are not begun here, as `refuse_moved` takes them."""
+    return Project.objects.exclude(move=ProjectMove.NONE).order_by().values_list("pk", "move", "moved_to")
 
 
 def _common_project(ids: list[UUID]) -> str:

@@ -18,7 +18,7 @@ from jobs.states import JobState
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import load_sql
 
-from .tables import SORTS, WHOLE, Sort
+from .tables import SORTS, WATCHED, WHOLE, Sort
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 Say = Callable[[str], object]
@@ -130,6 +130,24 @@ def count_rows(here: Cursor, project_id: str) -> dict[str, int]:
 def look(cursor: Cursor, statements: Statements) -> Copied:
     [(rows, total)] = cursor.execute(statements.sum).fetchall()
     return Copied(rows, total)
+
+
+def look_at_watched(cursor: Cursor, project_id: str, *, lock: bool = False) -> dict[str, list[tuple[Any, ...]]]:
+    """
+    What people may change while a project is copied, secrets as they are sealed: a number and a sum of each sort.
+
+    Args:
+        lock: Wait for changes that are being made, and let none be made until the transaction ends.
+    """
+    cursor.execute(ALIKE)
+    seen: dict[str, list[tuple[Any, ...]]] = {}
+    for sort in WATCHED:
+        statements = Statements(sort, project_id, cursor)
+        reads = [statements.read, *([statements.secrets] if sort.known_by else [])]
+        if lock:
+            reads = [read + sql.SQL(" FOR SHARE") for read in reads]
+        seen[sort.name] = [row for read in reads for row in cursor.execute(sql.SQL(SUM).format(read=read)).fetchall()]
+    return seen
 
 
 def copy_project(project_id: str, *, here: Cursor, there: Cursor, ciphers: Ciphers, say: Say) -> dict[str, int]:

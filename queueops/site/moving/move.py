@@ -18,12 +18,13 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db import Error, transaction
+from django.db import Error, connection, transaction
 from django.utils import timezone
 
 from jobs.models import Batch, Job, PauseSwitch
 from jobs.services.operate.pauses import pause_scope
 from queueops.audit import trail
+from queueops.audit.models import AuditEntry
 from queueops.core.database import PATIENCE, connect_directly
 from queueops.core.notify import Channel, notify
 from queueops.core.secret_key import development_credential_key
@@ -31,7 +32,7 @@ from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.models import UsageEvent, UsageReservation
 
 from .checks import check_installations, check_project, cipher_of, epoch_of, is_there
-from .copying import Ciphers, Cursor, MoveError, Say, copy_project, count_rows, make_parts
+from .copying import Ciphers, Cursor, MoveError, Say, copy_project, count_rows, look_at_watched, make_parts
 
 ACTOR = "system:move_project"
 REASON = "It moves to another installation."
@@ -104,6 +105,7 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
                 with here.connection.transaction():
                     here.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                     [(moment,)] = here.execute("SELECT clock_timestamp()").fetchall()
+                    seen = look_at_watched(here, project_id)
                     rows = copy_project(project_id, here=here, there=there, ciphers=ciphers, say=say)
                 _keep_pause_by_hand(project_id, there)
                 there.execute(
@@ -114,7 +116,7 @@ def move_project(project_id: str, *, url: str, address: str, wait_seconds: float
                 begun = False  # from here on it is undone by nobody
                 if project.move != ProjectMove.MOVED:
                     try:
-                        _switch(project_id, address, moment, rows)
+                        _switch(project_id, address, moment, seen=seen, rows=rows)
                     except MoveError:
                         begun = True
                         raise
@@ -182,8 +184,8 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
         time.sleep(LOOK_EVERY)
 
 
-def _switch(project_id: str, address: str, moment: datetime, rows: dict[str, int]) -> None:
-    """Say here that the project lives there, unless something came in since the copy's moment."""
+def _switch(project_id: str, address: str, moment: datetime, *, seen: dict[str, Any], rows: dict[str, int]) -> None:
+    """Say here that the project lives there, unless something came in or was changed since the copy's moment."""
     with transaction.atomic(durable=True):
         Project.objects.select_for_update().get(pk=project_id)
         since = {"project_id": project_id, "created_at__gt": moment}
@@ -196,6 +198,7 @@ def _switch(project_id: str, address: str, moment: datetime, rows: dict[str, int
             "cancelled jobs": Job.objects.filter(
                 project_id=project_id, status="cancelled", finished_at__gt=moment
             ).count(),
+            "changes by people": AuditEntry.objects.filter(**since, moved__gt=0).count(),
         }
         if not PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id).exists():
             raise MoveError(f"Somebody resumed {project_id} as its move began. Nothing was moved; try again.")
@@ -203,6 +206,10 @@ def _switch(project_id: str, address: str, moment: datetime, rows: dict[str, int
             raise MoveError(
                 f"Something was written while {project_id} was copied: {words}. Nothing was moved; try again."
             )
+        with connection.connection.cursor() as cursor:
+            found = look_at_watched(cursor, project_id, lock=True)
+        if words := ", ".join(name for name in seen if found[name] != seen[name]):
+            raise MoveError(f"Somebody changed while {project_id} was copied: {words}. Nothing was moved; try again.")
         Project.objects.filter(pk=project_id).update(move=ProjectMove.MOVED, moved_to=address)
         trail.record(
             actor=ACTOR,

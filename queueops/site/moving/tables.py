@@ -10,7 +10,7 @@ other database chooses by itself: numbers of rows, sealed secrets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PROJECT = "{project}"  # stands for the project's id, as a literal
 OF_PROJECT = f"project_id = {PROJECT}"
@@ -141,6 +141,31 @@ SORTS = (
     ),
     # Last: from its first row on, the other installation's live pages wait for the end of the transaction.
     Sort("events", "jobs_jobevent", leaves=frozenset({"id", "xid"})),
+)
+
+# What people change of a project that is paused, without what changes by itself: the time of a key's last use, and
+# resolved dead letters, which house-keeping deletes.
+WATCHED = tuple(
+    replace(
+        sort,
+        leaves=sort.leaves | {"last_used_at"},
+        rows=f"{sort.rows} AND resolution IS NULL" if sort.name == "dead letters" else sort.rows,
+    )
+    for sort in SORTS
+    if sort.name
+    in {
+        "project",
+        "keys",
+        "issuers",
+        "credentials",
+        "user labels",
+        "webhooks",
+        "dead letters",
+        "paused batches",
+        "allowance",
+        "quotas of users",
+        "limits of its own",
+    }
 )
 
 # Tables that know projects, or hold what belongs to some, and stay: with the reason that people are told.
