@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -414,6 +415,26 @@ def test_what_people_change_while_it_is_copied_is_not_lost(cell, acme, monkeypat
     assert is_empty(cell)
     monkeypatch.undo()
     assert "acme has moved" in run(cell, "--yes")
+
+
+def test_a_change_that_is_being_made_at_the_switch_is_waited_for(cell, acme, monkeypatch):
+    real = move._switch
+    with psycopg.connect(database_url()) as other, ThreadPoolExecutor(1) as beside:
+
+        def commit_when_waited_for() -> None:
+            waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            with psycopg.connect(database_url(), autocommit=True) as looking:
+                wait_for(lambda: looking.execute(waiting).rowcount, what="the switch to wait")
+            other.commit()
+
+        def revoke_and_switch(*arguments: Any, **options: Any) -> None:
+            other.execute("UPDATE tenancy_producerkey SET revoked_at = now()")
+            beside.submit(commit_when_waited_for)
+            real(*arguments, **options)
+
+        monkeypatch.setattr(move, "_switch", revoke_and_switch)
+        assert "while acme was copied: keys." in refused(cell, "--yes")
+    assert is_empty(cell)
 
 
 def test_a_dead_letter_of_a_project_that_has_moved_is_not_requeued_here(cell, acme):
