@@ -56,36 +56,37 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = "pa55-of-"  # and whose
 
 
-def live(name: str, user: UUID) -> None:
+def live(name: str, user: UUID, at: str = "acme") -> None:
     """Leave everything behind that a user leaves: what is theirs says SECRET and their name."""
     secret = SECRET + name
     own: dict[str, Any] = {"user_id": user}
+    project = make_project(at)
     payload = json.dumps({"text": secret})
-    batch = make_batch(name=secret, submitted_by=f"token:1:{user}", **own)
-    [done] = make_jobs(1, state=JobState.COMPLETED, payload=payload, batch=batch, tags=[secret], **own)
+    batch = make_batch(name=secret, submitted_by=f"token:1:{user}", project=at, **own)
+    [done] = make_jobs(1, state=JobState.COMPLETED, payload=payload, batch=batch, tags=[secret], project=at, **own)
     Job.objects.filter(pk=done.pk).update(
         result={"text": secret}, progress_message=secret, idempotency_key=secret, effect_key=secret, coalesce_key=secret
     )
-    letter = make_dead_letter(payload=payload, error_message=secret, attempts=[{"error": secret}], note=secret, **own)
+    wrong: dict[str, Any] = {"error_message": secret, "attempts": [{"error": secret}], "note": secret}
+    letter = make_dead_letter(payload=payload, project=at, **wrong, **own)
     DeadLetter.objects.filter(pk=letter.pk).update(timeline={"events": [{"message": secret}]}, remediation=secret)
     Job.objects.filter(pk=letter.job_id).update(last_error_message=secret)
-    make_jobs(1, payload=payload, **own)  # it has not ended
+    make_jobs(1, payload=payload, project=at, **own)  # it has not ended
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO jobs_jobevent (job_id, project_id, user_id, event_type, message, data)"
-            " VALUES (%s, 'acme', %s, 'error', %s, %s)",
-            [done.pk, user, secret, json.dumps({"traceback": secret, "log": [secret]})],
+            " VALUES (%s, %s, %s, 'error', %s, %s)",
+            [done.pk, at, user, secret, json.dumps({"traceback": secret, "log": [secret]})],
         )
-    project = make_project()
     webhook = Webhook.objects.get_or_create(project=project, url="https://hook.example")[0]
-    [message] = make_jobs(1, payload='{"delivery": 1}')
+    [message] = make_jobs(1, payload='{"delivery": 1}', project=at)
     WebhookDelivery.objects.create(webhook=webhook, batch=batch, job=message)
     Job.objects.filter(pk=message.pk).update(last_error_message=secret)
     for answer in ({"id": str(done.pk), "text": secret}, {"user_id": str(user), "text": secret}):
         key = f"{secret} {uuid4()}"
         IdempotencyRecord.objects.create(project=project, key=key, request_digest="x", answer=answer)
     UserLabel.objects.create(project=project, user_id=user, label=secret)
-    month = make_usage_month(user)
+    month = make_usage_month(user, project=at)
     UsageEvent.objects.create(
         event_id=uuid4(), project=project, amount=3, month_year=month.month_year, occurred_at=timezone.now(), **own
     )
@@ -97,28 +98,34 @@ def live(name: str, user: UUID) -> None:
     limit = Limit.objects.first() or Limit.objects.create(
         name="a", service="s", scope="project_user", algorithm="concurrency", capacity=1
     )
-    key = f"project:acme/user:{user}"
+    key = f"project:{at}/user:{user}"
     Counter.objects.create(id=f"a:{key}", limit=limit, key=key, blocked_reason=secret)
     LimitOverride.objects.create(limit=limit, key=key, capacity=2, note=secret)
-    Charge.objects.create(holder=f"job:{done.pk}:1", entries=[{"counter": key}], expires_at=timezone.now())
-    CallTally.objects.create(service="s", call_type="read", user=str(user), project="acme", calls=1, tokens=1)
-    QuotaAlert.objects.create(kind="usage", severity="notice", subject="x" + name, message=f"{secret} {user}")
-    QuotaAlert.objects.create(kind="usage", severity="notice", subject="y" + name, message=secret, figures={"u": key})
+    Charge.objects.create(
+        holder=f"job:{done.pk}:1", entries=[[f"a:{key}", "requests", 1, 0]], expires_at=timezone.now()
+    )
+    CallTally.objects.create(service="s", call_type="read", user=str(user), project=at, calls=1, tokens=1)
+    for about in (
+        {"kind": "usage", "limit": limit, "subject": f"a:{key}", "message": secret},
+        {"kind": "allowance", "subject": f"2026-11/{at}/{user}", "message": f"{secret} {user}"},
+        {"kind": "failing", "subject": name, "message": secret, "figures": {"projects": [at], "key": key}},
+    ):
+        QuotaAlert.objects.create(severity="notice", **about)
     BulkOperation.objects.create(
-        action="cancel_jobs", parameters={"filter": {"user_id": str(user)}}, reason=secret, actor="user:1", total=0,
-        status="done", finished_at=timezone.now(),
+        action="cancel_jobs", parameters={"filter": {"project_id": at, "user_id": str(user)}}, reason=secret,
+        actor="user:1", total=0, status="done", finished_at=timezone.now(),
     )  # fmt: skip
     people = User.objects.get_or_create(username="anna")[0]
-    SavedFilter.objects.create(owner=people, screen="job", name=secret, query=f"user_id={user}")
+    SavedFilter.objects.create(owner=people, screen="job", name=secret, query=f"project={at}&user_id={user}")
     shared = {"project": project, "format": "ndjson", "size_bytes": 1, "lines": 1, "error_count": 0, "errors": []}
     line = json.dumps({"user_id": str(user), "payload": secret})
     for found in ({"sample": [line]}, {"sample": [], "content": zlib.compress(line.encode())}):
         Upload.objects.create(file_name=secret, uploaded_by="user:1", **shared, **found)
 
 
-def erase(user: UUID, *options: str) -> str:
+def erase(user: UUID, *options: str, at: str = "acme") -> str:
     out = StringIO()
-    call_command("erase_user", "acme", str(user), *options, stdout=out)
+    call_command("erase_user", at, str(user), *options, stdout=out)
     return out.getvalue()
 
 
@@ -181,6 +188,29 @@ def test_nothing_is_left_of_an_erased_user_and_everything_of_another(tmp_path: P
     entry = AuditEntry.objects.get(action="erase_user")
     assert (entry.target, entry.project_id) == (f"user {wrote['called_now']}", "acme")
     assert "There is nothing." in erase(user)
+
+
+def test_what_another_project_has_of_the_same_user_stays():
+    user = uuid4()
+    live("eva", user)
+    live("ada", user, at="beta")
+    limit = Limit.objects.get()
+    Counter.objects.create(id=f"a:user:{user}", limit=limit, key=f"user:{user}")
+    make_project("gamma")  # it has never had a job of the user's
+    LimitOverride.objects.create(limit=limit, key=f"project:gamma/user:{user}", capacity=3)
+    CallTally.objects.create(service="s", call_type="read", user=str(user), project="gamma", calls=1, tokens=1)
+
+    def theirs() -> list[str]:
+        return [line for line in of("ada", user) if SECRET + "eva" not in line and "acme" not in line]
+
+    before = theirs()
+    assert len(before) > 20
+    erase(user, "--yes", "--cancel")
+    assert [line for line in of("eva", user) if SECRET + "eva" in line or "acme" in line] == []
+    assert theirs() == before
+    erase(user, "--yes", "--cancel", at="beta")
+    assert [line for line in of("ada", user) if "gamma" not in line] == []
+    assert len(of("ada", user)) == 2
 
 
 def test_without_a_yes_it_counts_and_with_unfinished_jobs_it_refuses():

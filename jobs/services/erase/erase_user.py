@@ -33,7 +33,6 @@ from queueops.core.sql import run_sql
 from queueops.tenancy.models import Project, UserLabel
 from ratelimits.models import (
     AllowanceOverride,
-    CallTally,
     Charge,
     Counter,
     LimitOverride,
@@ -44,6 +43,7 @@ from ratelimits.models import (
 )
 
 from .archived_files import delete_answers, erase_from_archive
+from .shared_rows import RowsOfUser, projects_of_filter, projects_of_operation
 
 ERASED_AT_ONCE = 500
 ERASED = "erased"
@@ -240,17 +240,21 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     yield "usage events", UsageEvent.objects.filter(**of_user), renamed
     yield "reservations", UsageReservation.objects.filter(**of_user), renamed | {"idempotency_key": None}
     yield "quotas of their own", AllowanceOverride.objects.filter(**of_user), None
-    yield "counters of limits", Counter.objects.filter(key__contains=f"user:{text}"), None
-    yield "limits of their own", LimitOverride.objects.filter(key__contains=f"user:{text}"), None
-    yield "charges", _naming(Charge.objects.all(), "entries", text), None
-    yield "call tallies", CallTally.objects.filter(user=text), {"user": PSEUDONYM}
+    ours = RowsOfUser(project_id, user_id)
+    for name, model in (("counters of limits", Counter), ("limits of their own", LimitOverride)):
+        yield name, ours.counting(model.objects.filter(key__contains=f"user:{text}"), lambda row: str(row.key)), None
+    charges = _naming(Charge.objects.all(), "entries", text)
+    yield "charges", ours.counting(charges, lambda row: str(row.entries)), None
+    yield "call tallies", ours.tallies(), {"user": PSEUDONYM}
     alerts = _naming(QuotaAlert.objects.all(), "figures", text) | QuotaAlert.objects.filter(message__contains=text)
-    yield "alerts", alerts | QuotaAlert.objects.filter(subject__contains=text), None
+    alerts |= QuotaAlert.objects.filter(subject__contains=text)
+    yield "alerts", ours.naming(alerts, lambda alert: alert.projects), None
     operations = _naming(BulkOperation.objects.all(), "parameters", text)
     operations |= BulkOperation.objects.filter(actor__contains=text)
     emptied = {"parameters": {}, "actor": ERASED, "reason": ""}
-    yield "bulk operations", operations.exclude(finished_at=None), emptied
-    yield "saved filters", SavedFilter.objects.filter(query__contains=text), None
+    yield "bulk operations", ours.naming(operations.exclude(finished_at=None), projects_of_operation), emptied
+    filters = SavedFilter.objects.filter(query__contains=text)
+    yield "saved filters", ours.naming(filters, projects_of_filter), None
     yield "uploads", Upload.objects.filter(pk__in=_uploads_with(project_id, user_id)), None
     yield "lines of the admin's own log", LogEntry.objects.filter(object_repr__contains=text), {"object_repr": ERASED}
 
