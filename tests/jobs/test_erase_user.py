@@ -30,6 +30,7 @@ from jobs.models import (
     Webhook,
     WebhookDelivery,
 )
+from jobs.services.archive.store import DirectoryStore
 from jobs.services.erase import erase_user as erasing
 from jobs.states import JobState
 from queueops.audit import trail
@@ -234,6 +235,40 @@ def test_an_erasure_that_was_cut_off_goes_on(monkeypatch):
     assert not JobEvent.objects.filter(user_id=user).exists()
     erase(user, "--yes")
     assert of("eva", user) == []
+
+
+def test_an_erasure_of_the_archive_that_was_cut_off_leaves_no_old_file(tmp_path: Path, monkeypatch):
+    user = uuid4()
+    live("eva", user)
+    age()
+    call_command("archive", "--to", str(tmp_path), stdout=StringIO())
+    with monkeypatch.context() as cut:
+        cut.setattr(DirectoryStore, "remove", lambda *_: 1 / 0)  # the manifest names the new file, and the old is there
+        with pytest.raises(ZeroDivisionError):
+            erase(user, "--yes", "--cancel", "--archive", str(tmp_path))
+    [day] = {path.parent for path in tmp_path.rglob("jobs-*+1.ndjson.gz")}
+    (day / "jobs-0009.ndjson.gz.partial").touch()
+    elsewhere = tmp_path / "beta" / day.name / "jobs-0001.ndjson.gz.partial"
+    elsewhere.parent.mkdir(parents=True)
+    elsewhere.touch()
+    erase(user, "--yes", "--archive", str(tmp_path))
+    packed = b"".join(gzip.decompress(path.read_bytes()) for path in tmp_path.rglob("*.gz"))
+    assert SECRET.encode() + b"eva" not in packed
+    assert list(tmp_path.rglob("*.partial")) == [elsewhere]
+    call_command("unarchive", "--from", str(tmp_path), "--verify", stdout=StringIO())
+
+
+def test_archived_files_without_their_manifest_are_not_taken_for_rests(tmp_path: Path):
+    user = uuid4()
+    live("eva", user)
+    age()
+    call_command("archive", "--to", str(tmp_path), stdout=StringIO())
+    files = list(tmp_path.rglob("*.gz"))
+    for manifest in tmp_path.rglob("manifest.json"):
+        manifest.rename(tmp_path / manifest.parent.name)
+    with pytest.raises(CommandError, match="named by no manifest"):
+        erase(user, "--yes", "--cancel", "--archive", str(tmp_path))
+    assert list(tmp_path.rglob("*.gz")) == files
 
 
 def test_rows_that_come_meanwhile_are_told_of(monkeypatch):

@@ -7,7 +7,7 @@ The archived files of one project and day, and their manifest.
     acme/2026-11-24/events-0001.ndjson.gz    what was logged on that day, by job
 
 A part is written, read back and compared before the manifest names it, and never changed afterwards but by
-`manage.py erase_user`. A part that no manifest names is the rest of something cut off.
+`manage.py erase_user`. A part that no manifest names is the rest of something cut off; that command removes it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .store import ArchiveError, ArchiveStore
 
 ARCHIVE_FORMAT = 1
 MANIFEST_NAME = "manifest.json"
+PART_ENDING = ".ndjson.gz"
 COMPRESSION = 6
 READ_AT_ONCE = 1 << 20
 
@@ -68,6 +69,28 @@ class DayFiles:
             if project_id in ("", project) and date.fromisoformat(day) >= since:
                 yield cls(store, project, date.fromisoformat(day))
 
+    @classmethod
+    def remove_rests(cls, store: ArchiveStore, project_id: str) -> None:
+        """
+        Remove what something cut off has left of a project: files that no manifest names. Only on the archive's duty.
+
+        Raises:
+            ArchiveError: A day has parts and no manifest, which may have been lost; they stay.
+        """
+        days = {f"{project_id}/{files.day}": files for files in cls.every(store, project_id=project_id)}
+        for name in [*store.names(".partial"), *store.names(PART_ENDING)]:
+            day, _, file = name.rpartition("/")
+            if not day.startswith(f"{project_id}/"):
+                continue
+            files = days.get(day)
+            if files is None and file.endswith(PART_ENDING):
+                raise ArchiveError(
+                    f"{name} is named by no manifest: an archiving was cut off, or the manifest is lost. "
+                    "Repeat manage.py archive, or bring the manifest back."
+                )
+            if files is None or file not in {part.name for part in files.parts}:
+                store.remove(name)
+
     def of(self, sort: str) -> list[ArchivedPart]:
         return [part for part in self.parts if part.sort == sort]
 
@@ -81,7 +104,7 @@ class DayFiles:
         Raises:
             ArchiveError: What is read back is not what was written.
         """
-        part = self._write(f"{sort}-{len(self.of(sort)) + 1:04}.ndjson.gz", sort, rows, schema)
+        part = self._write(f"{sort}-{len(self.of(sort)) + 1:04}{PART_ENDING}", sort, rows, schema)
         if part.rows:
             self.parts.append(part)
             self._write_manifest()
@@ -95,8 +118,8 @@ class DayFiles:
 
         The new file has a name of its own until the manifest names it, so that the manifest is never untrue.
         """
-        stem, _, number = old.name.removesuffix(".ndjson.gz").partition("+")
-        name = f"{stem}+{int(number or 0) + 1}.ndjson.gz"
+        stem, _, number = old.name.removesuffix(PART_ENDING).partition("+")
+        name = f"{stem}+{int(number or 0) + 1}{PART_ENDING}"
         new = self._write(name, old.sort, rows, old.schema)
         self.parts[self.parts.index(old)] = new
         self._write_manifest()

@@ -43,7 +43,13 @@ def delete_answers(project_id: str, user_id: UUID, archived: Sequence[str] = ())
 def erase_from_archive(
     store: ArchiveStore, project_id: str, user_id: UUID, pseudonym: UUID, *, duty: ArchiveDuty, say: Say
 ) -> dict[str, int]:
-    """Return how many rows of each sort were emptied, or of events left out. Every file of the project is read."""
+    """
+    Return how many rows of each sort were emptied, or of events left out. Every file of the project is read.
+
+    Raises:
+        ArchiveError: A file is damaged, or a day has lost its manifest.
+    """
+    DayFiles.remove_rests(store, project_id)  # an erasure that was cut off may have left an old file that has the user
     done = {"archived jobs": 0, "archived events": 0, "archived batches": 0}
     for files in DayFiles.every(store, project_id=project_id):
         for part in list(files.parts):
