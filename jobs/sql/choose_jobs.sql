@@ -116,9 +116,12 @@ WITH RECURSIVE first AS (
     -- Probes may stand anywhere in their lanes, and their lanes are not looked at while their target is out.
     SELECT job.id, job.eligible_since, job.project_id, project.weight, job.priority, job.lane, 0, true
       FROM jobs_servicebreaker AS breaker
-      JOIN jobs_job AS job ON job.id = breaker.probe_job_id
+     CROSS JOIN LATERAL (
+           SELECT id, eligible_since, project_id, priority, lane FROM jobs_job
+            WHERE id = breaker.probe_job_id AND crash_count < 2 AND {{of_pool}}
+           OFFSET 0) AS job  -- by its id: PostgreSQL 15 would read all jobs of each project
       JOIN tenancy_project AS project ON project.id = job.project_id
-     WHERE breaker.opened_at IS NOT NULL AND job.crash_count < 2 AND {{of_pool job}}
+     WHERE breaker.opened_at IS NOT NULL
        -- Refused and first in its turn, it would take the one free slot of every claim.
        AND job.lane = ANY(%(resting)s::text[]) IS NOT TRUE
        AND NOT EXISTS (SELECT FROM pause WHERE {{stands_still job}})

@@ -47,12 +47,14 @@ SELECT pool.name, outside.jobs + inside.ready AS ready, inside.parked, coalesce(
        SELECT count(*) AS jobs
          FROM (SELECT FROM jobs_job
                 WHERE jobs_job.pool = pool.name AND {{ready}} AND crash_count < 2 AND lane IS NULL
+                ORDER BY project_id, priority, eligible_since, id  -- by the index, or all are read for a small pool
                 LIMIT %(most)s::int) AS job) AS outside
  CROSS JOIN LATERAL (
        SELECT count(*) FILTER (WHERE status = 'queued') AS ready,
               count(*) FILTER (WHERE status = 'rate_limited') AS parked
          FROM (SELECT status FROM jobs_job
                 WHERE jobs_job.pool = pool.name AND {{in_lane}}
+                ORDER BY lane, priority, eligible_since, id
                 LIMIT %(most)s::int) AS job) AS inside
   LEFT JOIN oldest ON oldest.pool = pool.name
   LEFT JOIN under_way ON under_way.pool = pool.name
