@@ -95,7 +95,7 @@ def test_a_flood_of_queues_is_forgotten_rather_than_kept():
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("everywhere", [True, False])
-def test_beside_an_open_transaction_known_queues_are_read_from_where_they_are_known(everywhere):
+def test_beside_an_open_transaction_known_queues_are_read_from_where_they_are_known(everywhere, nobody_clears: None):
     with psycopg.connect(database_url()) as held:
         held.execute("SELECT pg_current_xact_id()")
         gone = make_jobs(2_000)

@@ -61,16 +61,6 @@ def test_a_short_one_is_nothing(somebody: psycopg.Connection, settings):
     assert examine_transactions().verdict is DoctorVerdict.OK
 
 
-@pytest.fixture
-def nobody_clears() -> Iterator[None]:
-    """Autovacuum leaves the jobs' table alone meanwhile."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE jobs_job SET (autovacuum_enabled = off)")
-    yield
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE jobs_job RESET (autovacuum_enabled)")
-
-
 def test_a_pile_of_dead_rows_is_told_of_and_measured(monkeypatch: pytest.MonkeyPatch, nobody_clears: None):
     monkeypatch.setattr(watch, "MOST_DEAD_ROWS", 50)
     jobs = make_jobs(40)
