@@ -22,7 +22,7 @@ from ratelimits.errors import InvalidRamp, NoRamp
 from ratelimits.models import Counter, ResumeRamp
 from ratelimits.models.ramp import read_ramp
 
-from .catalogue import RAMP_ID
+from .catalogue import RAMP_ID, rule_of_ramp
 from .save_limit import announce_change
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 7 * 86_400.0
@@ -50,6 +50,8 @@ class ShownRamp:
 
 def ramp_now() -> ShownRamp | None:
     """Return the ramp; None: there is none, it has ended, or it waits for the pause to end."""
+    if rule_of_ramp() is None:  # read with the limits, which whoever shows a ramp shows too
+        return None
     found = read_ramp()
     if found is None or found[0].started_at is None:
         return None
