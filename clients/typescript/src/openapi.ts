@@ -1,0 +1,2714 @@
+// Written by generate_types.mjs from the OpenAPI document: do not change it.
+export type paths = Record<string, never>;
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /** @enum {string} */
+        AimEnum: "start" | "end" | "succeed";
+        /**
+         * Algorithm
+         * @enum {string}
+         */
+        Algorithm: "sliding_window" | "token_bucket" | "leaky_bucket" | "fixed_window" | "concurrency";
+        /**
+         * @description * `sliding_window` - Sliding Window
+         *     * `token_bucket` - Token Bucket
+         *     * `leaky_bucket` - Leaky Bucket
+         *     * `fixed_window` - Fixed Window
+         *     * `concurrency` - Concurrency
+         * @enum {string}
+         */
+        AlgorithmEnum: "sliding_window" | "token_bucket" | "leaky_bucket" | "fixed_window" | "concurrency";
+        /**
+         * Amounts
+         * @description What a call takes, by unit.
+         */
+        Amounts: {
+            /**
+             * Cached Tokens
+             * @description Of the input, what a cache has.
+             * @default null
+             */
+            cached_tokens: number | null;
+            /**
+             * Enqueued Tokens
+             * @description Of a batch that the provider keeps.
+             * @default null
+             */
+            enqueued_tokens: number | null;
+            /**
+             * Input Tokens
+             * @description All of the input, what a cache has included.
+             * @default null
+             */
+            input_tokens: number | null;
+            /**
+             * Output Tokens
+             * @default null
+             */
+            output_tokens: number | null;
+            /**
+             * Tokens
+             * @description The sum, as the provider sums it.
+             * @default null
+             */
+            tokens: number | null;
+        };
+        /**
+         * AskedCall
+         * @description One call that asks to go.
+         */
+        AskedCall: {
+            /**
+             * @description What it takes by unit, for limits of that unit; of output tokens the most there can be. What is left out follows from the cost.
+             * @default null
+             */
+            amounts: components["schemas"]["Amounts"] | null;
+            /** Call Type */
+            call_type: components["schemas"]["AskedCallCallTypeEnum"];
+            /**
+             * Cost
+             * @description Tokens, estimated. Of requests and of places in flight a call takes one each.
+             * @default 1
+             */
+            cost: number;
+            /**
+             * Known Cost
+             * @description The part of the cost that is no guess. Null: all of it.
+             * @default null
+             */
+            known_cost: number | null;
+            /**
+             * Model
+             * @description The service's model, where it has several.
+             * @default
+             */
+            model: string;
+            /**
+             * Project
+             * @description By default the key's own; it cannot be another.
+             * @default null
+             */
+            project: string | null;
+            /** Service */
+            service: string;
+            /**
+             * User
+             * @description As the provider sees it. Empty: none.
+             * @default
+             */
+            user: string;
+        };
+        /** @enum {string} */
+        AskedCallCallTypeEnum: "read" | "write";
+        /** @description Args, by attribute: see BatchSnapshot. */
+        Batch: {
+            /** @description Items by state; a requeued item counts once, as its latest job. */
+            counts: components["schemas"]["Counts"];
+            /** Format: date-time */
+            readonly created_at: string;
+            /**
+             * Format: date-time
+             * @description A forecast from its past speed and the limits; null while nothing is known.
+             */
+            eta: string | null;
+            /**
+             * Format: date-time
+             * @description Set where the two differ much: it ends between this and `eta`.
+             */
+            eta_earliest: string | null;
+            finished: number;
+            /** Format: date-time */
+            readonly finished_at: string | null;
+            /** @description Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000. */
+            held_by_outage: number;
+            /** Format: uuid */
+            readonly id: string;
+            readonly name: string;
+            readonly paused: boolean;
+            /**
+             * Format: double
+             * @description Percent of the items that have ended.
+             */
+            progress: number;
+            /** Format: double */
+            rate_per_second: number | null;
+            /** Format: double */
+            recheck_after_seconds: number | null;
+            readonly submitted_by: string;
+            tags: string[];
+            readonly total: number;
+        };
+        /** @description Args, by attribute: see BatchSnapshot. */
+        BatchDetail: {
+            /** @description What its calls cost so far, in millionths of `currency`; null: not known, or a price is missing. */
+            cost_money: number | null;
+            /** @description Items by state; a requeued item counts once, as its latest job. */
+            counts: components["schemas"]["Counts"];
+            /** Format: date-time */
+            readonly created_at: string;
+            /** @description Three letters, such as USD. */
+            currency: string;
+            /** @description Everything up to here is in this answer: `resume` a socket from it to get what came after. 0 while none is known. */
+            cursor: number;
+            /** @description Of the cursor: a restored database begins a new one. Send it with the cursor. */
+            epoch: string;
+            /**
+             * Format: date-time
+             * @description A forecast from its past speed and the limits; null while nothing is known.
+             */
+            eta: string | null;
+            /**
+             * Format: date-time
+             * @description Set where the two differ much: it ends between this and `eta`.
+             */
+            eta_earliest: string | null;
+            finished: number;
+            /** Format: date-time */
+            readonly finished_at: string | null;
+            /** @description Of those rate_limited, how many wait for an outage to end, and not for quota; at most 10,000. */
+            held_by_outage: number;
+            /** Format: uuid */
+            readonly id: string;
+            readonly name: string;
+            readonly paused: boolean;
+            /**
+             * Format: double
+             * @description Percent of the items that have ended.
+             */
+            progress: number;
+            /** Format: double */
+            rate_per_second: number | null;
+            /** Format: double */
+            recheck_after_seconds: number | null;
+            readonly submitted_by: string;
+            tags: string[];
+            readonly total: number;
+        };
+        /** BatchDocument */
+        BatchDocument: {
+            /**
+             * Jobs
+             * @description Each as in the submission of one job.
+             */
+            jobs: unknown[];
+            /**
+             * Name
+             * @default
+             */
+            name: string;
+            /**
+             * Partial
+             * @description Accept the valid jobs and report the others.
+             * @default false
+             */
+            partial: boolean;
+            /**
+             * Start Interval Seconds
+             * @description Start the jobs this far apart.
+             * @default 0
+             */
+            start_interval_seconds: number;
+            /**
+             * Tags
+             * @description Of the batch alone. As a query parameter, separated by commas.
+             * @default []
+             */
+            tags: string[];
+        };
+        /** @description The batch of its provider that a job was a line of last. */
+        BatchOfJob: {
+            /** Format: uuid */
+            id: string;
+            /** @description What its provider calls it; empty while it is not known there. */
+            provider_id: string;
+            state: components["schemas"]["ProviderBatchState"];
+        };
+        BatchWaiting: {
+            results: components["schemas"]["HeldLane"][];
+        };
+        /** BindingLimit */
+        BindingLimit: {
+            /**
+             * Ahead
+             * @description By the work before it.
+             */
+            ahead: number;
+            /**
+             * Key
+             * @description Under which the limit counts it: the quota's owner.
+             */
+            key: string;
+            /** Limit */
+            limit: string;
+            /**
+             * Needed
+             * @description By the batch, in the unit.
+             */
+            needed: number;
+            /**
+             * Seconds
+             * @description Until the last of it has passed. Null: it never does.
+             */
+            seconds: number | null;
+            /**
+             * Share
+             * @description Of the whole time; 1: this limit sets the pace.
+             */
+            share: number;
+            /** Unit */
+            unit: string;
+        };
+        /**
+         * BindingShown
+         * @description The limit that takes longest to have room, in its own unit.
+         */
+        BindingShown: {
+            /** Available */
+            available: number;
+            /** Capacity */
+            capacity: number;
+            /**
+             * Cooling
+             * @description The provider pushed back, or an operator did.
+             */
+            cooling: boolean;
+            /**
+             * Hard Reset
+             * @description Room comes back only at the provider's daily reset.
+             */
+            hard_reset: boolean;
+            /** Key */
+            key: string;
+            /** Limit */
+            limit: string;
+            /** Needed */
+            needed: number;
+            /** Unit */
+            unit: components["schemas"]["BindingShownUnitEnum"];
+        };
+        /** @enum {string} */
+        BindingShownUnitEnum: "requests" | "tokens" | "in_flight";
+        /** @enum {string} */
+        BudgetPolicy: "wait" | "reject";
+        /**
+         * BudgetShown
+         * @description A budget as it stands in the period that it is now; amounts in millionths of the currency.
+         */
+        BudgetShown: {
+            /** Amount */
+            amount: number;
+            /** Batch Id */
+            batch_id: string | null;
+            /** Currency */
+            currency: string;
+            /**
+             * Ends At
+             * @description When the next period begins; null: never.
+             */
+            ends_at: string | null;
+            /**
+             * Held
+             * @description What calls under way can cost at most.
+             */
+            held: number;
+            /** Id */
+            id: number;
+            /**
+             * Key
+             * @description Of a budget for each user: who has spent the most; the figures are theirs.
+             */
+            key: string;
+            /** Left */
+            left: number;
+            /** Name */
+            name: string;
+            /** Note */
+            note: string;
+            /** Period */
+            period: components["schemas"]["PeriodEnum"];
+            /** Policy */
+            policy: components["schemas"]["BudgetPolicy"];
+            /** Scope */
+            scope: components["schemas"]["BudgetShownScopeEnum"];
+            /** Spent */
+            spent: number;
+            /** Time Zone */
+            time_zone: string;
+            /** User Id */
+            user_id: string | null;
+        };
+        /** @enum {string} */
+        BudgetShownScopeEnum: "project" | "each_user" | "user" | "batch";
+        /** BudgetsShown */
+        BudgetsShown: {
+            /** Budgets */
+            budgets: components["schemas"]["BudgetShown"][];
+        };
+        /** Burn */
+        Burn: {
+            /**
+             * Jobs
+             * @description Whose deadlines passed in it.
+             */
+            jobs: number;
+            /** Missed */
+            missed: number;
+            /**
+             * Rate
+             * @description How many times as fast as it may the budget is used up.
+             */
+            rate: number;
+            /**
+             * Window
+             * @description Such as `1 h`.
+             */
+            window: string;
+        };
+        /**
+         * CallType
+         * @enum {string}
+         */
+        CallType: "read" | "write";
+        /** CancelledReservation */
+        CancelledReservation: {
+            /**
+             * Released
+             * @description By this call.
+             */
+            released: boolean;
+            /**
+             * Remaining
+             * @description Null: the project has no allowance any more.
+             */
+            remaining: number | null;
+            /**
+             * Reservation Id
+             * Format: uuid
+             */
+            reservation_id: string;
+            /**
+             * Resets At
+             * @description Null as well then.
+             */
+            resets_at: string | null;
+            /**
+             * Status
+             * @description As it is now.
+             */
+            status: components["schemas"]["CancelledReservationStatusEnum"];
+        };
+        /** @enum {string} */
+        CancelledReservationStatusEnum: "cancelled" | "confirmed" | "expired";
+        /** CancelMany */
+        CancelMany: {
+            /**
+             * Ids
+             * @description At most 10,000.
+             */
+            ids: string[];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /** CancelReservation */
+        CancelReservation: {
+            /**
+             * Reservation Id
+             * Format: uuid
+             */
+            reservation_id: string;
+        };
+        /**
+         * ChangeLimit
+         * @description What is left out stays as it is.
+         */
+        ChangeLimit: {
+            algorithm?: components["schemas"]["Algorithm"];
+            call_type?: components["schemas"]["LimitCallType"];
+            /** Capacity */
+            capacity?: number | null;
+            /** Clears Late Seconds */
+            clears_late_seconds?: number;
+            /**
+             * Counts Cached
+             * @description Of input tokens: those read from a cache count, too.
+             */
+            counts_cached?: boolean;
+            /** Enabled */
+            enabled?: boolean;
+            /**
+             * Fail Open
+             * @description Calls proceed while the limiter's database is out of reach.
+             */
+            fail_open?: boolean;
+            /** Guard Seconds */
+            guard_seconds?: number;
+            /** Headroom Percent */
+            headroom_percent?: number;
+            /**
+             * Learns Caps
+             * @description A cap that the provider states is taken over at once.
+             */
+            learns_caps?: boolean;
+            /** Lease Seconds */
+            lease_seconds?: number;
+            /**
+             * Model
+             * @description Only calls of this model. Empty: of every model.
+             */
+            model?: string;
+            /** Name */
+            name?: string;
+            /** Note */
+            note?: string;
+            /** Notice Percent */
+            notice_percent?: number;
+            /**
+             * Per Model
+             * @description Each model has counters of its own.
+             */
+            per_model?: boolean;
+            /**
+             * Provider Quota
+             * @description What the provider allows in a window.
+             */
+            provider_quota?: number | null;
+            /**
+             * Reason
+             * @description For the audit trail.
+             */
+            reason?: string;
+            /** Refill Per Second */
+            refill_per_second?: number | null;
+            /** Reset Zone */
+            reset_zone?: string;
+            scope?: components["schemas"]["Scope"];
+            /**
+             * Seen At
+             * @description The `updated_at` of what you looked at: refused if somebody changed it since.
+             */
+            seen_at?: string | null;
+            /** Service */
+            service?: string;
+            /**
+             * Shadow
+             * @description Counts what it would refuse, but blocks nothing.
+             */
+            shadow?: boolean;
+            /** Slack Seconds */
+            slack_seconds?: number | null;
+            unit?: components["schemas"]["Unit"];
+            /** Warning Percent */
+            warning_percent?: number;
+            /** Window Seconds */
+            window_seconds?: number | null;
+        };
+        /** ChangePriority */
+        ChangePriority: {
+            priority: components["schemas"]["Priority"];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /** ChangePriorityMany */
+        ChangePriorityMany: {
+            /**
+             * Ids
+             * @description At most 10,000.
+             */
+            ids: string[];
+            priority: components["schemas"]["Priority"];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /**
+         * @description * `paused` - paused
+         *     * `budget` - budget
+         *     * `outage` - outage
+         *     * `scheduled` - scheduled
+         *     * `retry_backoff` - retry_backoff
+         *     * `limit` - limit
+         *     * `cooled_down` - cooled_down
+         *     * `turn` - turn
+         *     * `slots` - slots
+         *     * `pool` - pool
+         *     * `credentials` - credentials
+         * @enum {string}
+         */
+        CodeEnum: "paused" | "budget" | "outage" | "scheduled" | "retry_backoff" | "limit" | "cooled_down" | "turn" | "slots" | "pool" | "credentials";
+        /** @description Jobs by state. */
+        Counts: {
+            cancelled: number;
+            completed: number;
+            dispatched: number;
+            failed: number;
+            in_progress: number;
+            queued: number;
+            rate_limited: number;
+            retried: number;
+        };
+        DeadLetter: {
+            /** @description Each failed attempt with its time, error and delay; for people's sessions also the `traceback` of a handler's bug. */
+            attempts: unknown;
+            /** Format: uuid */
+            readonly batch_id: string | null;
+            readonly crash_count: number;
+            /** Format: date-time */
+            readonly created_at: string;
+            readonly error_class: string;
+            readonly error_code: string;
+            readonly error_message: string;
+            /** @description Equal for failures with one cause. */
+            readonly fingerprint: string;
+            readonly http_status: number | null;
+            /** Format: uuid */
+            readonly id: string;
+            /** Format: uuid */
+            readonly job: string;
+            readonly kind: string;
+            readonly note: string;
+            readonly payload: unknown;
+            /** @description What the operator is told to do. */
+            readonly remediation: string;
+            /** Format: uuid */
+            readonly requeued_as: string | null;
+            readonly resolution: components["schemas"]["Resolution"] | components["schemas"]["NullEnum"];
+            /** Format: date-time */
+            readonly resolved_at: string | null;
+            readonly resolved_by: string;
+            readonly retry_count: number;
+            readonly service: string;
+        };
+        /**
+         * Decide
+         * @description Calls that want to go now, in the order in which they may.
+         */
+        Decide: {
+            /** Calls */
+            calls: components["schemas"]["AskedCall"][];
+            /**
+             * Hold Seconds
+             * @description What a call holds and nobody settles is given back after this.
+             * @default 600
+             */
+            hold_seconds: number;
+        };
+        /** Decisions */
+        Decisions: {
+            /**
+             * Decisions
+             * @description One a call, in order.
+             */
+            decisions: components["schemas"]["DecisionShown"][];
+            /**
+             * Degraded
+             * @description The limiter's database was out of reach: the calls go uncounted.
+             */
+            degraded: boolean;
+        };
+        /** DecisionShown */
+        DecisionShown: {
+            binding: components["schemas"]["BindingShown"] | null;
+            /**
+             * Holder
+             * @description Settle the call under this name when it has ended; null: there is nothing to.
+             */
+            holder: string | null;
+            /** Kind */
+            kind: components["schemas"]["KindEnum"];
+            /** Reason */
+            reason: string;
+            /**
+             * Retry After Seconds
+             * @description The same from now on; right whatever your clock says.
+             */
+            retry_after_seconds: number | null;
+            /**
+             * Retry At
+             * @description Of defer and retry: the earliest time, if nothing else comes.
+             */
+            retry_at: string | null;
+        };
+        /** Discard */
+        Discard: {
+            /** Reason */
+            reason: string;
+        };
+        /** DiscardMany */
+        DiscardMany: {
+            filter?: components["schemas"]["LetterFilter"];
+            /**
+             * Ids
+             * @description At most 10,000.
+             */
+            ids?: string[];
+            /** Reason */
+            reason: string;
+        } & (unknown | unknown);
+        /** Error */
+        Error: {
+            error: components["schemas"]["ErrorDetail"];
+        };
+        /** ErrorDetail */
+        ErrorDetail: {
+            /**
+             * Code
+             * @description Stable: decide by it, not by the message.
+             */
+            code: string;
+            /**
+             * Details
+             * @description Figures, by error code.
+             * @default null
+             */
+            details: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Fields
+             * @description What is wrong, by the path of the field.
+             * @default null
+             */
+            fields: {
+                [key: string]: string[];
+            } | null;
+            /** Message */
+            message: string;
+        };
+        Event: {
+            /** Format: uuid */
+            readonly batch_id: string | null;
+            /** Format: date-time */
+            readonly created_at: string;
+            data: unknown;
+            readonly event_type: components["schemas"]["EventType"];
+            readonly from_status: components["schemas"]["JobState"] | components["schemas"]["NullEnum"];
+            readonly id: number;
+            /** Format: uuid */
+            readonly job_id: string;
+            readonly message: string;
+            readonly progress_percent: number | null;
+            readonly to_status: components["schemas"]["JobState"] | components["schemas"]["NullEnum"];
+            /** Format: uuid */
+            readonly user_id: string | null;
+        };
+        /** EventResult */
+        EventResult: {
+            /**
+             * Event Id
+             * @description As it was sent; null if it was no text.
+             */
+            event_id: string | null;
+            /**
+             * Message
+             * @description Of rejected, for people.
+             * @default null
+             */
+            message: string | null;
+            /**
+             * Reason
+             * @description Of rejected.
+             * @default null
+             */
+            reason: ("malformed" | "foreign_user" | "too_old" | "from_future") | null;
+            /** Status */
+            status: components["schemas"]["EventResultStatusEnum"];
+        };
+        /** @enum {string} */
+        EventResultStatusEnum: "accepted" | "duplicate" | "over_limit" | "rejected";
+        /** EventsByName */
+        EventsByName: {
+            /** Events */
+            events: components["schemas"]["UsedUnits"][];
+        };
+        /**
+         * @description * `state_change` - State Change
+         *     * `progress` - Progress
+         *     * `error` - Error
+         *     * `scheduling` - Scheduling
+         *     * `audit` - Audit
+         * @enum {string}
+         */
+        EventType: "state_change" | "progress" | "error" | "scheduling" | "audit";
+        /** ForecastAnswer */
+        ForecastAnswer: {
+            /**
+             * Accepted
+             * @description False: its submission would be refused because of what is rejected.
+             */
+            accepted: boolean;
+            /** @description By batches of their providers all that can go so; the rest live. */
+            batch: components["schemas"]["ForecastWay"];
+            /**
+             * Binding
+             * @description The slowest limit first, at most ten.
+             */
+            binding: components["schemas"]["BindingLimit"][];
+            /**
+             * Budgets
+             * @description Those that would not suffice, if all goes live.
+             */
+            budgets: components["schemas"]["ShortBudget"][];
+            /** Currency */
+            currency: string;
+            jobs: components["schemas"]["ForecastJobs"];
+            /**
+             * Learned
+             * @description Whether all of them follow from earlier calls. False: some are the most there can be; null: none.
+             */
+            learned: boolean | null;
+            /** @description All of them live. */
+            live: components["schemas"]["ForecastWay"];
+            /** Missing Prices */
+            missing_prices: components["schemas"]["UnpricedModel"][];
+            rejected: components["schemas"]["Rejections"];
+            /**
+             * Tokens
+             * @description By unit; empty where no job counts tokens.
+             */
+            tokens: {
+                [key: string]: components["schemas"]["ForecastTokens"];
+            };
+        };
+        /** ForecastJobs */
+        ForecastJobs: {
+            /**
+             * By Batch
+             * @description Of the count: that would go by a batch of their provider, as they are.
+             */
+            by_batch: number;
+            /** By Model */
+            by_model: components["schemas"]["JobsOfModel"][];
+            /**
+             * Count
+             * @description That would be made.
+             */
+            count: number;
+            /**
+             * Duplicates
+             * @description Lines whose idempotency_key stands for the same work already.
+             */
+            duplicates: number;
+        };
+        /** ForecastTokens */
+        ForecastTokens: {
+            /**
+             * Expected
+             * @description As calls of the kind and model have lately had on average; else the most.
+             */
+            expected: number;
+            /**
+             * Known
+             * @description What is no guess: the input as it is estimated.
+             */
+            known: number;
+            /**
+             * Reserved
+             * @description What limits keep free for them until their answers tell.
+             */
+            reserved: number;
+        };
+        /** ForecastWay */
+        ForecastWay: {
+            /**
+             * Finish At
+             * @description When the last would have ended. Null: nobody knows, see `why`.
+             */
+            finish_at: string | null;
+            /**
+             * Price
+             * @description In millionths of the currency. Null: a price is missing.
+             */
+            price: number | null;
+            /**
+             * Seconds
+             * @description Until then.
+             */
+            seconds: number | null;
+            /**
+             * Why
+             * @description Why nobody knows when; else empty.
+             */
+            why: string;
+        };
+        /** @description `ratelimits.services.limiter.gauges.CounterGauge`; figures in the limit's unit. */
+        Gauge: {
+            /** Format: double */
+            available: number;
+            blocked_reason: string;
+            /** Format: date-time */
+            blocked_until: string | null;
+            /** Format: double */
+            capacity: number;
+            counter_id: string;
+            key: string;
+            /** @description The highest threshold reached, in percent. */
+            level: number;
+            /**
+             * Format: date-time
+             * @description Null: one more call has room now.
+             */
+            next_free_at: string | null;
+            /** Format: double */
+            per_second: number | null;
+            /** Format: double */
+            percent: number;
+            /**
+             * Format: double
+             * @description The part of the cap in use since the provider pushed back.
+             */
+            pressure: number;
+            /** Format: date-time */
+            proposed_at: string | null;
+            /**
+             * Format: double
+             * @description What the provider says the cap of this key is; null: nothing is proposed.
+             */
+            proposed_capacity: number | null;
+            shadow_denials: number;
+            /**
+             * Format: double
+             * @description The part of the cap that the ramp after a resume leaves open; 1: all.
+             */
+            share: number;
+            unit: string;
+            /** Format: date-time */
+            updated_at: string;
+            /** Format: double */
+            used: number;
+        };
+        /** HandlerInfo */
+        HandlerInfo: {
+            call_type: components["schemas"]["CallType"];
+            /** Description */
+            description: string;
+            /**
+             * Idempotent
+             * @description Null: it depends on the payload.
+             */
+            idempotent: boolean | null;
+            /** Kind */
+            kind: string;
+            /** Payload Schema */
+            payload_schema: {
+                [key: string]: unknown;
+            };
+            /** Retry Policy */
+            retry_policy: string;
+            /** Sends Effect Key */
+            sends_effect_key: boolean;
+            /**
+             * Service
+             * @description Null: it depends on the payload.
+             */
+            service: string | null;
+            /** Timeout Seconds */
+            timeout_seconds: number;
+        };
+        /** Handlers */
+        Handlers: {
+            /** Results */
+            results: components["schemas"]["HandlerInfo"][];
+        };
+        /** @description What waiting jobs of a batch wait for that share their limits. */
+        HeldLane: {
+            /** @description How many; of a large batch those among the next to go. */
+            jobs: number;
+            /**
+             * Format: date-time
+             * @description When limits should let the last of them go. Null: nobody knows.
+             */
+            last_starts_at: string | null;
+            /** @description True: the batch has more waiting jobs than were looked at. */
+            more: boolean;
+            /** @description Of the last of them, in the order in which they must end. */
+            reasons: components["schemas"]["Reason"][];
+            /** @description Whose they are; empty: nobody's, or they share no limit. */
+            user: string;
+        };
+        /** IngestedUsage */
+        IngestedUsage: {
+            /**
+             * Results
+             * @description One an event, in order.
+             */
+            results: components["schemas"]["EventResult"][];
+            /**
+             * Usage
+             * @description Of each user of whom an event was counted or known.
+             */
+            usage: components["schemas"]["StandingShown"][];
+        };
+        /**
+         * IngestUsage
+         * @description Up to 1,000 events, as an array or below `events`, or one by itself. For the OpenAPI document: each is read alone.
+         */
+        IngestUsage: components["schemas"]["UsedUnits"][] | components["schemas"]["EventsByName"] | components["schemas"]["UsedUnits"];
+        Job: {
+            /** Format: uuid */
+            readonly batch: string | null;
+            readonly call_type: components["schemas"]["CallType"];
+            /**
+             * Format: date-time
+             * @description By when its producer wants it done.
+             */
+            readonly complete_by: string | null;
+            readonly cost: number;
+            /** @description Estimated by unit: input_tokens, output_tokens. Null: the cost says all. */
+            costs: {
+                [key: string]: number;
+            } | null;
+            readonly crash_count: number;
+            /** Format: date-time */
+            readonly created_at: string;
+            readonly deferral_count: number;
+            /** Format: date-time */
+            readonly expires_at: string | null;
+            /** Format: date-time */
+            readonly finished_at: string | null;
+            readonly held: boolean;
+            /** Format: uuid */
+            readonly id: string;
+            readonly idempotency_key: string | null;
+            readonly kind: string;
+            readonly last_error_code: string;
+            readonly last_error_message: string;
+            readonly model: string | null;
+            /** Format: uuid */
+            readonly origin: string | null;
+            readonly priority: components["schemas"]["Priority"];
+            readonly progress: number;
+            readonly progress_message: string;
+            readonly retry_count: number;
+            readonly retry_policy: string | null;
+            /** Format: date-time */
+            readonly scheduled_at: string | null;
+            readonly service: string;
+            /** Format: date-time */
+            readonly started_at: string | null;
+            state: components["schemas"]["JobState"];
+            tags: string[];
+            /** Format: date-time */
+            readonly updated_at: string;
+            /** Format: uuid */
+            readonly user_id: string | null;
+            /** @description batch: it waits for a batch of its provider. Null: it goes live. */
+            readonly via: string | null;
+        };
+        JobDetail: {
+            /** @description Attempts begun, crashes apart. */
+            attempts: number;
+            /** Format: uuid */
+            readonly batch: string | null;
+            readonly call_type: components["schemas"]["CallType"];
+            /**
+             * Format: date-time
+             * @description By when its producer wants it done.
+             */
+            readonly complete_by: string | null;
+            readonly cost: number;
+            /** @description What its calls cost so far, in millionths of `currency`; null: not known, or a price is missing. */
+            cost_money: number | null;
+            /** @description Estimated by unit: input_tokens, output_tokens. Null: the cost says all. */
+            costs: {
+                [key: string]: number;
+            } | null;
+            readonly crash_count: number;
+            /** Format: date-time */
+            readonly created_at: string;
+            /** @description Three letters, such as USD. */
+            currency: string;
+            /** @description Everything up to here is in this answer: `resume` a socket from it to get what came after. 0 while none is known. */
+            cursor: number;
+            readonly deferral_count: number;
+            /** @description The score by which it is claimed; null once it runs or has ended. */
+            effective_priority: number | null;
+            /** @description Of the cursor: a restored database begins a new one. Send it with the cursor. */
+            epoch: string;
+            /**
+             * Format: date-time
+             * @description When it should end; null while nothing is known.
+             */
+            eta: string | null;
+            /** Format: date-time */
+            readonly expires_at: string | null;
+            /** Format: date-time */
+            readonly finished_at: string | null;
+            readonly held: boolean;
+            /** Format: uuid */
+            readonly id: string;
+            readonly idempotency_key: string | null;
+            readonly kind: string;
+            readonly last_error_code: string;
+            readonly last_error_message: string;
+            last_event: components["schemas"]["Event"] | null;
+            readonly model: string | null;
+            /** Format: uuid */
+            readonly origin: string | null;
+            payload: unknown;
+            /** @description Null: it can go live alone, or nothing tells what it takes. */
+            prices: components["schemas"]["WayPrices"] | null;
+            readonly priority: components["schemas"]["Priority"];
+            readonly progress: number;
+            readonly progress_message: string;
+            /** @description Null: it never was in one. */
+            provider_batch: components["schemas"]["BatchOfJob"] | null;
+            /**
+             * Format: double
+             * @description When asking again is worth while; also sent as Retry-After.
+             */
+            recheck_after_seconds: number | null;
+            result: unknown;
+            readonly retry_count: number;
+            readonly retry_policy: string | null;
+            /** Format: date-time */
+            readonly scheduled_at: string | null;
+            readonly service: string;
+            /** Format: date-time */
+            readonly started_at: string | null;
+            state: components["schemas"]["JobState"];
+            tags: string[];
+            /** Format: date-time */
+            readonly updated_at: string;
+            /** Format: uuid */
+            readonly user_id: string | null;
+            /** @description batch: it waits for a batch of its provider. Null: it goes live. */
+            readonly via: string | null;
+            /** @description The same in full; null once it runs or has ended. */
+            waiting: components["schemas"]["Waiting"] | null;
+            /** @description Why it does not run now, in words. */
+            waiting_for: string | null;
+        };
+        /** JobMoved */
+        JobMoved: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** @description The state after the action. */
+            state: components["schemas"]["JobState"];
+        };
+        /** JobsOfModel */
+        JobsOfModel: {
+            /** Jobs */
+            jobs: number;
+            /** Kind */
+            kind: string;
+            /** Model */
+            model: string | null;
+            /** Service */
+            service: string;
+        };
+        /**
+         * JobSpec
+         * @description What a producer asks for.
+         */
+        JobSpec: {
+            /**
+             * Complete By
+             * @description By when it is wanted: what has time goes by a batch of its provider, at half the price.
+             * @default null
+             */
+            complete_by: string | null;
+            /**
+             * Cost
+             * @description Estimated units or tokens.
+             * @default null
+             */
+            cost: number | null;
+            /**
+             * Delay Seconds
+             * @description Not before this many seconds from now.
+             * @default null
+             */
+            delay_seconds: number | null;
+            /**
+             * Expires At
+             * @description Fails if it still waits at this time.
+             * @default null
+             */
+            expires_at: string | null;
+            /**
+             * Idempotency Key
+             * @description Unique in the project: a second job with it is not created.
+             * @default null
+             */
+            idempotency_key: string | null;
+            /**
+             * Kind
+             * @description Which handler carries it out.
+             */
+            kind: string;
+            /**
+             * Model
+             * @description The service's model, where it has several.
+             * @default null
+             */
+            model: string | null;
+            /**
+             * Payload
+             * @description Validated against the handler's schema.
+             */
+            payload?: {
+                [key: string]: unknown;
+            };
+            /** @default normal */
+            priority: components["schemas"]["Priority"];
+            /**
+             * Retry Policy
+             * @description Instead of the handler's own.
+             * @default null
+             */
+            retry_policy: string | null;
+            /**
+             * Scheduled At
+             * @description Not before this time.
+             * @default null
+             */
+            scheduled_at: string | null;
+            /**
+             * Tags
+             * @description To find it by: at most 20, each of at most 100 characters, no commas.
+             * @default []
+             */
+            tags: string[];
+            /**
+             * User Id
+             * @description The end user on whose behalf the call is made.
+             * @default null
+             */
+            user_id: string | null;
+            /**
+             * User Label
+             * @description What operators call the user of `user_id`; the last one given is shown.
+             * @default null
+             */
+            user_label: string | null;
+            /**
+             * Via
+             * @description live: a call of its own; batch: by a batch of its provider; auto, and the default of what has a complete_by: by batch where the deadline allows it.
+             * @default null
+             */
+            via: ("auto" | "live" | "batch") | null;
+        };
+        /**
+         * JobState
+         * @enum {string}
+         */
+        JobState: "queued" | "rate_limited" | "dispatched" | "in_progress" | "retried" | "completed" | "failed" | "cancelled";
+        /** @enum {string} */
+        KindEnum: "proceed" | "defer" | "retry" | "reject";
+        /**
+         * LetterFilter
+         * @description Open dead letters that fit everything given; with nothing given, all of the project's.
+         */
+        LetterFilter: {
+            /**
+             * Batch Id
+             * Format: uuid
+             */
+            batch_id?: string;
+            /**
+             * Created From
+             * Format: date-time
+             */
+            created_from?: string;
+            /**
+             * Created Until
+             * Format: date-time
+             */
+            created_until?: string;
+            /** Error Code */
+            error_code?: string;
+            /** Fingerprint */
+            fingerprint?: string;
+            /** Kind */
+            kind?: string;
+            /** Service */
+            service?: string;
+        };
+        /** @description A limit with what its caller may see of its overrides and counters: `context["seen"]`, by limit. */
+        Limit: {
+            readonly algorithm: components["schemas"]["AlgorithmEnum"];
+            readonly call_type: components["schemas"]["LimitCallTypeEnum"];
+            /**
+             * Format: double
+             * @description In the limit's unit: a window's cap, a bucket's burst, or calls in flight. 0 rejects every call.
+             */
+            readonly capacity: number;
+            /** @description A queue behind the limit that takes longer than this to clear is a warning. */
+            readonly clears_late_seconds: number;
+            /** @description Up to 20, the fullest first. */
+            readonly counters: components["schemas"]["Gauge"][];
+            /** @description Of input tokens: those read from a cache count, too. Off for Anthropic, where they are free. */
+            readonly counts_cached: boolean;
+            readonly enabled: boolean;
+            /** @description Calls proceed while the limiter's database is out of reach. Off: they are deferred. */
+            readonly fail_open: boolean;
+            /**
+             * Format: double
+             * @description Calls this close to a reset count before and after it: clocks differ.
+             */
+            readonly guard_seconds: number;
+            /**
+             * Format: double
+             * @description Left unused, for programs that share the quota without asking here.
+             */
+            readonly headroom_percent: number;
+            readonly id: number;
+            /** @description A cap that the provider states is taken over at once. Off: it waits for an operator. */
+            readonly learns_caps: boolean;
+            /**
+             * Format: double
+             * @description A call in flight frees its place by itself after so long. Longer than the longest call.
+             */
+            readonly lease_seconds: number;
+            /** @description Only calls of this model. Empty: of every model. */
+            readonly model: string;
+            /** @description Shown wherever the limit binds. */
+            readonly name: string;
+            /** @description Where the figure comes from; who confirmed it. */
+            readonly note: string;
+            readonly notice_percent: number;
+            readonly overrides: components["schemas"]["Override"][];
+            /** @description The provider counts each model by itself. */
+            readonly per_model: boolean;
+            /**
+             * Format: date-time
+             * @description When a refusal last asked for it; null once somebody has changed it.
+             */
+            readonly proposed_at: string | null;
+            /**
+             * Format: double
+             * @description What the provider allows in a window. A bucket is held against it: burst + window x rate.
+             */
+            readonly provider_quota: number | null;
+            /**
+             * Format: double
+             * @description Of a bucket.
+             */
+            readonly refill_per_second: number | null;
+            /** @description Time zone at whose midnight a daily quota is reset: America/Los_Angeles. */
+            readonly reset_zone: string;
+            readonly scope: components["schemas"]["LimitScopeEnum"];
+            /** @description The external API, as its handlers name it: google-sheets. */
+            readonly service: string;
+            /** @description Counts and reports what it would refuse, but blocks nothing. Only a provider's refusal holds calls back for a while. */
+            readonly shadow: boolean;
+            /**
+             * Format: double
+             * @description How much later than others a call may arrive. Empty: half a second for a minute.
+             */
+            readonly slack_seconds: number | null;
+            readonly unit: components["schemas"]["LimitUnitEnum"];
+            /** Format: date-time */
+            readonly updated_at: string;
+            readonly warning_percent: number;
+            /**
+             * Format: double
+             * @description Of a window.
+             */
+            readonly window_seconds: number | null;
+        };
+        /**
+         * LimitCallType
+         * @enum {string}
+         */
+        LimitCallType: "read" | "write" | "any";
+        /**
+         * @description * `read` - Read
+         *     * `write` - Write
+         *     * `any` - Any
+         * @enum {string}
+         */
+        LimitCallTypeEnum: "read" | "write" | "any";
+        /**
+         * @description * `global` - everyone together
+         *     * `project` - Project
+         *     * `user` - User
+         *     * `project_user` - user of a project
+         * @enum {string}
+         */
+        LimitScopeEnum: "global" | "project" | "user" | "project_user";
+        /**
+         * @description * `requests` - Requests
+         *     * `tokens` - Tokens
+         *     * `input_tokens` - input tokens
+         *     * `output_tokens` - output tokens
+         *     * `enqueued_tokens` - tokens enqueued at the provider
+         *     * `in_flight` - calls in flight
+         * @enum {string}
+         */
+        LimitUnitEnum: "requests" | "tokens" | "input_tokens" | "output_tokens" | "enqueued_tokens" | "in_flight";
+        /** Moved */
+        Moved: {
+            /** Moved */
+            moved: string[];
+            /**
+             * Unmoved
+             * @description Unknown in this project, or in a state this does not apply to.
+             */
+            unmoved: string[];
+        };
+        /** NewLimit */
+        NewLimit: {
+            /** @default sliding_window */
+            algorithm: components["schemas"]["Algorithm"];
+            /** @default any */
+            call_type: components["schemas"]["LimitCallType"];
+            /**
+             * Capacity
+             * @default null
+             */
+            capacity: number | null;
+            /**
+             * Clears Late Seconds
+             * @default 3600
+             */
+            clears_late_seconds: number;
+            /**
+             * Counts Cached
+             * @description Of input tokens: those read from a cache count, too.
+             * @default true
+             */
+            counts_cached: boolean;
+            /**
+             * Enabled
+             * @default true
+             */
+            enabled: boolean;
+            /**
+             * Fail Open
+             * @description Calls proceed while the limiter's database is out of reach.
+             * @default false
+             */
+            fail_open: boolean;
+            /**
+             * Guard Seconds
+             * @default 0.5
+             */
+            guard_seconds: number;
+            /**
+             * Headroom Percent
+             * @default 0
+             */
+            headroom_percent: number;
+            /**
+             * Learns Caps
+             * @description A cap that the provider states is taken over at once.
+             * @default false
+             */
+            learns_caps: boolean;
+            /**
+             * Lease Seconds
+             * @default 600
+             */
+            lease_seconds: number;
+            /**
+             * Model
+             * @description Only calls of this model. Empty: of every model.
+             * @default
+             */
+            model: string;
+            /** Name */
+            name: string;
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /**
+             * Notice Percent
+             * @default 60
+             */
+            notice_percent: number;
+            /**
+             * Per Model
+             * @description Each model has counters of its own.
+             * @default false
+             */
+            per_model: boolean;
+            /**
+             * Provider Quota
+             * @description What the provider allows in a window.
+             * @default null
+             */
+            provider_quota: number | null;
+            /**
+             * Reason
+             * @description For the audit trail.
+             * @default
+             */
+            reason: string;
+            /**
+             * Refill Per Second
+             * @default null
+             */
+            refill_per_second: number | null;
+            /**
+             * Reset Zone
+             * @default
+             */
+            reset_zone: string;
+            /** @default project */
+            scope: components["schemas"]["Scope"];
+            /** Service */
+            service: string;
+            /**
+             * Shadow
+             * @description Counts what it would refuse, but blocks nothing.
+             * @default false
+             */
+            shadow: boolean;
+            /**
+             * Slack Seconds
+             * @default null
+             */
+            slack_seconds: number | null;
+            /** @default requests */
+            unit: components["schemas"]["Unit"];
+            /**
+             * Warning Percent
+             * @default 80
+             */
+            warning_percent: number;
+            /**
+             * Window Seconds
+             * @default 60
+             */
+            window_seconds: number | null;
+        };
+        NullEnum: null;
+        /**
+         * ObjectiveInfo
+         * @description An objective as it stands now.
+         */
+        ObjectiveInfo: {
+            /** Aim */
+            aim: components["schemas"]["AimEnum"];
+            /**
+             * Attained Percent
+             * @description Null: there were no jobs.
+             */
+            attained_percent: number | null;
+            /**
+             * Budget Left Percent
+             * @description Of the misses it allows; below 0: it is broken.
+             */
+            budget_left_percent: number | null;
+            /** Burn */
+            burn: components["schemas"]["Burn"][];
+            /** Id */
+            id: number;
+            /**
+             * Jobs
+             * @description Whose deadlines passed in the window.
+             */
+            jobs: number;
+            /**
+             * Kind
+             * @description Empty: jobs of every kind.
+             */
+            kind: string;
+            /** Missed */
+            missed: number;
+            /** Name */
+            name: string;
+            /** Note */
+            note: string;
+            /** Percent */
+            percent: number;
+            /** Service */
+            service: string;
+            /** Window Days */
+            window_days: number;
+            /** Within Seconds */
+            within_seconds: number | null;
+            /** Words */
+            words: string;
+        };
+        /** Objectives */
+        Objectives: {
+            /** Objectives */
+            objectives: components["schemas"]["ObjectiveInfo"][];
+        };
+        Operation: {
+            readonly action: string;
+            /** Format: date-time */
+            readonly created_at: string;
+            /** @description Rows acted on. */
+            readonly done: number;
+            readonly error: string;
+            /** Format: date-time */
+            readonly finished_at: string | null;
+            /** Format: uuid */
+            readonly id: string;
+            readonly reason: string;
+            /** @description Rows left alone: changed meanwhile. */
+            readonly skipped: number;
+            readonly status: components["schemas"]["OperationStatus"];
+            /** @description Rows that matched when it began. */
+            readonly total: number;
+            /** Format: date-time */
+            readonly updated_at: string;
+        };
+        /**
+         * @description * `running` - Running
+         *     * `done` - Done
+         *     * `cancelled` - Cancelled
+         *     * `failed` - Failed
+         * @enum {string}
+         */
+        OperationStatus: "running" | "done" | "cancelled" | "failed";
+        Override: {
+            /** Format: double */
+            capacity: number;
+            /** @description As the counter shows it: project:acme, or project:acme/user:… */
+            key: string;
+            note?: string;
+            /** Format: double */
+            refill_per_second?: number | null;
+        };
+        PaginatedBatchList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Batch"][];
+        };
+        PaginatedDeadLetterList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["DeadLetter"][];
+        };
+        PaginatedEventList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Event"][];
+        };
+        PaginatedGaugeList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Gauge"][];
+        };
+        PaginatedJobList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Job"][];
+        };
+        PaginatedLimitList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Limit"][];
+        };
+        PaginatedOperationList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Operation"][];
+        };
+        PaginatedProviderBatchList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["ProviderBatch"][];
+        };
+        PaginatedResultList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Result"][];
+        };
+        PaginatedUsageEventList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["UsageEvent"][];
+        };
+        PaginatedUserMonthList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["UserMonth"][];
+        };
+        /**
+         * ChangeLimit
+         * @description What is left out stays as it is.
+         */
+        PatchedChangeLimit: {
+            algorithm?: components["schemas"]["Algorithm"];
+            call_type?: components["schemas"]["LimitCallType"];
+            /** Capacity */
+            capacity?: number | null;
+            /** Clears Late Seconds */
+            clears_late_seconds?: number;
+            /**
+             * Counts Cached
+             * @description Of input tokens: those read from a cache count, too.
+             */
+            counts_cached?: boolean;
+            /** Enabled */
+            enabled?: boolean;
+            /**
+             * Fail Open
+             * @description Calls proceed while the limiter's database is out of reach.
+             */
+            fail_open?: boolean;
+            /** Guard Seconds */
+            guard_seconds?: number;
+            /** Headroom Percent */
+            headroom_percent?: number;
+            /**
+             * Learns Caps
+             * @description A cap that the provider states is taken over at once.
+             */
+            learns_caps?: boolean;
+            /** Lease Seconds */
+            lease_seconds?: number;
+            /**
+             * Model
+             * @description Only calls of this model. Empty: of every model.
+             */
+            model?: string;
+            /** Name */
+            name?: string;
+            /** Note */
+            note?: string;
+            /** Notice Percent */
+            notice_percent?: number;
+            /**
+             * Per Model
+             * @description Each model has counters of its own.
+             */
+            per_model?: boolean;
+            /**
+             * Provider Quota
+             * @description What the provider allows in a window.
+             */
+            provider_quota?: number | null;
+            /**
+             * Reason
+             * @description For the audit trail.
+             */
+            reason?: string;
+            /** Refill Per Second */
+            refill_per_second?: number | null;
+            /** Reset Zone */
+            reset_zone?: string;
+            scope?: components["schemas"]["Scope"];
+            /**
+             * Seen At
+             * @description The `updated_at` of what you looked at: refused if somebody changed it since.
+             */
+            seen_at?: string | null;
+            /** Service */
+            service?: string;
+            /**
+             * Shadow
+             * @description Counts what it would refuse, but blocks nothing.
+             */
+            shadow?: boolean;
+            /** Slack Seconds */
+            slack_seconds?: number | null;
+            unit?: components["schemas"]["Unit"];
+            /** Warning Percent */
+            warning_percent?: number;
+            /** Window Seconds */
+            window_seconds?: number | null;
+        };
+        /** Paused */
+        Paused: {
+            /**
+             * Changed Jobs
+             * @description Jobs that were held or released by this call.
+             */
+            changed_jobs: number;
+            /** Paused */
+            paused: boolean;
+        };
+        /** @enum {string} */
+        PeriodEnum: "day" | "month" | "total";
+        /**
+         * Priority
+         * @enum {string}
+         */
+        Priority: "urgent" | "normal" | "low";
+        /** ProjectInfo */
+        ProjectInfo: {
+            /** Counts */
+            counts: {
+                [key: string]: number;
+            };
+            /** Id */
+            id: string;
+            /**
+             * Max Waiting Jobs
+             * @description Submissions beyond this many unfinished jobs are refused.
+             */
+            max_waiting_jobs: number;
+            /** Name */
+            name: string;
+            /** Paused */
+            paused: boolean;
+            /** Unfinished */
+            unfinished: number;
+        };
+        ProviderBatch: {
+            /** Format: date-time */
+            readonly cancel_requested_at: string | null;
+            /**
+             * Format: date-time
+             * @description When all of its lines were settled.
+             */
+            readonly closed_at: string | null;
+            /**
+             * Format: date-time
+             * @description The earliest deadline of its jobs.
+             */
+            readonly complete_by: string;
+            /** Format: date-time */
+            readonly created_at: string;
+            /** @description Lines that the provider has worked through. */
+            readonly done: number;
+            /** @description Answers that nobody waited for any more. */
+            readonly dropped: number;
+            /**
+             * Format: date-time
+             * @description When the provider had ended it.
+             */
+            readonly ended_at: string | null;
+            readonly enqueued_tokens: number;
+            readonly error: string;
+            /** @description Lines that the provider answered with an error. */
+            readonly failed: number;
+            /** @description Lines whose job goes again without an attempt. */
+            readonly handed_back: number;
+            /** Format: uuid */
+            readonly id: string;
+            readonly kind: string;
+            readonly lines: number;
+            /**
+             * Format: date-time
+             * @description When what is not done must go live.
+             */
+            readonly live_at: string;
+            readonly model: string;
+            /** Provider's id */
+            readonly provider_id: string;
+            /** As the provider says */
+            readonly provider_state: string;
+            readonly service: string;
+            readonly state: components["schemas"]["ProviderBatchState"];
+            /** Format: date-time */
+            readonly submitted_at: string | null;
+            /** @description Lines whose job was completed by it. */
+            readonly succeeded: number;
+        };
+        /**
+         * @description * `creating` - being handed over
+         *     * `open` - at the provider
+         *     * `collecting` - results are being read
+         *     * `completed` - Completed
+         *     * `expired` - expired at the provider
+         *     * `cancelled` - Cancelled
+         *     * `failed` - refused by the provider
+         * @enum {string}
+         */
+        ProviderBatchState: "creating" | "open" | "collecting" | "completed" | "expired" | "cancelled" | "failed";
+        /** @description One thing that keeps a job from running. */
+        Reason: {
+            /**
+             * Format: double
+             * @description In the limit's unit.
+             */
+            available: number | null;
+            /** @description Who gave it its time by hand: user:7. */
+            by: string | null;
+            /**
+             * Format: double
+             * @description In the limit's unit.
+             */
+            capacity: number | null;
+            code: components["schemas"]["CodeEnum"];
+            /**
+             * Format: date-time
+             * @description When it ends by itself. Null: nobody knows, or somebody must act.
+             */
+            free_at: string | null;
+            /** @description Whom the limit counts: project:acme. */
+            key: string | null;
+            /** @description The limit's name, for `limit` and `cooled_down`. */
+            limit: string | null;
+            /**
+             * Format: double
+             * @description In the limit's unit.
+             */
+            needed: number | null;
+            /** @description For people; may change. */
+            text: string;
+            /** @description What it counts: requests, tokens or in_flight. */
+            unit: string | null;
+        };
+        /** RefusedLine */
+        RefusedLine: {
+            /** Code */
+            code: string;
+            /** Fields */
+            fields: {
+                [key: string]: string[];
+            };
+            /**
+             * Line
+             * @description Counted from 1.
+             */
+            line: number;
+            /** Message */
+            message: string;
+        };
+        /** Rejections */
+        Rejections: {
+            /** Count */
+            count: number;
+            /**
+             * Jobs
+             * @description The first 100.
+             */
+            jobs: components["schemas"]["RefusedLine"][];
+        };
+        /** Removed */
+        Removed: {
+            /** Removed */
+            removed: boolean;
+        };
+        /** Requeue */
+        Requeue: {
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /**
+             * Payload
+             * @description Instead of the failed job's.
+             * @default null
+             */
+            payload: {
+                [key: string]: unknown;
+            } | null;
+            /** @default null */
+            priority: components["schemas"]["Priority"] | null;
+        };
+        /** RequeueBatch */
+        RequeueBatch: {
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /** @default null */
+            priority: components["schemas"]["Priority"] | null;
+            /**
+             * Spread Seconds
+             * @description Spread the starts over this.
+             * @default 0
+             */
+            spread_seconds: number;
+        };
+        /** Requeued */
+        Requeued: {
+            /**
+             * Moved
+             * @description Dead letter -> its new job.
+             */
+            moved: {
+                [key: string]: string;
+            };
+            /** Unmoved */
+            unmoved: string[];
+        };
+        /** RequeuedOne */
+        RequeuedOne: {
+            /**
+             * Id
+             * Format: uuid
+             * @description The new job.
+             */
+            id: string;
+            /**
+             * Origin
+             * Format: uuid
+             * @description The failed job.
+             */
+            origin: string;
+            /** Url */
+            url: string;
+        };
+        /** RequeueMany */
+        RequeueMany: {
+            filter?: components["schemas"]["LetterFilter"];
+            /**
+             * Ids
+             * @description At most 10,000.
+             */
+            ids?: string[];
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /**
+             * Payload
+             * @description Instead of each failed job's.
+             * @default null
+             */
+            payload: {
+                [key: string]: unknown;
+            } | null;
+            /** @default null */
+            priority: components["schemas"]["Priority"] | null;
+            /**
+             * Spread Seconds
+             * @description Spread the starts over this.
+             * @default 0
+             */
+            spread_seconds: number;
+        } & (unknown | unknown);
+        /** ReservedUnits */
+        ReservedUnits: {
+            /** Amount */
+            amount: number;
+            /**
+             * Expires At
+             * Format: date-time
+             * @description Given back then, unless an event names it before.
+             */
+            expires_at: string;
+            /**
+             * Month
+             * @description `YYYY-MM`: the month that it counts against, whenever it is used.
+             */
+            month: string;
+            /**
+             * Over Limit
+             * @description Granted beyond the quota, because the policy is to record overage.
+             */
+            over_limit: boolean;
+            /**
+             * Remaining
+             * @description What the user has left after it.
+             */
+            remaining: number;
+            /**
+             * Reservation Id
+             * Format: uuid
+             */
+            reservation_id: string;
+            /**
+             * Resets At
+             * Format: date-time
+             * @description When the next month begins.
+             */
+            resets_at: string;
+            /**
+             * User Id
+             * Format: uuid
+             */
+            user_id: string;
+        };
+        /**
+         * ReserveUsage
+         * @description Units of a user's allowance to hold before a call.
+         */
+        ReserveUsage: {
+            /**
+             * Amount
+             * @description In the allowance's unit; with tokens, the most that the call may cost.
+             * @default 1
+             */
+            amount: number;
+            /**
+             * Idempotency Key
+             * @description The same key again gets the same reservation. Or send it as Idempotency-Key.
+             * @default null
+             */
+            idempotency_key: string | null;
+            /**
+             * User Id
+             * @description A server key names the user; a user's token is its own.
+             * @default null
+             */
+            user_id: string | null;
+        };
+        /** Reset */
+        Reset: {
+            /**
+             * Delay Seconds
+             * @default null
+             */
+            delay_seconds: number | null;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /** ResetMany */
+        ResetMany: {
+            /**
+             * Delay Seconds
+             * @default null
+             */
+            delay_seconds: number | null;
+            /**
+             * Ids
+             * @description At most 10,000.
+             */
+            ids: string[];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /**
+         * @description * `requeued` - Requeued
+         *     * `discarded` - Discarded
+         * @enum {string}
+         */
+        Resolution: "requeued" | "discarded";
+        Result: {
+            /** Format: date-time */
+            readonly finished_at: string | null;
+            /** Format: uuid */
+            readonly id: string;
+            readonly idempotency_key: string | null;
+            readonly kind: string;
+            readonly last_error_code: string;
+            readonly last_error_message: string;
+            /** Format: uuid */
+            readonly origin: string | null;
+            result: unknown;
+            state: components["schemas"]["JobState"];
+            /** Format: uuid */
+            readonly user_id: string | null;
+        };
+        /** Saved */
+        Saved: {
+            /**
+             * Changed
+             * @description The fields that have another value now.
+             */
+            changed: string[];
+            /** Id */
+            id: number;
+            /** Url */
+            url: string;
+            /**
+             * Warnings
+             * @description What the figures mean, where that may surprise.
+             */
+            warnings: string[];
+        };
+        /** Schedule */
+        Schedule: {
+            /**
+             * Delay Seconds
+             * @description From now. 0: run as soon as possible.
+             */
+            delay_seconds: number;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /** ScheduleMany */
+        ScheduleMany: {
+            /**
+             * Delay Seconds
+             * @description From now. 0: run as soon as possible.
+             */
+            delay_seconds: number;
+            /**
+             * Ids
+             * @description At most 10,000.
+             */
+            ids: string[];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /**
+         * Scope
+         * @enum {string}
+         */
+        Scope: "global" | "project" | "user" | "project_user";
+        /** SetOverride */
+        SetOverride: {
+            /** Capacity */
+            capacity: number;
+            /**
+             * Key
+             * @description As its counter shows it: `project:acme`, `project:acme/user:u`.
+             */
+            key: string;
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Refill Per Second
+             * @default null
+             */
+            refill_per_second: number | null;
+        };
+        /**
+         * Settle
+         * @description The end of a call.
+         */
+        Settle: {
+            /**
+             * Actual
+             * @description The tokens that it cost. Null: not known, the estimate stands.
+             * @default null
+             */
+            actual: number | null;
+            /**
+             * @description What it took by unit. Of a unit that is left out, the estimate stands.
+             * @default null
+             */
+            amounts: components["schemas"]["Amounts"] | null;
+            /**
+             * Holder
+             * @description From the decision that let it go.
+             */
+            holder: string;
+        };
+        /** Settled */
+        Settled: {
+            /** Holder */
+            holder: string;
+            /**
+             * Settled
+             * @description False: it was settled before, or its time to settle was over.
+             */
+            settled: boolean;
+        };
+        /** ShortBudget */
+        ShortBudget: {
+            /** Budget */
+            budget: string;
+            /** Left */
+            left: number;
+            /**
+             * Needed
+             * @description What the work should cost, in millionths. Null: a price is missing.
+             */
+            needed: number | null;
+            /**
+             * Policy
+             * @description What becomes of the jobs beyond it.
+             */
+            policy: components["schemas"]["BudgetPolicy"];
+            /**
+             * User Id
+             * @description Whose it is; null: the project's.
+             */
+            user_id: string | null;
+        };
+        /** Simulate */
+        Simulate: {
+            /** @description As for changing the limit. */
+            changes: components["schemas"]["ChangeLimit"];
+            /**
+             * Hours
+             * @default 1
+             */
+            hours: number;
+        };
+        /**
+         * Simulated
+         * @description The same calls under today's figures and under the proposed ones.
+         */
+        Simulated: {
+            /** Calls */
+            calls: number;
+            /** Cut */
+            cut: boolean;
+            /** Hours */
+            hours: number;
+            /** Keys */
+            keys: number;
+            /** Played In Groups Of */
+            played_in_groups_of: number;
+            proposed: components["schemas"]["SimulatedOutcome"];
+            today: components["schemas"]["SimulatedOutcome"];
+            /** Waited Seconds */
+            waited_seconds: number;
+            /** Warnings */
+            warnings: string[];
+        };
+        /**
+         * SimulatedOutcome
+         * @description What a set of figures made of the calls.
+         *
+         *     Attributes:
+         *         delayed: Calls that waited for this limit.
+         *         total_wait_seconds: Summed over the calls.
+         *         p95_wait_seconds: Of all calls, those that did not wait included.
+         *         longest_wait_seconds: Of one call.
+         *         rejected: Calls that could never fit.
+         *         utilisation_percent: Of what the busiest key could have used while it was played; None: it has no pace.
+         *         busiest_key: Empty where nothing was counted.
+         *         unfinished: Calls that would have gone after the end of the time played.
+         */
+        SimulatedOutcome: {
+            /** Busiest Key */
+            busiest_key: string;
+            /** Delayed */
+            delayed: number;
+            /** Longest Wait Seconds */
+            longest_wait_seconds: number;
+            /** P95 Wait Seconds */
+            p95_wait_seconds: number;
+            /** Rejected */
+            rejected: number;
+            /** Total Wait Seconds */
+            total_wait_seconds: number;
+            /** Unfinished */
+            unfinished: number;
+            /** Utilisation Percent */
+            utilisation_percent: number | null;
+        };
+        /** SpendGroupShown */
+        SpendGroupShown: {
+            /** Cached Tokens */
+            cached_tokens: number;
+            /** Calls */
+            calls: number;
+            /** Input Tokens */
+            input_tokens: number;
+            /**
+             * Key
+             * @description The day, project, user or batch, or `provider/model`; null: it had none.
+             */
+            key: string | null;
+            /**
+             * Model
+             * @default null
+             */
+            model: string | null;
+            /**
+             * Money
+             * @description In millionths of the currency, of the calls that have a price.
+             */
+            money: number;
+            /** Output Tokens */
+            output_tokens: number;
+            /**
+             * Provider
+             * @description By model alone, as `model` and `via` are.
+             * @default null
+             */
+            provider: string | null;
+            /**
+             * Unknown
+             * @description Calls of which nobody knows what they cost; the most is counted.
+             */
+            unknown: number;
+            /**
+             * Unpriced
+             * @description Calls that had no price.
+             */
+            unpriced: number;
+            /**
+             * Via
+             * @default null
+             */
+            via: ("live" | "batch") | null;
+        };
+        /** SpendShown */
+        SpendShown: {
+            /** Currency */
+            currency: string;
+            /**
+             * From
+             * Format: date
+             */
+            from: string;
+            /** Groups */
+            groups: components["schemas"]["SpendGroupShown"][];
+            /**
+             * To
+             * Format: date
+             */
+            to: string;
+            total: components["schemas"]["SpendSumShown"];
+        };
+        /**
+         * SpendSumShown
+         * @description What some calls cost together.
+         */
+        SpendSumShown: {
+            /** Cached Tokens */
+            cached_tokens: number;
+            /** Calls */
+            calls: number;
+            /** Input Tokens */
+            input_tokens: number;
+            /**
+             * Money
+             * @description In millionths of the currency, of the calls that have a price.
+             */
+            money: number;
+            /** Output Tokens */
+            output_tokens: number;
+            /**
+             * Unknown
+             * @description Calls of which nobody knows what they cost; the most is counted.
+             */
+            unknown: number;
+            /**
+             * Unpriced
+             * @description Calls that had no price.
+             */
+            unpriced: number;
+        };
+        /**
+         * StandingShown
+         * @description A user's current month.
+         */
+        StandingShown: {
+            /** Month */
+            month: string;
+            /** Overage */
+            overage: number;
+            /** Policy */
+            policy: components["schemas"]["StandingShownPolicyEnum"];
+            /** Quota */
+            quota: number;
+            /**
+             * Remaining
+             * @description Quota less used less reserved; never below 0.
+             */
+            remaining: number;
+            /** Reserved */
+            reserved: number;
+            /**
+             * Resets At
+             * Format: date-time
+             */
+            resets_at: string;
+            /** Unit */
+            unit: components["schemas"]["StandingShownUnitEnum"];
+            /** Used */
+            used: number;
+            /**
+             * User Id
+             * Format: uuid
+             */
+            user_id: string;
+        };
+        /** @enum {string} */
+        StandingShownPolicyEnum: "strict" | "record_overage";
+        /** @enum {string} */
+        StandingShownUnitEnum: "requests" | "tokens";
+        /** Started */
+        Started: {
+            /**
+             * Id
+             * Format: uuid
+             * @description The operation; it goes on in the background.
+             */
+            id: string;
+            /** Status */
+            status: components["schemas"]["StartedStatusEnum"];
+            /**
+             * Total
+             * @description Rows that matched when it began.
+             */
+            total: number;
+            /** Url */
+            url: string;
+        };
+        /** @enum {string} */
+        StartedStatusEnum: "running" | "done" | "cancelled" | "failed";
+        /** Submitted */
+        Submitted: {
+            /**
+             * Created
+             * @description False: a job with this idempotency_key and the same work existed already.
+             */
+            created: boolean;
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Url */
+            url: string;
+        };
+        /** SubmittedBatch */
+        SubmittedBatch: {
+            /** Accepted */
+            accepted: number;
+            /**
+             * Duplicates
+             * @description Jobs whose idempotency_key existed already.
+             */
+            duplicates: number;
+            /** Error Count */
+            error_count: number;
+            /**
+             * Errors
+             * @description The first 1,000.
+             */
+            errors: components["schemas"]["RefusedLine"][];
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /** Url */
+            url: string;
+        };
+        /**
+         * Unit
+         * @description What a limit counts; `ratelimits.costs` says what a call takes of each.
+         * @enum {string}
+         */
+        Unit: "requests" | "tokens" | "input_tokens" | "output_tokens" | "enqueued_tokens" | "in_flight";
+        /** UnpricedModel */
+        UnpricedModel: {
+            /** Model */
+            model: string;
+            /** Service */
+            service: string;
+            /** Via */
+            via: components["schemas"]["ViaEnum"];
+        };
+        UsageEvent: {
+            /**
+             * Format: int64
+             * @description What it adds to `used`, in the allowance's unit of its time.
+             */
+            amount: number;
+            /** @description Made by an operator. */
+            correction?: boolean;
+            /** Format: date-time */
+            created_at: string;
+            /**
+             * Format: uuid
+             * @description Chosen by whoever reports it: the same id counts once.
+             */
+            event_id: string;
+            readonly id: number;
+            month: string;
+            /** Format: date-time */
+            occurred_at: string;
+            over_limit?: boolean;
+            /** Format: uuid */
+            reservation_id: string | null;
+            service?: string;
+            /** Format: int64 */
+            tokens?: number;
+            /** Format: uuid */
+            user_id: string;
+        };
+        /**
+         * UsedUnits
+         * @description One call that was made.
+         */
+        UsedUnits: {
+            /**
+             * Event Id
+             * Format: uuid
+             * @description Made by whoever made the call, once: it is counted once, however often sent.
+             */
+            event_id: string;
+            /**
+             * Reservation Id
+             * @description Released, and confirmed, by the event.
+             * @default null
+             */
+            reservation_id: string | null;
+            /**
+             * Service
+             * @default
+             */
+            service: string;
+            /**
+             * Tokens
+             * @description What the call cost. Where the allowance counts requests, every event is one.
+             */
+            tokens: number;
+            /**
+             * Ts
+             * Format: date-time
+             * @description When it was made: ISO 8601 with a time zone.
+             */
+            ts: string;
+            /**
+             * User Id
+             * @description A server key names the user; a user's token is its own.
+             * @default null
+             */
+            user_id: string | null;
+        };
+        UserMonth: {
+            readonly id: number;
+            month: string;
+            readonly overage: number;
+            /** Format: int64 */
+            quota: number;
+            /** Format: int64 */
+            reserved?: number;
+            /** Format: int64 */
+            used?: number;
+            /** Format: uuid */
+            user_id: string;
+        };
+        /** @enum {string} */
+        ViaEnum: "live" | "batch";
+        /** @description What holds a job up, and when it should go. */
+        Waiting: {
+            /** @description How many of those go first, by the class that they have reached. */
+            ahead: {
+                [key: string]: number;
+            } | null;
+            /** @description What the forecast was computed from. */
+            forecast: string | null;
+            /** @description Among the waiting calls it shares every limit with: 1 is next. Null: in no lane. */
+            position: number | null;
+            /** @description False: it stands further back; more than 10,000 are not counted. */
+            position_is_exact: boolean | null;
+            /**
+             * Format: date-time
+             * @description A forecast from rates and queues as they are, never a promise. Null: none.
+             */
+            predicted_start_at: string | null;
+            /** @description In the order in which they must end; none: it is next. */
+            reasons: components["schemas"]["Reason"][];
+        };
+        /** @description What the work costs by each way, in millionths of the currency; null: a price is missing. */
+        WayPrices: {
+            batch: number | null;
+            /** @description By what its last call used, at the prices of then; else by what calls like it have had, at today's. */
+            is_used: boolean;
+            live: number | null;
+        };
+        /** WithReason */
+        WithReason: {
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+    };
+    responses: never;
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export type operations = Record<string, never>;

@@ -1,0 +1,393 @@
+/** The producer's client: submit work, watch it, fetch what came of it, steer it. */
+
+import { InvalidRequest, NotFound } from "./errors.js";
+import {
+  Batch,
+  DeadLetter,
+  type Forecast,
+  type HandlerInfo,
+  type HeldLane,
+  Job,
+  type LetterFilter,
+  type Moved,
+  Operation,
+  type Paused,
+  type Project,
+  type Requeued,
+  Result,
+  type Subject,
+  SubmittedBatch,
+  type Target,
+} from "./records.js";
+import { NEVER } from "./retry.js";
+import { encoded, type JobOptions, type Jobs, spooled } from "./specs.js";
+import { type Answer, type RequestOptions, type Token, Transport, type TransportOptions } from "./transport.js";
+import { type Update, Watch, type WatchOptions } from "./watching.js";
+
+const API = "/api/v1";
+const PAGE_SIZE = 500;
+const SMALL_PAGE_SIZE = 100; // where each row comes with its payload or result
+const BATCH_TIMEOUT_SECONDS = 300; // 100,000 jobs are checked and stored before the answer
+const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
+
+export type Priority = "urgent" | "normal" | "low";
+export type AnyBatch = string | Batch | SubmittedBatch;
+export type Letters = Iterable<string | DeadLetter>;
+/** Of a list, by the API's own names. What is null or undefined is left out; several values: an array. */
+export type Filters = Record<string, unknown>;
+
+export interface QueueOpsOptions extends TransportOptions {
+  /** Where the runtime has none, such as Node 20: the class of the package `ws`. Without any, `watch` asks. */
+  WebSocket?: typeof WebSocket | undefined;
+}
+
+export interface BatchOptions {
+  name?: string;
+  /** Of the batch alone; jobs have their own. */
+  tags?: string[];
+  /** Accept the valid jobs and report the others; otherwise one bad job rejects all. */
+  partial?: boolean;
+  /** Start the jobs so far apart. */
+  startIntervalSeconds?: number;
+  /**
+   * One of your own makes the call safe to repeat by another process, for 7 days. The jobs must then come out the
+   * same. By default a new one for each call.
+   */
+  idempotencyKey?: string;
+}
+
+export interface Requeueing {
+  /** Instead of each failed job's. */
+  payload?: Record<string, unknown>;
+  priority?: Priority;
+  /** Spread the starts over so long. */
+  spreadSeconds?: number;
+  /** Kept with the dead letters. */
+  note?: string;
+}
+
+/**
+ * A project's work, through one of its keys.
+ *
+ * What may be repeated without harm is sent again after a lost connection, a lost answer, a 429 or a 503: every
+ * request here is, because each that changes something carries an Idempotency-Key or is harmless to repeat.
+ * Every method throws ApiError (by its subclasses) and Unreachable.
+ */
+export class QueueOps {
+  readonly transport: Transport;
+  readonly #WebSocket: typeof WebSocket | undefined;
+
+  /**
+   * @param baseUrl Of the installation: `https://queue.example.org`.
+   * @param key A producer key or a user's token, or a function that returns one.
+   */
+  constructor(baseUrl: string, key: Token, options: QueueOpsOptions = {}) {
+    this.transport = new Transport(baseUrl, key, options);
+    this.#WebSocket = "WebSocket" in options ? options.WebSocket : globalThis.WebSocket;
+  }
+
+  // Submitting
+
+  /**
+   * Submit one job; when this resolves, it is stored durably.
+   *
+   * @returns Its id, and in `created` whether the options' idempotency_key was new.
+   */
+  async submit(kind: string, payload: Record<string, unknown> = {}, options: JobOptions = {}): Promise<Job> {
+    const content = encoded({ kind, payload, ...options });
+    const headers = { "content-type": "application/json", "idempotency-key": crypto.randomUUID() };
+    const { body } = await this.#request("POST", "/jobs/", { content, headers });
+    return new Job({ kind, payload, ...body });
+  }
+
+  /**
+   * Submit up to 100,000 jobs as one batch.
+   *
+   * All jobs are laid down first, so that the request can be repeated to the byte and nothing is sent when `jobs`
+   * throws.
+   *
+   * @throws TooManyJobs: there are more; nothing was sent.
+   * @throws BatchRejected: with the lines refused.
+   * @throws Unreachable: with the key under which to try again.
+   */
+  async submitMany(jobs: Jobs, options: BatchOptions = {}): Promise<SubmittedBatch> {
+    const key = options.idempotencyKey || crypto.randomUUID();
+    const { body } = await this.#request("POST", "/batches/", {
+      content: await spooled(jobs),
+      params: {
+        name: options.name || undefined,
+        tags: options.tags?.length ? options.tags : undefined,
+        partial: options.partial || undefined,
+        start_interval_seconds: options.startIntervalSeconds || undefined,
+      },
+      headers: { "content-type": "application/x-ndjson", "idempotency-key": key },
+      timeout: BATCH_TIMEOUT_SECONDS,
+    });
+    return new SubmittedBatch({ ...body, idempotency_key: key });
+  }
+
+  /** Say what a batch of these jobs would cost, when it would end and what would be refused; stores nothing. */
+  async forecast(jobs: Jobs, options: Pick<BatchOptions, "partial" | "startIntervalSeconds"> = {}): Promise<Forecast> {
+    const { body } = await this.#request("POST", "/forecast/", {
+      content: await spooled(jobs),
+      params: {
+        partial: options.partial || undefined,
+        start_interval_seconds: options.startIntervalSeconds || undefined,
+      },
+      // Nothing is stored: it may be sent again.
+      headers: { "content-type": "application/x-ndjson", "idempotency-key": crypto.randomUUID() },
+      timeout: BATCH_TIMEOUT_SECONDS,
+    });
+    return body;
+  }
+
+  // Looking
+
+  async job(job: string | Job): Promise<Job> {
+    return new Job((await this.#request("GET", `/jobs/${idOf(job)}/`)).body);
+  }
+
+  async batch(batch: AnyBatch): Promise<Batch> {
+    return new Batch((await this.#request("GET", `/batches/${idOf(batch)}/`)).body);
+  }
+
+  /**
+   * What holds a batch: waiting jobs that share their limits together, those with the most jobs first, at most five.
+   */
+  async waiting(batch: AnyBatch): Promise<HeldLane[]> {
+    return (await this.#request("GET", `/batches/${idOf(batch)}/waiting/`)).body.results;
+  }
+
+  async operation(operation: string | Operation): Promise<Operation> {
+    return new Operation((await this.#request("GET", `/operations/${idOf(operation)}/`)).body);
+  }
+
+  /** The batch or job with this id, or a record as it is now. */
+  async find(target: Target): Promise<Subject> {
+    return await this.#find(target, {});
+  }
+
+  async project(): Promise<Project> {
+    return (await this.#request("GET", "/project/")).body;
+  }
+
+  /** The kinds of jobs that may be submitted, with the JSON schemas of their payloads. */
+  async handlers(): Promise<HandlerInfo[]> {
+    return (await this.#request("GET", "/handlers/")).body.results;
+  }
+
+  /**
+   * Iterate over jobs without payloads and results, newest first; pages are fetched as they are needed.
+   *
+   * @param filters Of `GET /jobs/`: state, tags (all of them) and any_tag (several: an array), kind, batch, user,
+   *     created_after, and so on.
+   */
+  jobs(filters: Filters = {}): AsyncGenerator<Job, void, undefined> {
+    return this.#list("/jobs/", Job, filters, PAGE_SIZE);
+  }
+
+  /** Iterate over batches, newest first. */
+  batches(filters: Filters = {}): AsyncGenerator<Batch, void, undefined> {
+    return this.#list("/batches/", Batch, filters, PAGE_SIZE);
+  }
+
+  /**
+   * Iterate over dead letters, newest first.
+   *
+   * @param filters Of `GET /dead-letters/`: open, batch, kind, error_code, fingerprint, and so on.
+   */
+  deadLetters(filters: Filters = {}): AsyncGenerator<DeadLetter, void, undefined> {
+    return this.#list("/dead-letters/", DeadLetter, filters, SMALL_PAGE_SIZE);
+  }
+
+  /**
+   * Iterate over what became of each job of a batch so far, in the order in which they were submitted.
+   *
+   * Jobs that have not ended come too, without a result. A requeued job comes as its latest successor, at the end.
+   */
+  async *results(batch: AnyBatch): AsyncGenerator<Result, void, undefined> {
+    yield* this.#list(`/batches/${idOf(batch)}/results/`, Result, {}, SMALL_PAGE_SIZE);
+  }
+
+  // Waiting
+
+  /**
+   * Iterate over what happens to a job, batch or operation, until it has ended.
+   *
+   * By a websocket, which is opened again after a loss and resumes where it was; by asking where there is none.
+   * The first update shows how things are, the last one the end. Of a batch's events at most 200 a second come.
+   *
+   * @throws WaitTimeout: it has not ended within `timeout` seconds.
+   */
+  watch(target: Target, options: WatchOptions = {}): AsyncGenerator<Update, void, undefined> {
+    // Never repeated by itself, so that the loss of the server is told at once.
+    const find = (subject: Target, timeout: number | undefined): Promise<Subject> =>
+      this.#find(subject, { timeout, signal: options.signal, retry: NEVER });
+    return new Watch(this.transport, find, this.#WebSocket, options).follow(target);
+  }
+
+  /**
+   * Wait until a job, batch or operation has ended, however it ended, and return it.
+   *
+   * @throws WaitTimeout: with how it was last seen. It goes on.
+   */
+  async wait<Given extends Target>(
+    target: Given,
+    options: Pick<WatchOptions, "timeout" | "signal"> = {},
+  ): Promise<Ended<Given>> {
+    let latest: Subject | undefined;
+    for await (const update of this.watch(target, { ...options, events: false })) latest = update.subject;
+    return latest as Ended<Given>;
+  }
+
+  // Steering
+
+  /**
+   * Cancel a job that has not ended; a running one is told where its handler next waits.
+   *
+   * @throws Conflict: it has ended.
+   */
+  async cancelJob(job: string | Job, { reason = "" } = {}): Promise<Job> {
+    return new Job(await this.#act(`/jobs/${idOf(job)}/cancel/`, { reason }));
+  }
+
+  /** Cancel those of at most 10,000 jobs that have not ended. */
+  async cancelJobs(jobs: Iterable<string | Job>, { reason = "" } = {}): Promise<Moved> {
+    return await this.#act("/jobs/cancel/", { ids: Array.from(jobs, idOf), reason });
+  }
+
+  /**
+   * Requeue a failed job, with another payload if one is given; returns the new job.
+   *
+   * @throws Conflict: it has not failed, or was requeued or discarded.
+   */
+  async retryJob(job: string | Job, options: Omit<Requeueing, "spreadSeconds"> = {}): Promise<Job> {
+    return new Job(await this.#act(`/jobs/${idOf(job)}/retry/`, requeueing(options)));
+  }
+
+  /** Begin to cancel what has not ended of a batch; `wait` for the operation. */
+  async cancelBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Operation> {
+    return new Operation(await this.#act(`/batches/${idOf(batch)}/cancel/`, { reason }));
+  }
+
+  /** Begin to requeue what has failed of a batch. */
+  async retryBatch(batch: AnyBatch, options: Omit<Requeueing, "payload"> = {}): Promise<Operation> {
+    return new Operation(await this.#act(`/batches/${idOf(batch)}/retry/`, requeueing(options)));
+  }
+
+  /** Hold back what does not run yet. */
+  async pauseBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Paused> {
+    return await this.#act(`/batches/${idOf(batch)}/pause/`, { reason });
+  }
+
+  async resumeBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Paused> {
+    return await this.#act(`/batches/${idOf(batch)}/resume/`, { reason });
+  }
+
+  /** Hold back all of the project's work that does not run yet. */
+  async pauseProject({ reason = "" } = {}): Promise<Paused> {
+    return await this.#act("/project/pause/", { reason });
+  }
+
+  async resumeProject({ reason = "" } = {}): Promise<Paused> {
+    return await this.#act("/project/resume/", { reason });
+  }
+
+  /**
+   * Requeue dead letters; `moved` maps each to its new job.
+   *
+   * @param letters At most 10,000.
+   */
+  async requeue(letters: Letters, options: Requeueing = {}): Promise<Requeued> {
+    return await this.#act("/dead-letters/requeue/", { ids: Array.from(letters, idOf), ...requeueing(options) });
+  }
+
+  /**
+   * Begin to requeue all open dead letters that fit; `wait` for the operation.
+   *
+   * @param where kind, service, error_code, fingerprint, batch_id, created_from, created_until; empty: all.
+   */
+  async requeueWhere(where: LetterFilter, options: Requeueing = {}): Promise<Operation> {
+    return new Operation(await this.#act("/dead-letters/requeue/", { filter: plain(where), ...requeueing(options) }));
+  }
+
+  /** Close dead letters for good. There is no way back. */
+  async discard(letters: Letters, { reason }: { reason: string }): Promise<Moved> {
+    return await this.#act("/dead-letters/discard/", { ids: Array.from(letters, idOf), reason });
+  }
+
+  /** Begin to close all open dead letters that fit; `where` as in requeueWhere. */
+  async discardWhere(where: LetterFilter, { reason }: { reason: string }): Promise<Operation> {
+    return new Operation(await this.#act("/dead-letters/discard/", { filter: plain(where), reason }));
+  }
+
+  /** What an id or an earlier record stands for, as it is now. A plain id may be a batch's or a job's. */
+  async #find(given: Target, options: RequestOptions): Promise<Subject> {
+    const id = idOf(given);
+    const read = async (path: string): Promise<any> => (await this.#request("GET", `/${path}/${id}/`, options)).body;
+    if (given instanceof Job) return new Job(await read("jobs"));
+    if (given instanceof Operation) return new Operation(await read("operations"));
+    try {
+      return new Batch(await read("batches"));
+    } catch (error) {
+      if (!(error instanceof NotFound) || given instanceof Batch || given instanceof SubmittedBatch) throw error;
+      return new Job(await read("jobs"));
+    }
+  }
+
+  /** Do something once. What is undefined or empty is left to the server. */
+  async #act(path: string, given: Record<string, unknown>): Promise<any> {
+    const json = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined && value !== ""));
+    return (await this.#request("POST", path, { json, headers: { "idempotency-key": crypto.randomUUID() } })).body;
+  }
+
+  /** Yield the rows of a list, page by page. */
+  async *#list<Item>(
+    path: string,
+    Kind: new (raw: any) => Item,
+    filters: Filters,
+    pageSize: number,
+  ): AsyncGenerator<Item, void, undefined> {
+    const params: Filters = { page_size: pageSize, ...plain(filters) };
+    do {
+      const { body } = await this.#request("GET", path, { params });
+      for (const row of body.results) yield new Kind(row);
+      params["cursor"] = body.next_cursor;
+    } while (params["cursor"]);
+  }
+
+  #request(method: string, path: string, options?: RequestOptions): Promise<Answer> {
+    return this.transport.request(method, `${API}${path}`, options);
+  }
+}
+
+/** What waiting for a target ends with. */
+export type Ended<Given> = Given extends Job
+  ? Job
+  : Given extends Batch | SubmittedBatch
+    ? Batch
+    : Given extends Operation
+      ? Operation
+      : Job | Batch;
+
+/** @throws InvalidRequest: it is no UUID, so it would name another address. */
+function idOf(given: string | { id: string }): string {
+  const id = typeof given === "string" ? given : given.id;
+  if (!UUID.test(id)) throw new InvalidRequest("invalid_id", `'${id}' is not an id.`, { status: 422 });
+  return id;
+}
+
+function requeueing({ payload, priority, spreadSeconds, note }: Requeueing): Record<string, unknown> {
+  return { payload, priority, spread_seconds: spreadSeconds, note };
+}
+
+/** A record stands for its id; moments become texts. */
+function plain(filters: object): Filters {
+  const given = Object.entries(filters).filter(([, value]) => value !== undefined && value !== null);
+  return Object.fromEntries(given.map(([name, value]) => [name, plainValue(value)]));
+}
+
+function plainValue(value: unknown): unknown {
+  if (value instanceof Date) return value.toISOString();
+  return typeof value === "object" && value !== null && "id" in value ? value.id : value;
+}

@@ -1,0 +1,96 @@
+/** What is submitted: single jobs, and streams of them laid down until they are accepted. */
+
+import { InvalidRequest, TooManyJobs } from "./errors.js";
+import type { components } from "./openapi.js";
+
+export const MAX_BATCH_JOBS = 100_000; // the server's, of one batch
+const BLOCK_CHARACTERS = 262_144;
+const OTHERS_TURN_JOBS = 500; // read in one go before others have their turn
+
+type Given = components["schemas"]["JobSpec"];
+
+/** What a job may have besides its kind and payload, by the API's own names. Moments are texts of ISO 8601, or Dates. */
+export type JobOptions = {
+  [Name in Exclude<keyof Given, "kind" | "payload">]?: OrDate<Name, Given[Name]> | undefined;
+};
+type OrDate<Name, Type> = Name extends "scheduled_at" | "expires_at" ? Type | Date : Type;
+
+/** A job to be submitted. */
+export interface JobSpec extends JobOptions {
+  kind: string;
+  payload?: Record<string, unknown>;
+}
+
+export type Jobs = Iterable<JobSpec> | AsyncIterable<JobSpec>;
+
+/**
+ * A job as JSON on one line.
+ *
+ * @throws InvalidRequest: it is no job, or holds what JSON has no form for.
+ */
+export function encoded(job: JobSpec): string {
+  if (typeof job !== "object" || job === null || Array.isArray(job)) {
+    throw invalid(`A job is an object, not ${job === null ? "null" : typeof job}.`);
+  }
+  try {
+    return JSON.stringify(job, plain);
+  } catch (error) {
+    throw invalid(`The job cannot be written as JSON: ${(error as Error).message}.`);
+  }
+}
+
+/**
+ * Jobs as lines of one Blob.
+ *
+ * A request that is repeated because its answer was lost must be the same to the byte, and a generator cannot be
+ * read twice. It also keeps a slow or failing generator out of the server's transaction: nothing is sent before
+ * the last job is known. `fetch` sends a Blob in pieces and tells its length; browsers keep large ones on disk.
+ *
+ * @throws TooManyJobs: there are more than MAX_BATCH_JOBS.
+ * @throws InvalidRequest: with the number of the job, from 1.
+ */
+export async function spooled(jobs: Jobs): Promise<Blob> {
+  const blocks: Blob[] = [];
+  let block = "";
+  let count = 0;
+  for await (const job of jobs) {
+    if (count >= MAX_BATCH_JOBS) throw tooMany();
+    block += `${numbered(job, count + 1)}\n`;
+    if (block.length >= BLOCK_CHARACTERS) {
+      blocks.push(new Blob([block]));
+      block = "";
+    }
+    count += 1;
+    if (count % OTHERS_TURN_JOBS === 0) await new Promise((resolve) => setTimeout(resolve));
+  }
+  return new Blob([...blocks, block]);
+}
+
+function numbered(job: JobSpec, number: number): string {
+  try {
+    return encoded(job);
+  } catch (error) {
+    throw error instanceof InvalidRequest ? invalid(`Job ${number}: ${error.reason}`) : error;
+  }
+}
+
+function plain(this: Record<string, unknown>, name: string, value: unknown): unknown {
+  // JSON.stringify would write null for these, and the job would be another one.
+  if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${value} is no number in JSON`);
+  const given = this[name];
+  if (given instanceof Date && value === null) throw new TypeError("a date is invalid");
+  return value;
+}
+
+function tooMany(): TooManyJobs {
+  const limit = MAX_BATCH_JOBS.toLocaleString("en");
+  return new TooManyJobs(
+    "too_many_jobs",
+    `A batch takes at most ${limit} jobs; nothing was sent. Submit several batches.`,
+    { status: 413, details: { limit: MAX_BATCH_JOBS } },
+  );
+}
+
+function invalid(reason: string): InvalidRequest {
+  return new InvalidRequest("invalid_job", reason, { status: 422 });
+}
