@@ -1,0 +1,140 @@
+"""Whether limits of input and output tokens use what the provider allows, and see a consumer that asks nobody."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+from bench.harness.processes import cluster
+from bench.harness.seeding import PROJECT, one_project
+from bench.harness.session import Session, run
+from jobs.services.submit.submit import submit_batch
+from queueops.tenancy.credentials import seal
+from queueops.tenancy.models import Credential, Project
+from ratelimits.services.tuning.limits import create_limit
+from tests.support.processes import wait_for
+from tests.support.sandbox import Sandbox, running_sandbox
+
+MODES = ("sliding", "aligned", "anchored")
+HIDDEN = "hidden"  # its quota is another consumer's, too, who asks nobody
+HIDDEN_SHARE = 0.3
+WINDOW_SECONDS = 10  # a minute, scaled
+FULL_WINDOW_SECONDS = 60
+LATE_SECONDS = 0.15  # as for the lanes
+WINDOWS = 3.5  # any three whole ones in there are judged
+HIDDEN_WINDOWS = 10
+INPUT_TOKENS, OUTPUT_TOKENS = 60_000, 40_000  # a window; input is what binds
+FEWEST, MOST = 200, 400  # tokens of a prompt
+ANSWER_TOKENS = 64
+DEPTHS = {**dict.fromkeys(MODES, 1_500), HIDDEN: 2_500}
+ALLOW_LOOPBACK = {"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
+
+
+def measure(session: Session) -> None:
+    window = FULL_WINDOW_SECONDS if session.full else WINDOW_SECONDS
+    with ExitStack() as stack:
+        providers = {name: stack.enter_context(running_sandbox()) for name in DEPTHS}
+        url = stack.enter_context(session.databases.copy("tokens", _seed))
+        for name, provider in providers.items():
+            _set_up(name, provider, window)
+        stack.enter_context(cluster(url, environ=ALLOW_LOOPBACK))
+        wait_for(lambda: all(one.counters()["received"] for one in providers.values()), what="every provider's calls")
+        begun = time.time()
+        time.sleep(WINDOWS * window)
+        until = time.time()
+        used = {mode: _least_use(providers[mode].calls(), window, until) for mode in MODES}
+        refused = {mode: _refused(providers[mode]) for mode in MODES}
+        time.sleep(max(0.0, begun + HIDDEN_WINDOWS * window - time.time()))
+        hidden, calls = _refused(providers[HIDDEN]), len(providers[HIDDEN].calls())
+        own = _least_use(providers[HIDDEN].calls(), window, begun + HIDDEN_WINDOWS * window)
+    report = session.report
+    for mode in MODES:
+        report.figure(f"{mode} windows", f"{refused[mode]} refused, {used[mode]:.1%} used", "of the input tokens")
+    note = f"any three consecutive windows of {window} s"
+    report.metric("refusals", sum(refused.values()), "calls above a quota", "target: 0; the provider's count")
+    report.metric("utilisation_min", min(used.values()), "input tokens used, least", f"target: at least 0.96; {note}")
+    report.metric(
+        "hidden_consumer_refusals", hidden, "refused beside a consumer of 30 %", "target: at most 5 in ten windows"
+    )
+    report.figure("used beside the hidden consumer", f"{own:.1%}", f"{calls:,} calls; 70 % is left")
+
+
+def _seed() -> None:
+    one_project()
+
+
+def _set_up(name: str, provider: Sandbox, window: float) -> None:
+    service = f"claude-{name}"
+    provider.turn(
+        anthropic={
+            "window_mode": "sliding" if name == HIDDEN else name,
+            "window_seconds": window,
+            "requests_per_minute": None,
+            "input_tokens_per_minute": INPUT_TOKENS,
+            "output_tokens_per_minute": OUTPUT_TOKENS,
+            "output_tokens": ANSWER_TOKENS,
+            "hidden_share": HIDDEN_SHARE if name == HIDDEN else 0.0,
+        }
+    )
+    for unit, capacity in (("input_tokens", INPUT_TOKENS), ("output_tokens", OUTPUT_TOKENS)):
+        figures = {
+            "name": f"{service}-{unit}".replace("_", "-"),
+            "service": service,
+            "scope": "project",
+            "per_model": True,
+            "unit": unit,
+            "counts_cached": False,
+            "algorithm": "sliding_window",
+            "capacity": capacity,
+            "window_seconds": window,
+            "slack_seconds": LATE_SECONDS,
+        }
+        create_limit(figures, actor="user:1")
+    credential = Credential.objects.create(
+        name=service,
+        service=service,
+        quota_project=PROJECT,
+        secret=seal({"api_key": f"project:{PROJECT}/user:bench"}),
+        base_url=provider.url,
+    )
+    credential.projects.add(Project.objects.get(pk=PROJECT))
+    dice = Random(name)
+    lines = [_line(service, dice.randint(FEWEST, MOST)) for _ in range(DEPTHS[name])]
+    submit_batch(lines, project_id=PROJECT, actor="bench")
+
+
+def _line(service: str, tokens: int) -> dict[str, Any]:
+    payload = {
+        "provider": "anthropic",
+        "service": service,
+        "credential": service,
+        "model": "small-1",
+        "prompt": "word" * tokens,
+        "max_output_tokens": ANSWER_TOKENS,
+    }
+    return {"kind": "llm.generate", "payload": payload}
+
+
+def _refused(provider: Sandbox) -> int:
+    return sum(call["cause"] == "provider_quota" for call in provider.calls())
+
+
+def _least_use(calls: Sequence[Mapping[str, Any]], window: float, until: float) -> float:
+    """The least part of the input tokens that was used in any three windows in a row."""
+    taken = sorted((call["at"], call["prompt_tokens"]) for call in calls if call["accepted"] and call["at"] <= until)
+    times = [at for at, _ in taken]
+    sums: list[int] = [0, *accumulate(tokens for _, tokens in taken)]
+    span = 3 * window
+    found = [
+        sums[bisect_right(times, at + span)] - sums[bisect_left(times, at) + 1] for at in times if at + span <= until
+    ]
+    return float(min(found)) / (3 * INPUT_TOKENS)
+
+
+if __name__ == "__main__":
+    run("tokens", measure)
