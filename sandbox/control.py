@@ -16,6 +16,8 @@ from sandbox.state import STATE, State
 
 _started = time.monotonic()
 
+MAX_REVOKED_KEYS = 1_000
+
 _EXACT = ("provider", "project", "user", "model", "quota_kind", "cause")
 
 
@@ -27,6 +29,9 @@ def add_routes(app: web.Application) -> None:
     app.router.add_delete("/_sandbox/ledger", clear_ledger)
     app.router.add_get("/_sandbox/effects", read_effects)
     app.router.add_get("/_sandbox/usage", read_usage)
+    app.router.add_get("/_sandbox/revoked_keys", read_revoked_keys)
+    app.router.add_post("/_sandbox/revoked_keys", revoke_key)
+    app.router.add_delete("/_sandbox/revoked_keys", restore_keys)
     app.router.add_post("/_sandbox/reset", reset)
 
 
@@ -77,6 +82,7 @@ async def clear_ledger(request: web.Request) -> web.Response:
     """Forget calls, counters, effects and usage; rows, knobs and what is used up stay."""
     request.app[STATE].ledger.clear()
     request.app[STATE].gate.quotas.clear_figures()
+    request.app[STATE].billing.clear()
     return web.Response(status=204)
 
 
@@ -104,6 +110,34 @@ async def read_effects(request: web.Request) -> web.Response:
     return web.json_response({"effects": page, "total": len(found), "next_after": after + count if more else None})
 
 
+async def read_revoked_keys(request: web.Request) -> web.Response:
+    return web.json_response({"revoked_keys": sorted(request.app[STATE].revoked_keys)})
+
+
+async def revoke_key(request: web.Request) -> web.Response:
+    """Answer 401 to every call with this key from now on, whichever provider it asks."""
+    try:
+        key = json.loads(await request.read())["key"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        raise web.HTTPBadRequest(text='Send the key to revoke: {"key": "..."}.') from None
+    revoked = request.app[STATE].revoked_keys
+    if not isinstance(key, str) or not key or len(revoked) >= MAX_REVOKED_KEYS:
+        raise web.HTTPBadRequest(text=f"A key is a text, and at most {MAX_REVOKED_KEYS} are revoked.")
+    revoked.add(key)
+    return await read_revoked_keys(request)
+
+
+async def restore_keys(request: web.Request) -> web.Response:
+    """Let the keys work again: that of `key=`, or all."""
+    refuse_unknown(request, ("key",))
+    revoked = request.app[STATE].revoked_keys
+    if "key" in request.query:
+        revoked.discard(request.query["key"])
+    else:
+        revoked.clear()
+    return await read_revoked_keys(request)
+
+
 async def reset(request: web.Request) -> web.Response:
     """Return to the state after the start: default knobs, no rows, an empty ledger."""
     state = request.app[STATE]
@@ -111,6 +145,10 @@ async def reset(request: web.Request) -> web.Response:
     state.ledger.clear()
     state.plain_sheets.clear()
     state.workbook.clear()
+    state.prompt_cache.clear()
+    state.batches.clear()
+    state.billing.clear()
+    state.revoked_keys.clear()
     return web.Response(status=204)
 
 

@@ -31,6 +31,10 @@ class ApiError(Exception):
         return web.json_response(self.body, status=self.status)
 
 
+class AnswerLost(Exception):
+    """The work was done, and the connection breaks before its answer is through."""
+
+
 def envelope(status: int, message: str, details: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     error: dict[str, Any] = {"code": status, "message": message, "status": STATUS_WORDS.get(status, "UNKNOWN")}
     if details:

@@ -27,7 +27,8 @@ class Fate:
 
     `status` None lets the provider do its work. With `answers_503_after` the work is done and the
     answer hides it. `breaks_connection` gives no answer at all. `violations` are the provider's
-    quotas without room; `dice` are the call's own, for what the provider draws later.
+    quotas without room; `charged_at` is the moment that counts for the others. `dice` are the call's
+    own, for what the provider draws later.
     """
 
     status: int | None = None
@@ -38,6 +39,7 @@ class Fate:
     answers_503_after: bool = False
     latency_seconds: float = 0.0
     violations: tuple[ExhaustedQuota, ...] = ()
+    charged_at: float = 0.0
     dice: random.Random = field(default_factory=random.Random)
 
 
@@ -111,7 +113,8 @@ class Gate:
         wait = self._quota_wait() if faults.quota else 0.0
         if wait > 0:
             return self._turned_away("quota", wait, draws)
-        violations = self.quotas.charge(charges, clock.now(), rejected_calls_count=rejected_calls_count)
+        now = clock.now()
+        violations = self.quotas.charge(charges, now, rejected_calls_count=rejected_calls_count)
         if violations:
             wait = max(min(violation.wait_seconds, violation.charge.quota.rule.seconds) for violation in violations)
             return self._turned_away("provider_quota", wait, draws, violations)
@@ -126,7 +129,7 @@ class Gate:
             error_draw -= rate
         hides = is_write and apply_draw < faults.apply_then_503_rate
         cause = "apply_then_503_rate" if hides else None
-        return Fate(cause=cause, answers_503_after=hides, latency_seconds=latency, dice=dice)
+        return Fate(cause=cause, answers_503_after=hides, latency_seconds=latency, charged_at=now, dice=dice)
 
     def _is_faulty(self, provider: str) -> bool:
         return self.knobs.faulty_providers is None or provider in self.knobs.faulty_providers

@@ -20,7 +20,8 @@ class ReceivedCall:
     `accepted` is false when an outage, a quota or a drawn 429 turned it away, or its caller or model
     was refused before any quota. `status` is null until it is answered, and stays so when the
     connection was broken instead. `cause` names the knob that decided the answer. `quota_kind` is
-    read, write or generate; `violated` names the provider's quotas that had no room.
+    read, write, generate or batch. `cached_tokens` are part of `prompt_tokens`. `violated` names the
+    provider's quotas that had no room.
     """
 
     seq: int
@@ -39,6 +40,9 @@ class ReceivedCall:
     model: str | None = None
     quota_kind: str | None = None
     cost_tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
     violated: list[str] = field(default_factory=list)
 
 

@@ -7,6 +7,8 @@ from fnmatch import fnmatchcase
 from random import Random
 
 from sandbox.knobs.providers import LlmKnobs
+from sandbox.provider import CallIdentity, CallTokens
+from sandbox.quotas.book import QuotaKey
 
 BYTES_PER_TOKEN = 4
 
@@ -50,6 +52,18 @@ class Omissions:
     @classmethod
     def draw(cls, knobs: LlmKnobs, dice: Random) -> "Omissions":
         return cls(dice.random() < knobs.missing_usage_rate, dice.random() < knobs.stream_cut_rate)
+
+
+def call_tokens(answer: CannedAnswer, *, cached_share: float = 0.0) -> CallTokens:
+    return CallTokens(answer.prompt_tokens, answer.output_tokens, int(answer.prompt_tokens * cached_share))
+
+
+def quota_key(caller: CallIdentity, model: str, knobs: LlmKnobs) -> QuotaKey:
+    """Return whom a call is counted for: its project and model, with `quotas_per` key also its key."""
+    owner = (("project", caller.project),)
+    return (
+        (*owner, ("user", caller.user), ("model", model)) if knobs.quotas_per == "key" else (*owner, ("model", model))
+    )
 
 
 def is_bad_key(token: str, knobs: LlmKnobs) -> bool:

@@ -23,6 +23,16 @@ class CallIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class CallTokens:
+    """What a call is billed for. `cached` and `cache_written` are parts of `prompt`."""
+
+    prompt: int
+    output: int
+    cached: int = 0
+    cache_written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """A call as the provider sees it before any work; `row` is what `row_errors` look at."""
 
@@ -32,6 +42,7 @@ class Arrival:
     quota_kind: str | None = None
     model: str | None = None
     cost_tokens: int = 0
+    tokens: CallTokens | None = None
     charges: Sequence[QuotaCost] = ()
     rejected_calls_count: bool = False
 
@@ -62,6 +73,14 @@ class Provider(Protocol):
 def bearer_token(request: web.Request) -> str | None:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def key_of(request: web.Request) -> str | None:
+    """Return the key of a call, wherever its provider wants it."""
+    headers = request.headers
+    return (
+        headers.get("x-goog-api-key") or headers.get("x-api-key") or request.query.get("key") or bearer_token(request)
+    )
 
 
 def caller_of(token: str) -> CallIdentity:

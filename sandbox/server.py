@@ -9,24 +9,30 @@ from http import HTTPStatus
 from aiohttp import web
 
 from sandbox import clock, control
-from sandbox.envelopes import ApiError
+from sandbox.anthropic.provider import Anthropic
+from sandbox.batches import control as batch_control
+from sandbox.envelopes import AnswerLost, ApiError
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.gemini.provider import Gemini
 from sandbox.google_sheets.provider import GoogleSheets
-from sandbox.openai import OpenAi
+from sandbox.openai.provider import OpenAi
 from sandbox.plain.provider import Plain
-from sandbox.provider import Provider
+from sandbox.provider import Provider, key_of
 from sandbox.state import ARRIVAL, CALL, FATE, STATE, State
 
 MAX_BODY_BYTES = 2_500_000
 EFFECT_KEY_HEADER = "Idempotency-Key"
 
 _PLAIN = Plain()
+_GEMINI = Gemini()
 _PROVIDERS: dict[str, Provider] = {
     "plain": _PLAIN,
     "v4": GoogleSheets(),
-    "v1beta": Gemini(),
+    "v1beta": _GEMINI,
+    "upload": _GEMINI,
+    "download": _GEMINI,
     "v1": OpenAi(),
+    "v1/messages": Anthropic(),
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -36,7 +42,8 @@ def make_app() -> web.Application:
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_as_json, _through_the_gate])
     app[STATE] = State()
     control.add_routes(app)
-    for provider in _PROVIDERS.values():
+    batch_control.add_routes(app)
+    for provider in dict.fromkeys(_PROVIDERS.values()):
         provider.add_routes(app)
     return app
 
@@ -94,6 +101,11 @@ async def _through_the_gate(request: web.Request, handler: Handler) -> web.Strea
     try:
         response = await _answer(request, handler, provider, fate)
         status = response.status
+    except AnswerLost:
+        call.cause = "answer_lost"
+        if request.transport:
+            request.transport.abort()
+        return web.Response(status=UNAVAILABLE)
     except web.HTTPException as error:
         status = error.status
         raise
@@ -132,6 +144,9 @@ async def _answer(
 async def _decide(request: web.Request, provider: Provider) -> Fate:
     """Charge the call at the moment when all of it has arrived; that moment is the ledger's."""
     state, call = request.app[STATE], request[CALL]
+    if key_of(request) in state.revoked_keys:
+        call.accepted, call.cause = False, "revoked_key"
+        raise provider.error(HTTPStatus.UNAUTHORIZED, "This API key was revoked.")
     try:
         arrival = await provider.arrive(request, state.gate.knobs)
     except ApiError:
@@ -142,6 +157,9 @@ async def _decide(request: web.Request, provider: Provider) -> Fate:
     if arrival.caller is not None:
         call.project, call.user = arrival.caller.project, arrival.caller.user
     call.model, call.quota_kind, call.cost_tokens = arrival.model, arrival.quota_kind, arrival.cost_tokens
+    if arrival.tokens is not None:
+        call.prompt_tokens, call.output_tokens = arrival.tokens.prompt, arrival.tokens.output
+        call.cached_tokens = arrival.tokens.cached
     return state.gate.decide(
         provider.name,
         is_write=arrival.is_write,
@@ -164,4 +182,5 @@ def _refuse(request: web.Request, provider: Provider, fate: Fate) -> web.Respons
 
 
 def _provider_of(request: web.Request) -> Provider:
-    return _PROVIDERS.get(request.path.split("/", 2)[1], _PLAIN)
+    parts = request.path.split("/", 3)[1:]
+    return _PROVIDERS.get("/".join(parts[:2])) or _PROVIDERS.get(parts[0], _PLAIN)

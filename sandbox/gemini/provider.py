@@ -8,12 +8,15 @@ from uuid import uuid4
 from aiohttp import web
 
 from sandbox import streams
+from sandbox.batches import gemini as batches
+from sandbox.billing import digest_of
 from sandbox.envelopes import ApiError, compress, google_error
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.gemini import errors
+from sandbox.gemini.answers import answer, generation_of, prompt_of
 from sandbox.knobs.providers import GeminiKnobs
 from sandbox.knobs.settings import Knobs
-from sandbox.llm import CannedAnswer, Omissions, count_tokens, is_bad_key, texts
+from sandbox.llm import CannedAnswer, Omissions, call_tokens, count_tokens, is_bad_key, quota_key
 from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
 from sandbox.quotas.book import Quota, QuotaCost
 from sandbox.quotas.windows import WindowRule
@@ -34,6 +37,7 @@ class Gemini:
         app.router.add_post(_GENERATE, generate)
         app.router.add_post(_STREAM, stream)
         app.router.add_post(_COUNT, count)
+        batches.add_routes(app)
 
     async def arrive(self, request: web.Request, knobs: Knobs) -> Arrival:
         key = request.headers.get("x-goog-api-key") or request.query.get("key") or bearer_token(request)
@@ -44,20 +48,28 @@ class Gemini:
         if knobs.gemini.credit_gone:
             raise google_error(402, errors.MESSAGES[402])
         model = request.match_info.get("model")
+        if model is not None and knobs.gemini.models is not None and model not in knobs.gemini.models:
+            raise errors.no_such_model(model)
+        if batches.serves(request):
+            return await batches.arrive(request, caller_of(key), knobs)
         if model is None:
             return Arrival(is_write=False)
-        if knobs.gemini.models is not None and model not in knobs.gemini.models:
-            raise errors.no_such_model(model)
         caller, body = caller_of(key), await _body(request)
         if request.path.endswith(":countTokens"):
             return Arrival(is_write=False, caller=caller, model=model)
-        tokens = count_tokens("".join(texts(body)), factor=knobs.gemini.token_factor)
+        estimate = CannedAnswer.of(prompt_of(body), knobs.gemini, max_tokens=_allowed_tokens(body))
+        tokens = estimate.prompt_tokens
+        if (room := knobs.gemini.context_tokens.get(model)) is not None and tokens > room:
+            raise google_error(
+                400, f"The input token count ({tokens}) exceeds the maximum number of tokens allowed ({room})."
+            )
         return Arrival(
             is_write=True,
             caller=caller,
             quota_kind="generate",
             model=model,
             cost_tokens=tokens,
+            tokens=call_tokens(estimate),
             charges=_charges(caller, model, tokens, knobs.gemini),
             rejected_calls_count=knobs.gemini.rejected_calls_count,
         )
@@ -80,22 +92,25 @@ class Gemini:
 
 async def generate(request: web.Request) -> web.Response:
     generation, omissions = await _generation(request)
-    return web.json_response(_answer(request, generation, generation.text, uuid4().hex, usage=not omissions.usage))
+    model = request.match_info["model"]
+    return web.json_response(
+        answer(model, generation, generation.text, answer_id=uuid4().hex, usage=not omissions.usage)
+    )
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
     """Send the answer in `stream_chunks` pieces, usage in the last; a cut stream ends before that one."""
     generation, omissions = await _generation(request)
-    knobs, answer_id = request.app[STATE].gate.knobs.gemini, uuid4().hex
+    knobs, answer_id, model = request.app[STATE].gate.knobs.gemini, uuid4().hex, request.match_info["model"]
     parts = generation.chunks(knobs.stream_chunks)
-    answers = [_answer(request, generation, part, answer_id, ended=False) for part in parts[:-1]]
+    answers = [answer(model, generation, part, answer_id=answer_id, ended=False) for part in parts[:-1]]
     if not omissions.end_of_stream:
-        answers.append(_answer(request, generation, parts[-1], answer_id, usage=not omissions.usage))
+        answers.append(answer(model, generation, parts[-1], answer_id=answer_id, usage=not omissions.usage))
     if request.query.get("alt") == "sse":
-        pieces, content_type = [f"data: {json.dumps(answer)}\r\n\r\n" for answer in answers], "text/event-stream"
+        pieces, content_type = [f"data: {json.dumps(found)}\r\n\r\n" for found in answers], "text/event-stream"
     else:
         starts = ["[", *[",\r\n"] * (len(answers) - 1)]
-        pieces = [start + json.dumps(answer) for start, answer in zip(starts, answers, strict=False)]
+        pieces = [start + json.dumps(found) for start, found in zip(starts, answers, strict=False)]
         pieces, content_type = [*pieces, "]" if answers else "[]"], "application/json"
     return await streams.send(
         request, pieces, content_type=content_type, pause_milliseconds=knobs.stream_chunk_milliseconds
@@ -105,42 +120,28 @@ async def stream(request: web.Request) -> web.StreamResponse:
 async def count(request: web.Request) -> web.Response:
     """Count tokens without charging any, by the same rule as generateContent."""
     factor = request.app[STATE].gate.knobs.gemini.token_factor
-    return web.json_response({"totalTokens": count_tokens("".join(texts(await _body(request))), factor=factor)})
+    return web.json_response({"totalTokens": count_tokens(prompt_of(await _body(request)), factor=factor)})
 
 
 async def _generation(request: web.Request) -> tuple[CannedAnswer, Omissions]:
     knobs, body = request.app[STATE].gate.knobs.gemini, await _body(request)
-    if not body.get("contents"):
-        raise google_error(400, "* GenerateContentRequest.contents: contents is not specified\n")
-    config = body.get("generationConfig")
-    max_tokens = config.get("maxOutputTokens") if isinstance(config, Mapping) else None
-    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
-        raise google_error(400, "max_output_tokens must be positive.")
+    generation = generation_of(body, knobs)
     request.app[STATE].ledger.note_effect(request[CALL])
-    generation = CannedAnswer.of("".join(texts(body)), knobs, max_tokens=max_tokens)
+    request.app[STATE].billing.note(
+        provider=NAME,
+        model=request.match_info["model"],
+        via="live",
+        tokens=call_tokens(generation),
+        digest=digest_of(prompt_of(body)),
+    )
     return generation, Omissions.draw(knobs, request[FATE].dice)
 
 
-def _answer(
-    request: web.Request,
-    generation: CannedAnswer,
-    text: str,
-    answer_id: str,
-    *,
-    ended: bool = True,
-    usage: bool = False,
-) -> dict[str, Any]:
-    candidate: dict[str, Any] = {"content": {"parts": [{"text": text}], "role": "model"}, "index": 0}
-    if ended:
-        candidate["finishReason"] = "MAX_TOKENS" if generation.is_cut else "STOP"
-    answer: dict[str, Any] = {"candidates": [candidate]}
-    if usage:
-        answer["usageMetadata"] = {
-            "promptTokenCount": generation.prompt_tokens,
-            "candidatesTokenCount": generation.output_tokens,
-            "totalTokenCount": generation.prompt_tokens + generation.output_tokens,
-        }
-    return {**answer, "modelVersion": request.match_info["model"], "responseId": answer_id}
+def _allowed_tokens(body: dict[str, Any]) -> int | None:
+    """Return how long an answer may be; one that is no length is refused later, after the quotas."""
+    config = body.get("generationConfig")
+    tokens = config.get("maxOutputTokens") if isinstance(config, Mapping) else None
+    return tokens if isinstance(tokens, int) and tokens > 0 else None
 
 
 async def _body(request: web.Request) -> dict[str, Any]:
@@ -154,7 +155,7 @@ async def _body(request: web.Request) -> dict[str, Any]:
 
 
 def _charges(caller: CallIdentity, model: str, tokens: int, knobs: GeminiKnobs) -> list[QuotaCost]:
-    key = (("project", caller.project), ("model", model))
+    key = quota_key(caller, model, knobs)
     suffix = "-FreeTier" if knobs.tier == "free" else ""
     tokens_name = (
         "GenerateContentInputTokensPerModelPerMinute-FreeTier"

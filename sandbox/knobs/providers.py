@@ -9,6 +9,7 @@ from sandbox.knobs.parts import Capacity, Name, Names, QuotaKnobs, Rate, WindowS
 
 OutputTokens = Annotated[int, Field(ge=0, le=100_000)]
 TokenFactor = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+RatelimitHeaders = Literal["true", "none", "minus_one", "zero"]
 
 
 class GoogleSheetsKnobs(QuotaKnobs):
@@ -28,8 +29,9 @@ class GoogleSheetsKnobs(QuotaKnobs):
 
 class LlmKnobs(QuotaKnobs):
     requests_per_minute: Capacity | None
-    tokens_per_minute: Capacity | None
+    quotas_per: Literal["project", "key"] = "project"
     models: Names | None = None
+    context_tokens: Annotated[dict[Name, Capacity], Field(max_length=100)] = Field(default_factory=dict)
     bad_keys: Names = Field(default_factory=list)
     credit_gone: bool = False
     token_factor: TokenFactor = 1.0
@@ -51,6 +53,9 @@ class GeminiKnobs(LlmKnobs):
     quota_values: bool = True
     retry_delay: Literal["seconds", "nanoseconds", "none"] = "nanoseconds"
     error_array: bool = True
+    batch_bytes: Capacity = 20_000_000
+    batch_file_bytes: Capacity = 1_000_000_000
+    enqueued_tokens: Capacity | None = 3_000_000
 
     @field_validator("reset_zone")
     @classmethod
@@ -65,4 +70,27 @@ class GeminiKnobs(LlmKnobs):
 class OpenAiKnobs(LlmKnobs):
     requests_per_minute: Capacity | None = 60
     tokens_per_minute: Capacity | None = 30_000
-    ratelimit_headers: Literal["true", "none", "minus_one", "zero"] = "true"
+    hidden_share: Rate = 0.0
+    cached_share: Rate = 0.0
+    ratelimit_headers: RatelimitHeaders = "true"
+    batch_lines: Capacity = 50_000
+    batch_bytes: Capacity = 200_000_000
+    enqueued_tokens: Capacity | None = 2_000_000
+
+
+class AnthropicKnobs(LlmKnobs):
+    requests_per_minute: Capacity | None = 50
+    input_tokens_per_minute: Capacity | None = 30_000
+    output_tokens_per_minute: Capacity | None = 8_000
+    output_charged: Literal["actual", "max_tokens"] = "actual"
+    hidden_share: Rate = 0.0
+    ratelimit_headers: RatelimitHeaders = "true"
+    rounded_remaining: bool = True
+    retry_after: bool = True
+    cache_minimum_tokens: Annotated[int, Field(ge=0, le=100_000)] = 1_024
+    cache_seconds: WindowSeconds = 300
+    stream_overloaded_rate: Rate = 0.0
+    batch_requests: Capacity = 100_000
+    batch_bytes: Capacity = 256_000_000
+    queued_requests: Capacity | None = 100_000
+    batch_calls_per_minute: Capacity | None = 1_000

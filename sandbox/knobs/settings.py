@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from sandbox.knobs.batches import BatchKnobs
 from sandbox.knobs.parts import ErrorStatus, Part, Rate, WindowSeconds
-from sandbox.knobs.providers import GeminiKnobs, GoogleSheetsKnobs, OpenAiKnobs
+from sandbox.knobs.providers import AnthropicKnobs, GeminiKnobs, GoogleSheetsKnobs, OpenAiKnobs
 
 Milliseconds = Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False)]
 
 MAX_LATENCY_MILLISECONDS = 60_000.0
-PROVIDER_SECTIONS = frozenset({"google_sheets", "gemini", "openai"})
+SECTIONS = frozenset({"google_sheets", "gemini", "openai", "anthropic", "batches"})
 
 
 class InvalidKnobs(Exception):
@@ -93,10 +94,12 @@ class Knobs(Part):
     row_errors: Annotated[list[RowError], Field(max_length=100)] = Field(default_factory=list)
     apply_then_503_rate: Rate = 0.0
     outage: SimulatedOutage | None = None
-    faulty_providers: list[Literal["plain", "google_sheets", "gemini", "openai"]] | None = None
+    faulty_providers: list[Literal["plain", "google_sheets", "gemini", "openai", "anthropic"]] | None = None
     google_sheets: GoogleSheetsKnobs = Field(default_factory=GoogleSheetsKnobs)
     gemini: GeminiKnobs = Field(default_factory=GeminiKnobs)
     openai: OpenAiKnobs = Field(default_factory=OpenAiKnobs)
+    anthropic: AnthropicKnobs = Field(default_factory=AnthropicKnobs)
+    batches: BatchKnobs = Field(default_factory=BatchKnobs)
 
     @model_validator(mode="after")
     def _rates_fit(self) -> Self:
@@ -108,7 +111,7 @@ class Knobs(Part):
         """
         Return these knobs with some replaced.
 
-        A provider's knobs are replaced one by one, null returns them all to their defaults; any
+        The knobs of a provider, and of batches, are replaced one by one, null returns them all to their defaults; any
         other nested knob is replaced as a whole.
 
         Raises:
@@ -118,7 +121,7 @@ class Knobs(Part):
             raise InvalidKnobs(["Send a JSON object of knobs."])
         present = self.model_dump(mode="json")
         merged = {**present, **changes}
-        for section in PROVIDER_SECTIONS & changes.keys():
+        for section in SECTIONS & changes.keys():
             if isinstance(changes[section], dict):
                 merged[section] = {**present[section], **changes[section]}
             elif changes[section] is None:

@@ -1,5 +1,6 @@
 """Quotas in force at the providers: who used how much in which window, and who was refused."""
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,18 +11,25 @@ from sandbox.quotas.windows import SlidingCount, Window, WindowRule
 MAX_COUNTED_KEYS = 10_000
 MAX_SPANS = 1_440
 
-Unit = Literal["requests", "tokens"]
+QuotaKey = tuple[tuple[str, str], ...]
+Unit = Literal["requests", "tokens", "input_tokens", "output_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """One quota of a service, under the name its errors use."""
+    """
+    One quota of a service, under the name its errors use.
+
+    Another consumer, who is not seen, uses `hidden_share` of it steadily: all of a sliding window
+    holds that share, one that resets fills with it as time goes on, as far as there is room.
+    """
 
     service: str
     name: str
     unit: Unit
     capacity: int
     rule: WindowRule
+    hidden_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,7 @@ class QuotaCost:
     """What one call costs under one quota; `key` is whom it is counted for, such as project and user."""
 
     quota: Quota
-    key: tuple[tuple[str, str], ...]
+    key: QuotaKey
     cost: int = 1
 
 
@@ -73,6 +81,25 @@ class _Account:
         self._recent: Window = rule.make() if rule.zone else SlidingCount(rule.seconds)
         self.figures = _Figures()
 
+    def used(self, quota: Quota, now: float) -> int:
+        """Return what counts against the quota, with what the hidden consumer has."""
+        own = self.window.used(now)
+        return own + min(self._hidden(quota, now), max(0, quota.capacity - own))
+
+    def wait_seconds(self, cost: int, quota: Quota, now: float) -> float:
+        """Return 0 when the cost fits beside the hidden consumer, else the seconds until it does."""
+        hidden = self._hidden(quota, now)
+        if not quota.hidden_share or self.rule.mode == "sliding":
+            return self.window.wait_seconds(cost, capacity=quota.capacity - hidden, now=now)
+        if self.window.used(now) + hidden + cost <= quota.capacity:
+            return 0.0
+        return (1 - self.window.elapsed(now)) * self.rule.seconds if cost <= quota.capacity else math.inf
+
+    def _hidden(self, quota: Quota, now: float) -> int:
+        if not quota.hidden_share:
+            return 0
+        return int(quota.hidden_share * quota.capacity * self.window.elapsed(now))
+
     def note(self, charge: QuotaCost, now: float, *, accepted: bool, violated: bool) -> None:
         figures = self.figures
         starts_at, ends_at = self.rule.span(now)
@@ -92,7 +119,7 @@ class _Account:
             span.rejected_calls += 1
 
 
-_Name = tuple[str, str, tuple[tuple[str, str], ...]]
+_Name = tuple[str, str, QuotaKey]
 
 
 class QuotaBook:
@@ -122,9 +149,9 @@ class QuotaBook:
         accounts = [self._account(charge) for charge in charges]
         violations = []
         for charge, account in zip(charges, accounts, strict=True):
-            wait = account.window.wait_seconds(charge.cost, capacity=charge.quota.capacity, now=now)
+            wait = account.wait_seconds(charge.cost, charge.quota, now)
             if wait > 0:
-                violations.append(ExhaustedQuota(charge, account.window.used(now), wait))
+                violations.append(ExhaustedQuota(charge, account.used(charge.quota, now), wait))
         full = {violation.charge.quota.name for violation in violations}
         for charge, account in zip(charges, accounts, strict=True):
             if not violations or (rejected_calls_count and charge.quota.unit == "requests"):
@@ -132,10 +159,17 @@ class QuotaBook:
             account.note(charge, now, accepted=not violations, violated=charge.quota.name in full)
         return tuple(violations)
 
+    def settle(self, charge: QuotaCost, actual: int, *, at: float, now: float) -> None:
+        """Correct what was charged at a moment, when the call has ended and its cost is known."""
+        account = self._account(charge)
+        account.window.amend(at=at, cost=charge.cost, actual=actual, now=now)
+        account.figures.accepted_cost += actual - charge.cost
+
     def room(self, charge: QuotaCost, now: float) -> tuple[int, float]:
         """Return what is left of a quota, and the seconds until all of it is back."""
-        window, capacity = self._account(charge).window, charge.quota.capacity
-        return max(0, capacity - window.used(now)), window.wait_seconds(capacity, capacity=capacity, now=now)
+        account, capacity = self._account(charge), charge.quota.capacity
+        left = max(0, capacity - account.used(charge.quota, now))
+        return left, account.window.wait_seconds(capacity, capacity=capacity, now=now)
 
     def report(self, service: str, now: float) -> dict[str, Any]:
         """Return the figures of each key under each quota of a service, by the quota's name."""

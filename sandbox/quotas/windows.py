@@ -19,8 +19,14 @@ class Window(Protocol):
 
     def add(self, cost: int, now: float) -> None: ...
 
+    def amend(self, *, at: float, cost: int, actual: int, now: float) -> None:
+        """Correct a cost that was added at a moment; one that no longer counts is left alone."""
+
     def wait_seconds(self, cost: int, *, capacity: int, now: float) -> float:
         """Return 0 when the cost fits, else the seconds until it does; infinite above the capacity."""
+
+    def elapsed(self, now: float) -> float:
+        """Return how much of the window has gone, 0 to 1; a sliding one is always full."""
 
 
 class SlidingCount:
@@ -40,6 +46,14 @@ class SlidingCount:
         self._added.append((now, cost))
         self._used += cost
 
+    def amend(self, *, at: float, cost: int, actual: int, now: float) -> None:
+        self.used(now)
+        for number in range(len(self._added) - 1, -1, -1):
+            if self._added[number] == (at, cost):
+                self._added[number] = (at, actual)
+                self._used += actual - cost
+                return
+
     def wait_seconds(self, cost: int, *, capacity: int, now: float) -> float:
         excess = self.used(now) + cost - capacity
         if excess <= 0:
@@ -50,13 +64,16 @@ class SlidingCount:
                 return at + self._seconds - now
         return math.inf
 
+    def elapsed(self, now: float) -> float:
+        return 1.0
+
 
 class _Resetting:
     """A window that ends all at once; a subclass says when the one that holds `now` does."""
 
     def __init__(self) -> None:
         self._used = 0
-        self._ends = -math.inf
+        self._started = self._ends = -math.inf
 
     def used(self, now: float) -> int:
         if now >= self._ends:
@@ -66,13 +83,20 @@ class _Resetting:
     def add(self, cost: int, now: float) -> None:
         self.used(now)
         if now >= self._ends:
-            self._ends = self._end_after(now)
+            self._started, self._ends = now, self._end_after(now)
         self._used += cost
+
+    def amend(self, *, at: float, cost: int, actual: int, now: float) -> None:
+        if self.used(now) and at >= self._started:
+            self._used += actual - cost
 
     def wait_seconds(self, cost: int, *, capacity: int, now: float) -> float:
         if self.used(now) + cost <= capacity:
             return 0.0
         return self._ends - now if cost <= capacity else math.inf
+
+    def elapsed(self, now: float) -> float:
+        raise NotImplementedError
 
     def _end_after(self, now: float) -> float:
         raise NotImplementedError
@@ -88,6 +112,9 @@ class AlignedWindow(_Resetting):
     def _end_after(self, now: float) -> float:
         return aligned_start(now, self._seconds) + self._seconds
 
+    def elapsed(self, now: float) -> float:
+        return (now - aligned_start(now, self._seconds)) / self._seconds
+
 
 class AnchoredWindow(_Resetting):
     """Starts with the first call after the last window ended."""
@@ -99,6 +126,9 @@ class AnchoredWindow(_Resetting):
     def _end_after(self, now: float) -> float:
         return now + self._seconds
 
+    def elapsed(self, now: float) -> float:
+        return 1 - (self._ends - now) / self._seconds if now < self._ends else 0.0
+
 
 class DailyWindow(_Resetting):
     """Starts at each midnight of a time zone."""
@@ -109,6 +139,10 @@ class DailyWindow(_Resetting):
 
     def _end_after(self, now: float) -> float:
         return midnight_after(now, self._zone)
+
+    def elapsed(self, now: float) -> float:
+        start = midnight_before(now, self._zone)
+        return (now - start) / (midnight_after(now, self._zone) - start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +167,17 @@ class WindowRule:
         """Return start and end of the piece of time, aligned to the clock, under which `now` is reported."""
         if self.zone is not None:
             zone = ZoneInfo(self.zone)
-            day = datetime.fromtimestamp(now, zone).date()
-            return datetime.combine(day, time.min, zone).timestamp(), midnight_after(now, zone)
+            return midnight_before(now, zone), midnight_after(now, zone)
         start = aligned_start(now, self.seconds)
         return start, start + self.seconds
 
 
 def aligned_start(now: float, seconds: float) -> float:
     return math.floor(now / seconds) * seconds
+
+
+def midnight_before(now: float, zone: ZoneInfo) -> float:
+    return datetime.combine(datetime.fromtimestamp(now, zone).date(), time.min, zone).timestamp()
 
 
 def midnight_after(now: float, zone: ZoneInfo) -> float:

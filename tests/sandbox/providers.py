@@ -95,3 +95,9 @@ def generate(
 def complete(url: str, text: str = "hello", *, token: str | None = KEY, **body: Any) -> Answer:
     asked = {"model": "m1", "messages": [{"role": "user", "content": text}], **body}
     return ask(f"{url}/v1/chat/completions", method="POST", body=asked, token=token)
+
+
+def message(url: str, text: str = "hello", *, key: str | None = KEY, path: str = "/v1/messages", **body: Any) -> Answer:
+    asked = {"model": "m1", "max_tokens": 100, "messages": [{"role": "user", "content": text}], **body}
+    headers = {"anthropic-version": "2023-06-01"} | ({} if key is None else {"x-api-key": key})
+    return ask(f"{url}{path}", method="POST", body=asked, headers=headers)

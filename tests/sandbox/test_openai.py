@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from sandbox.openai import duration
+from sandbox.openai.provider import duration
 from tests.sandbox.providers import ask, complete
 
 LONG = {"window_seconds": 3600, "window_mode": "sliding"}

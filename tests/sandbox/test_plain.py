@@ -10,7 +10,7 @@ from http.client import RemoteDisconnected
 
 import pytest
 
-from sandbox.knobs.settings import PROVIDER_SECTIONS, Knobs
+from sandbox.knobs.settings import SECTIONS, Knobs
 from sandbox.ledger import MAX_CALLS_KEPT, Ledger
 from sandbox.server import make_app
 from tests.sandbox.providers import ask
@@ -294,9 +294,9 @@ def test_the_sandbox_runs_without_django():
 
 
 def knob_names():
-    sections = {name: getattr(Knobs(), name) for name in PROVIDER_SECTIONS}
+    sections = {name: getattr(Knobs(), name) for name in SECTIONS}
     nested = {f"{section}.{name}" for section, knobs in sections.items() for name in type(knobs).model_fields}
-    return nested | (Knobs.model_fields.keys() - PROVIDER_SECTIONS)
+    return nested | (Knobs.model_fields.keys() - SECTIONS)
 
 
 def test_the_guide_names_every_knob_and_address():

@@ -52,6 +52,17 @@ def test_the_wait_is_until_there_is_room(mode, wait):
     assert window.wait_seconds(5, capacity=10, now=now + wait) == 0
 
 
+@pytest.mark.parametrize("mode", ["aligned", "anchored", "sliding"])
+def test_a_cost_is_corrected_as_long_as_it_counts(mode):
+    window = WindowRule(mode, MINUTE).make()
+    window.add(8, AT)
+    window.amend(at=AT, cost=8, actual=3, now=AT + 1)
+    assert window.used(AT + 2) == 3
+    window.add(5, AT + 12)
+    window.amend(at=AT, cost=3, actual=0, now=AT + 12)
+    assert window.used(AT + 12) == 5
+
+
 @given(
     mode=st.sampled_from(["aligned", "anchored", "sliding"]),
     gaps=st.lists(st.floats(0, 8), max_size=60),

@@ -2,23 +2,24 @@
 
 import json
 from typing import Any
-from uuid import uuid4
 
 from aiohttp import web
 
 from sandbox import clock, streams
+from sandbox.batches import openai as batches
+from sandbox.billing import digest_of
 from sandbox.envelopes import ApiError
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.knobs.providers import OpenAiKnobs
 from sandbox.knobs.settings import Knobs
-from sandbox.llm import CannedAnswer, Omissions, is_bad_key, texts
+from sandbox.llm import Omissions, call_tokens, is_bad_key, quota_key
+from sandbox.openai.answers import check, completion, generation_of, head_of, prompt_of, reason_of, usage_of
+from sandbox.openai.errors import openai_error
 from sandbox.provider import Arrival, CallIdentity, bearer_token, caller_of
 from sandbox.quotas.book import ExhaustedQuota, Quota, QuotaCost
 from sandbox.state import ARRIVAL, CALL, FATE, STATE
 
 NAME = "openai"
-
-_TYPES = {401: "invalid_request_error", 403: "invalid_request_error", 404: "invalid_request_error"}
 
 
 class OpenAi:
@@ -26,31 +27,38 @@ class OpenAi:
 
     def add_routes(self, app: web.Application) -> None:
         app.router.add_post("/v1/chat/completions", complete)
+        batches.add_routes(app)
 
     async def arrive(self, request: web.Request, knobs: Knobs) -> Arrival:
         token = bearer_token(request)
         if token is None:
-            raise _error(401, "You didn't provide an API key.")
+            raise openai_error(401, "You didn't provide an API key.")
         if is_bad_key(token, knobs.openai):
-            raise _error(401, "Incorrect API key provided.", code="invalid_api_key")
+            raise openai_error(401, "Incorrect API key provided.")
         if knobs.openai.credit_gone:
             message = "You exceeded your current quota, please check your plan and billing details."
-            raise _error(429, message, kind="insufficient_quota", code="insufficient_quota")
+            raise openai_error(429, message, kind="insufficient_quota", code="insufficient_quota")
         if request.match_info.http_exception is not None:
             return Arrival(is_write=False)
+        if batches.serves(request):
+            return await batches.arrive(request, caller_of(token), knobs)
         body = await _body(request)
         model = body["model"]
         if knobs.openai.models is not None and model not in knobs.openai.models:
             message = f"The model `{model}` does not exist or you do not have access to it."
-            raise _error(404, message, code="model_not_found")
-        caller, generation = caller_of(token), _generation(body, knobs.openai)
+            raise openai_error(404, message, code="model_not_found")
+        caller, generation = caller_of(token), generation_of(body, knobs.openai)
         tokens = generation.prompt_tokens + generation.output_tokens
+        if (room := knobs.openai.context_tokens.get(model)) is not None and tokens > room:
+            message = f"This model's maximum context length is {room} tokens. However, you requested {tokens} tokens."
+            raise openai_error(400, message, code="context_length_exceeded")
         return Arrival(
             is_write=True,
             caller=caller,
             quota_kind="generate",
             model=model,
             cost_tokens=tokens,
+            tokens=call_tokens(generation, cached_share=knobs.openai.cached_share),
             charges=_charges(caller, model, tokens, knobs.openai),
             rejected_calls_count=knobs.openai.rejected_calls_count,
         )
@@ -60,13 +68,15 @@ class OpenAi:
         if status != TOO_MANY_REQUESTS:
             return self.error(status, f"The server had an error while processing your request ({fate.cause}).")
         if not fate.violations:
-            return _error(status, "Rate limit reached. Please slow down.", kind="requests", code="rate_limit_exceeded")
+            return openai_error(
+                status, "Rate limit reached. Please slow down.", kind="requests", code="rate_limit_exceeded"
+            )
         violation = fate.violations[-1]
         unit = violation.charge.quota.unit
-        return _error(status, _limit_reached(violation), kind=unit, code="rate_limit_exceeded")
+        return openai_error(status, _limit_reached(violation), kind=unit, code="rate_limit_exceeded")
 
     def error(self, status: int, message: str) -> ApiError:
-        return _error(status, message)
+        return openai_error(status, message)
 
     def finish(self, request: web.Request, response: web.StreamResponse, knobs: Knobs) -> None:
         response.headers.update(_ratelimit_headers(request))
@@ -74,21 +84,20 @@ class OpenAi:
 
 async def complete(request: web.Request) -> web.StreamResponse:
     body, knobs = await _body(request), request.app[STATE].gate.knobs.openai
-    generation = _generation(body, knobs)
+    generation = generation_of(body, knobs)
     request.app[STATE].ledger.note_effect(request[CALL])
+    request.app[STATE].billing.note(
+        provider=NAME,
+        model=body["model"],
+        via="live",
+        tokens=call_tokens(generation, cached_share=knobs.cached_share),
+        digest=digest_of(prompt_of(body)),
+    )
     omissions = Omissions.draw(knobs, request[FATE].dice)
-    usage = {
-        "prompt_tokens": generation.prompt_tokens,
-        "completion_tokens": generation.output_tokens,
-        "total_tokens": generation.prompt_tokens + generation.output_tokens,
-    }
-    head = {"id": f"chatcmpl-{uuid4().hex}", "created": int(clock.now()), "model": body["model"]}
-    reason = "length" if generation.is_cut else "stop"
+    usage = None if omissions.usage else usage_of(generation, knobs)
     if not body.get("stream"):
-        message = {"role": "assistant", "content": generation.text}
-        choices = [{"index": 0, "message": message, "finish_reason": reason}]
-        answer: dict[str, Any] = {**head, "object": "chat.completion", "choices": choices}
-        return web.json_response(answer if omissions.usage else {**answer, "usage": usage})
+        return web.json_response(completion(generation, body["model"], usage))
+    head, reason = head_of(body["model"]), reason_of(generation)
     head["object"] = "chat.completion.chunk"
     chunks = [
         {**head, "choices": [{"index": 0, "delta": {"content": part}, "finish_reason": None}]}
@@ -99,7 +108,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
         last = {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
         pieces.append(f"data: {json.dumps(last)}\n\n")
         options = body.get("stream_options")
-        if isinstance(options, dict) and options.get("include_usage") and not omissions.usage:
+        if isinstance(options, dict) and options.get("include_usage") and usage is not None:
             pieces.append(f"data: {json.dumps({**head, 'choices': [], 'usage': usage})}\n\n")
         pieces.append("data: [DONE]\n\n")
     return await streams.send(
@@ -126,12 +135,13 @@ def duration(seconds: float) -> str:
 
 def _limit_reached(violation: ExhaustedQuota) -> str:
     quota, charge = violation.charge.quota, violation.charge
+    model = dict(charge.key)["model"]
     short = "tokens per min (TPM)" if quota.unit == "tokens" else "requests per min (RPM)"
     figures = f"Limit {quota.capacity}, Used {violation.used}, Requested {charge.cost}."
     if violation.wait_seconds > quota.rule.seconds:
-        return f"Request too large for {charge.key[1][1]} on {short}: {figures}"
+        return f"Request too large for {model} on {short}: {figures}"
     wait = duration(violation.wait_seconds)
-    return f"Rate limit reached for {charge.key[1][1]} on {short}: {figures} Please try again in {wait}."
+    return f"Rate limit reached for {model} on {short}: {figures} Please try again in {wait}."
 
 
 def _ratelimit_headers(request: web.Request) -> dict[str, str]:
@@ -150,37 +160,22 @@ def _ratelimit_headers(request: web.Request) -> dict[str, str]:
     return headers
 
 
-def _error(status: int, message: str, *, kind: str | None = None, code: str | None = None) -> ApiError:
-    kind = kind or _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")  # noqa: PLR2004
-    return ApiError(status, {"error": {"message": message, "type": kind, "param": None, "code": code}})
-
-
 async def _body(request: web.Request) -> dict[str, Any]:
     try:
         body = json.loads(await request.read())
     except (ValueError, RecursionError):
-        raise _error(400, "We could not parse the JSON body of your request.") from None
-    if not isinstance(body, dict) or not isinstance(body.get("model"), str):
-        raise _error(400, "you must provide a model parameter")
-    if not isinstance(body.get("messages"), list) or not body["messages"]:
-        raise _error(400, "Missing required parameter: 'messages'.", code="missing_required_parameter")
-    return body
-
-
-def _generation(body: dict[str, Any], knobs: OpenAiKnobs) -> CannedAnswer:
-    max_tokens = body.get("max_completion_tokens", body.get("max_tokens"))
-    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
-        raise _error(400, "Invalid 'max_tokens': integer below minimum value.", code="integer_below_min_value")
-    return CannedAnswer.of("".join(texts(body["messages"])), knobs, max_tokens=max_tokens)
+        raise openai_error(400, "We could not parse the JSON body of your request.") from None
+    return check(body)
 
 
 def _charges(caller: CallIdentity, model: str, tokens: int, knobs: OpenAiKnobs) -> list[QuotaCost]:
     """Count what is asked and what will be answered, as the service's tokens per minute do."""
-    rule, key = knobs.rule(), (("project", caller.project), ("model", model))
+    rule, key, hidden = knobs.rule(), quota_key(caller, model, knobs), knobs.hidden_share
     charges = []
     if knobs.requests_per_minute is not None:
-        charges.append(QuotaCost(Quota(NAME, "RequestsPerMinute", "requests", knobs.requests_per_minute, rule), key))
+        quota = Quota(NAME, "RequestsPerMinute", "requests", knobs.requests_per_minute, rule, hidden)
+        charges.append(QuotaCost(quota, key))
     if knobs.tokens_per_minute is not None:
-        quota = Quota(NAME, "TokensPerMinute", "tokens", knobs.tokens_per_minute, rule)
+        quota = Quota(NAME, "TokensPerMinute", "tokens", knobs.tokens_per_minute, rule, hidden)
         charges.append(QuotaCost(quota, key, tokens))
     return charges

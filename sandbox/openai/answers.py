@@ -1,0 +1,62 @@
+"""Chat completions as they are answered, live and in batches."""
+
+from typing import Any
+from uuid import uuid4
+
+from sandbox import clock
+from sandbox.knobs.providers import OpenAiKnobs
+from sandbox.llm import CannedAnswer, call_tokens, texts
+from sandbox.openai.errors import openai_error
+
+
+def check(body: Any) -> dict[str, Any]:
+    """
+    Return a request that can be answered.
+
+    Raises:
+        ApiError: 400, when something is missing.
+    """
+    if not isinstance(body, dict) or not isinstance(body.get("model"), str):
+        raise openai_error(400, "you must provide a model parameter")
+    if not isinstance(body.get("messages"), list) or not body["messages"]:
+        raise openai_error(400, "Missing required parameter: 'messages'.", code="missing_required_parameter")
+    return body
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    return "".join(texts(body["messages"]))
+
+
+def generation_of(body: dict[str, Any], knobs: OpenAiKnobs) -> CannedAnswer:
+    max_tokens = body.get("max_completion_tokens", body.get("max_tokens"))
+    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
+        raise openai_error(400, "Invalid 'max_tokens': integer below minimum value.", code="integer_below_min_value")
+    return CannedAnswer.of(prompt_of(body), knobs, max_tokens=max_tokens)
+
+
+def usage_of(generation: CannedAnswer, knobs: OpenAiKnobs) -> dict[str, Any]:
+    usage: dict[str, Any] = {
+        "prompt_tokens": generation.prompt_tokens,
+        "completion_tokens": generation.output_tokens,
+        "total_tokens": generation.prompt_tokens + generation.output_tokens,
+    }
+    if knobs.cached_share:
+        cached = call_tokens(generation, cached_share=knobs.cached_share).cached
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+    return usage
+
+
+def head_of(model: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{uuid4().hex}", "created": int(clock.now()), "model": model}
+
+
+def completion(generation: CannedAnswer, model: str, usage: dict[str, Any] | None) -> dict[str, Any]:
+    """Return an answer as the service gives it; without usage that is left out."""
+    message = {"role": "assistant", "content": generation.text}
+    choices = [{"index": 0, "message": message, "finish_reason": reason_of(generation)}]
+    answer = {**head_of(model), "object": "chat.completion", "choices": choices}
+    return answer if usage is None else {**answer, "usage": usage}
+
+
+def reason_of(generation: CannedAnswer) -> str:
+    return "length" if generation.is_cut else "stop"
