@@ -43,6 +43,7 @@ format: $(READY) ## Format the code and apply the linter's safe fixes
 docs: $(READY) ## Write the generated documents again
 	$(BIN)/python manage.py write_docs
 	$(BIN)/python clients/python/generate_sync.py
+	@if command -v npm >/dev/null; then cd clients/typescript && npm ci --silent && npm run --silent schema; fi
 
 bench: $(READY) ## Run the benchmarks, about a minute each; figures go to bench/results
 	@set -e; for script in bench/[a-z]*.py; do \
@@ -60,5 +61,5 @@ lock: ## Compile requirements.lock and deploy/requirements.lock from pyproject.t
 	$(COMPILE) --constraints requirements.lock --output-file deploy/requirements.lock
 
 clean: ## Remove the virtual environment and caches; .data (the database) stays
-	rm -rf .venv .static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache clients/python/.*_cache
+	rm -rf .venv .static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache clients/python/.*_cache clients/typescript/node_modules clients/typescript/dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

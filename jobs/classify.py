@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.errors import Outcome, ProviderError
+from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.registry import UnknownKind
 from jobs.tracebacks import traceback_of
 from queueops.core.outbound.client import OutboundResponse
@@ -45,9 +46,20 @@ REMEDIES_BY_CODE: dict[str, str] = {
     "task_error": "The task raised an exception: its traceback is with the attempts. Fix the cause, then requeue.",
     "result_not_json": "The handler returned something that cannot be stored as JSON: a bug. The call was made.",
     "result_not_stored": "The database refused the handler's result: a bug. The call was made.",
+    "budget_exhausted": (
+        "A budget that rejects had no room for the most that it can cost. Raise it or wait for its next period, "
+        "then requeue."
+    ),
+    "cost_unknown": (
+        "A budget that rejects cannot count it, for nobody knows the most that it can cost. Let its handler say so "
+        "with `most`, or leave out what has no count; then requeue."
+    ),
     "limit_rejected": (
         "A limit can never admit it: its cost is above the cap, or the cap is 0. Split the request or raise the cap, "
         "then requeue."
+    ),
+    "context_too_long": (
+        "The input is too long for the model. Split it, or name a model with room for it in the payload's fallback."
     ),
     "target_refused": "The target address may not be called. Check the URL.",
 }
@@ -78,6 +90,8 @@ class Failure:
     def remedy(self) -> str:
         if self.code == OUTCOME_UNKNOWN:  # before its status: to requeue once the provider works again could double it
             return REMEDIES_BY_CODE[OUTCOME_UNKNOWN]
+        if self.code == CONTEXT_TOO_LONG:
+            return REMEDIES_BY_CODE[CONTEXT_TOO_LONG]
         if self.status in REMEDIES:
             return REMEDIES[self.status]
         if _is_server_error(self.status):

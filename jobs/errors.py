@@ -42,6 +42,13 @@ class PoolInUse(QueueOpsError):
     detail_fields = ("executors",)
 
 
+class BadObjective(QueueOpsError):
+    """A figure of an objective is not valid, or there is none of that id."""
+
+    code = "bad_objective"
+    status = 422
+
+
 class OtherEpoch(QueueOpsError):
     """The cursor is of a log that is not this one: the database was restored since."""
 

@@ -35,6 +35,7 @@ class FoldedJob:
     retry_count: int = 0
     crash_count: int = 0
     deferral_count: int = 0
+    fallback_step: int = 0
     scheduled_at: datetime | None = None
     progress: int = 0
     progress_message: str = ""
@@ -67,6 +68,8 @@ def fold(events: Iterable[FoldableEvent]) -> FoldedJob:
             job.crash_count = data.get("crash_count", job.crash_count)  # of one that held its worker's loop
         elif event.event_type == EventType.SCHEDULING and "scheduled_at" in data:
             job.scheduled_at = _time(data["scheduled_at"])
+        elif event.event_type == EventType.SCHEDULING:
+            job.fallback_step = data.get("fallback_step", job.fallback_step)
     return job
 
 

@@ -7,6 +7,9 @@ Empty: the service has one address for everybody.
 A lane's name tells whom the provider counts and whose jobs wait in it, so neither has to be looked up again:
 `service/call_type/model/quota project/quota user/project/user`, each part escaped, and after it a tag of the target
 where the service has several: one that is out must not stand before the others.
+
+A pool of credentials stands there as a provider's project of its own, `pool:<name>`: which member a call goes with is
+chosen at the claim, from the lane's name and whose credential has room.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from queueops.tenancy.pools import MARK, pool_of
 from ratelimits.subjects import Subject
 
 PORTS = {"http": 80, "https": 443}
@@ -86,6 +90,18 @@ def target_of(url: str, *, credential: str = "") -> str:
     host = f"[{host}]" if ":" in host else host
     base = f"{parts.scheme}://{host}:{parts.port or PORTS.get(parts.scheme, 0)}"
     return (f"{base} {credential}" if credential else base)[:MOST_CHARACTERS]
+
+
+def target_of_pool(pool: str) -> str:
+    """The target of a pool's calls: one, as its members are one another's substitutes, wherever each is."""
+    return f" {pool}"[:MOST_CHARACTERS]
+
+
+def pool_of_lane(lane: str | None) -> str:
+    """The pool of credentials whose calls wait in a lane; empty: its calls show one credential, or none."""
+    if lane is None or f"/{MARK}" not in lane:
+        return ""
+    return pool_of(read_lane(lane).subject.project)
 
 
 def path_of(text: str) -> int:

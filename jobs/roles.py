@@ -5,6 +5,7 @@ from __future__ import annotations
 SEEN = (
     "job",
     "batch",
+    "batchpolicy",
     "deadletter",
     "bulkoperation",
     "retrypolicy",
@@ -13,9 +14,11 @@ SEEN = (
     "servicebreaker",
     "pauseswitch",
     "pool",
+    "providerbatch",
     "webhook",
     "webhookdelivery",
     "upload",
+    "objective",
 )
 
 VIEWER = frozenset(f"jobs.view_{model}" for model in SEEN)
@@ -25,6 +28,7 @@ OPERATOR = frozenset(
         "jobs.reschedule_job",
         "jobs.reprioritise_job",
         "jobs.pause_work",
+        "jobs.steer_providerbatch",
         "jobs.steer_servicebreaker",
         "jobs.requeue_deadletter",
         "jobs.run_again",
@@ -40,9 +44,15 @@ ADMINISTRATOR = frozenset(
         "jobs.add_retrypolicy",
         "jobs.change_retrypolicy",
         "jobs.change_agingrule",
+        "jobs.add_batchpolicy",
+        "jobs.change_batchpolicy",
+        "jobs.delete_batchpolicy",
         "jobs.add_pool",
         "jobs.change_pool",
         "jobs.delete_pool",
+        "jobs.add_objective",
+        "jobs.change_objective",
+        "jobs.delete_objective",
         "jobs.add_webhook",
         "jobs.change_webhook",
     }

@@ -197,7 +197,7 @@ def _goes_on(job: RunningJob[Any], answer: Any) -> bool:
 def _checked(done: Any) -> Done:
     done = done or Done()
     pydantic_core.to_json(done.result)
-    return Done(done.result, done.cost)
+    return Done(done.result, done.cost, usage=done.usage)
 
 
 def _wait_until_empty(seconds: float) -> None:

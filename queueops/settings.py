@@ -160,7 +160,7 @@ CORS_ALLOW_HEADERS = (
     "x-api-key",
     "x-project",
 )
-CORS_EXPOSE_HEADERS = ("Idempotency-Replayed", "Location", "Retry-After", "X-Request-Id")
+CORS_EXPOSE_HEADERS = ("Date", "Idempotency-Replayed", "Location", "Retry-After", "X-Request-Id")
 
 REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "queueops.site.api.handle_exception",
@@ -201,6 +201,8 @@ SPECTACULAR_SETTINGS = {
         "EventType": "jobs.states.EventType",
         "Resolution": "jobs.models.Resolution",
         "OperationStatus": "jobs.models.BulkOperation.Status",
+        "ProviderBatchState": "jobs.models.ProviderBatch.State",
+        "BudgetPolicy": ["wait", "reject"],
     },
 }
 

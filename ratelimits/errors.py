@@ -104,3 +104,17 @@ class InvalidRamp(QueueOpsError):
 
     code = "invalid_ramp"
     status = 422
+
+
+class InvalidBudget(QueueOpsError):
+    """These figures cannot be a budget's."""
+
+    code = "invalid_budget"
+    status = 422
+
+
+class UnknownBudget(QueueOpsError):
+    """There is no such budget."""
+
+    code = "unknown_budget"
+    status = 404

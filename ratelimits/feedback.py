@@ -10,12 +10,12 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from queueops.core.values.retry_after import MAX_RETRY_AFTER_SECONDS, parse_retry_after
 from ratelimits.quota_names import CallKind, CountedUnit, QuotaName, Scope, read_quota_name
-from ratelimits.rate_headers import StatedQuota, read_rate_headers
+from ratelimits.rate_headers import StatedQuota, parse_span, read_quotas, read_rate_headers
 
 MAX_ERROR_BYTES = 1_000_000
 MAX_DETAILS = 50
@@ -29,16 +29,19 @@ _A_DAY = 86_400.0
 
 _GOOGLE_DURATION = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,9})?s")
 _NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?")
-_SPAN = re.compile(
-    r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m(?!s))?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s))?"
-)
 _GOOGLE_MESSAGE = re.compile(r"quota metric '([^']{1,200})'(?: and limit '([^']{1,200})')?")
 _GOOGLE_RETRY = re.compile(r"Please retry in ([0-9]{1,30}(?:\.[0-9]{1,9})?s)")
 _OPENAI_LIMIT = re.compile(r" on ((?:requests|tokens) per (?:min|day)[^:]{0,40}):(?: Limit:? ([0-9]{1,30}))?")
+_ANTHROPIC_LIMIT = re.compile(r"rate limit of ([0-9,]{1,30}) ((?:input |output |)(?:tokens|requests) per [a-z]{1,10})")
 _OPENAI_REQUESTED = re.compile(r"[ ,]Requested:? ([0-9]{1,30})")
 _OPENAI_RETRY = re.compile(r"Please try again in ([0-9dhms.]{1,40}[smhd])")
 _OPENAI_CREDIT_GONE = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _UNITS: tuple[CountedUnit, ...] = ("requests", "tokens")
+_STATED_UNITS: dict[str, CountedUnit] = {
+    "tokens": "tokens",
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,29 @@ def parse_openai(status: int, headers: Mapping[str, str], body: bytes) -> PushBa
     return PushBack((violation,), retry_after)
 
 
+def parse_anthropic(status: int, headers: Mapping[str, str], body: bytes) -> PushBack | None:
+    """
+    Read a refusal of Anthropic's from its message, or from the headers of the only quota without room.
+
+    Returns:
+        None unless the status is 429: a 529 says that its servers are overloaded, which is no quota.
+    """
+    if status != _TOO_MANY_REQUESTS:
+        return None
+    said = _ANTHROPIC_LIMIT.search(_text(_error_of(body).get("message"), most=10_000))
+    retry_after = _retry_after(headers)
+    if said:
+        read = read_quota_name(said[2])
+        cap = _cap(said[1].replace(",", "")) if read.period == "minute" else None
+        return PushBack((Violation(said[2], "project", read.unit, stated_cap=cap),), retry_after)
+    empty = [quota for quota in read_quotas(headers) if quota.remaining == 0]
+    violations = tuple(
+        _stated_violation(replace(one, window_seconds=MINUTE_SECONDS)) for one in empty[: len(empty) == 1]
+    )
+    told = _bounded(empty[0].reset_seconds or 0.0) if violations else None
+    return PushBack(violations, retry_after or told)
+
+
 def _from_rate_headers(headers: Mapping[str, str], retry_after: float | None) -> PushBack:
     """A quota with nothing left was exceeded; where none is said to be empty, the only one that is stated."""
     stated = read_rate_headers(headers)
@@ -165,7 +191,7 @@ def _stated_violation(quota: StatedQuota) -> Violation:
     return Violation(
         name=_text(quota.name) or f"{size}{quota.unit}{period}",
         scope="project",
-        unit="tokens" if quota.unit == "tokens" else "requests",
+        unit=_STATED_UNITS.get(quota.unit, "requests"),
         per_day=per_day,
         stated_cap=_cap(quota.capacity) if quota.window_seconds else None,
         window_seconds=MINUTE_SECONDS if per_day else window,
@@ -318,13 +344,8 @@ def _google_duration(value: Any) -> float | None:
 
 
 def _span(value: str) -> float | None:
-    """Return the seconds of `1s`, `6m0s`, `12ms`, `1h0m0.5s`; None for anything else and for zero."""
-    match = _SPAN.fullmatch(value.strip())
-    if match is None:
-        return None
-    days, hours, minutes, last, last_unit = match.groups()
-    total = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60
-    return _bounded(total + float(last or 0) / (1000 if last_unit == "ms" else 1))
+    """See `parse_span`; bounded."""
+    return _bounded(parse_span(value) or 0.0)
 
 
 def _bounded(seconds: float) -> float | None:

@@ -6,7 +6,7 @@ import re
 from typing import Literal, NamedTuple
 
 Scope = Literal["project", "user", "project_user", "global", ""]
-CountedUnit = Literal["requests", "tokens", ""]
+CountedUnit = Literal["requests", "tokens", "input_tokens", "output_tokens", ""]
 CallKind = Literal["read", "write", ""]
 Period = Literal["minute", "day", "other", ""]
 
@@ -66,6 +66,10 @@ def _scope(words: str, *, has_period: bool) -> Scope:
 
 
 def _unit(words: str) -> CountedUnit:
+    if " input token" in words:
+        return "input_tokens"
+    if " output token" in words:
+        return "output_tokens"
     if " token" in words or re.search(r" tp[md] ", words):
         return "tokens"
     return "requests" if " request" in words or re.search(r" rp[md] ", words) else ""

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 MAX_HEADER = 1000
 MAX_POLICIES = 20
@@ -22,6 +23,10 @@ MAX_AMOUNT = 1e12
 A_MOMENT = 1_000_000_000.0  # a reset above it is no span: GitHub and others state seconds since 1970
 
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
+_ANTHROPIC = "anthropic-ratelimit"
+_SPAN = re.compile(
+    r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m(?!s))?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s))?"
+)
 _PREFIXES = ("ratelimit", "x-ratelimit", "x-rate-limit")
 
 
@@ -31,8 +36,9 @@ class StatedQuota:
     One quota as headers state it; None: they do not say.
 
     Attributes:
-        unit: `requests` unless the headers say otherwise, such as `content-bytes`.
+        unit: `requests` unless the headers say otherwise, such as `input_tokens`, `content-bytes`.
         reset_seconds: Until there is room again.
+        age_seconds: How long ago it may have been said.
     """
 
     name: str = ""
@@ -41,6 +47,7 @@ class StatedQuota:
     window_seconds: float | None = None
     remaining: float | None = None
     reset_seconds: float | None = None
+    age_seconds: float = 0.0
 
 
 def read_rate_headers(headers: Mapping[str, str]) -> list[StatedQuota]:
@@ -48,6 +55,67 @@ def read_rate_headers(headers: Mapping[str, str]) -> list[StatedQuota]:
     fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_rates(name.lower())}
     found = list(_named(fields)) or list(_unnamed(fields))
     return sorted(found[:MAX_POLICIES], key=lambda quota: quota.remaining != 0)
+
+
+def read_quotas(headers: Mapping[str, str]) -> list[StatedQuota]:
+    """
+    Return all quotas that an answer's headers state: those told by unit, as language models' providers do, and others.
+
+    A reset of `anthropic-ratelimit-<unit>-limit`, `-remaining`, `-reset` is a moment; where input and
+    output are told apart, `tokens` only repeats one of them. `x-ratelimit-limit-<unit>`, `x-ratelimit-remaining-<unit>`
+    and `x-ratelimit-reset-<unit>` state no period, and neither do Anthropic's.
+    """
+    fields = {name.lower(): value[:MAX_HEADER] for name, value in headers.items() if _is_about_quotas(name.lower())}
+    if not fields:
+        return []
+    found = [*_of_anthropic(fields), *_of_openai(fields)]
+    return found or read_rate_headers(headers)
+
+
+def _of_anthropic(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
+    apart = any(f"{_ANTHROPIC}-{unit}-limit" in fields for unit in ("input-tokens", "output-tokens"))
+    for unit in ("requests", "input-tokens", "output-tokens", *(() if apart else ("tokens",))):
+        quota = StatedQuota(
+            name=unit,
+            unit=unit.replace("-", "_"),
+            capacity=_amount(fields.get(f"{_ANTHROPIC}-{unit}-limit")) or None,
+            remaining=_amount(fields.get(f"{_ANTHROPIC}-{unit}-remaining")),
+            reset_seconds=_until(fields.get(f"{_ANTHROPIC}-{unit}-reset")),
+        )
+        if quota.capacity is not None:
+            yield quota
+
+
+def _of_openai(fields: Mapping[str, str]) -> Iterator[StatedQuota]:
+    for unit in ("requests", "tokens"):
+        capacity = _amount(fields.get(f"x-ratelimit-limit-{unit}")) or None
+        remaining = _amount(fields.get(f"x-ratelimit-remaining-{unit}"))
+        reset = parse_span(fields.get(f"x-ratelimit-reset-{unit}", ""))
+        if capacity is not None and (remaining is None or remaining <= capacity):
+            yield StatedQuota(unit, unit, capacity, None, remaining, reset)
+
+
+def parse_span(text: str) -> float | None:
+    """Return the seconds of `1s`, `6m0s`, `12ms`, `1h0m0.5s`; None for anything else and for zero."""
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, last, last_unit = match.groups()
+    total = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60
+    return total + float(last or 0) / (1000 if last_unit == "ms" else 1) or None
+
+
+def _until(text: str | None) -> float | None:
+    """Return the seconds until a moment as RFC 3339 writes it."""
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return None if at.tzinfo is None else max(0.0, at.timestamp() - time.time())
+
+
+def _is_about_quotas(name: str) -> bool:
+    return "ratelimit" in name or "rate-limit" in name
 
 
 def _is_about_rates(name: str) -> bool:

@@ -14,6 +14,9 @@ SEEN = (
     "usagetracking",
     "usagereservation",
     "usageevent",
+    "price",
+    "budget",
+    "spend",
 )
 
 VIEWER = frozenset(f"ratelimits.view_{model}" for model in SEEN)
@@ -29,6 +32,10 @@ LIMITS_MANAGER = frozenset(
         *(f"ratelimits.{verb}_allowanceoverride" for verb in ("add", "change", "delete")),
         "ratelimits.cancel_reservation",
         "ratelimits.export_usage",
+        "ratelimits.add_price",
+        *(f"ratelimits.{verb}_budget" for verb in ("add", "change", "delete")),
+        "ratelimits.price_spend",
+        "ratelimits.export_spend",
     }
 )
 ADMINISTRATOR = frozenset(

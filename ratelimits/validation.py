@@ -12,7 +12,8 @@ from typing import Any
 
 from ratelimits.algorithms.figures import NOUNS, Findings, figure
 from ratelimits.algorithms.kinds import KINDS
-from ratelimits.models import Limit, Unit
+from ratelimits.costs import PER_CALL, UNTIL_THE_END
+from ratelimits.models import Limit
 
 __all__ = [
     "KINDS",
@@ -127,8 +128,11 @@ def _amount_fault(value: Any, *, above_zero: bool) -> str | None:
 
 
 def _check_unit(limit: Limit, found: Findings) -> None:
-    if (limit.unit == Unit.IN_FLIGHT) != (KINDS[limit.algorithm].counts_in_flight):
-        found.refuse("unit", "Calls in flight are counted by the algorithm concurrency, and it counts nothing else.")
+    if (limit.unit in UNTIL_THE_END) != (KINDS[limit.algorithm].counts_in_flight):
+        found.refuse(
+            "unit",
+            "Calls in flight and tokens enqueued are counted by the algorithm concurrency, which counts nothing else.",
+        )
 
 
 def _check_whole_calls(limit: Limit, capacity: float, found: Findings) -> None:
@@ -136,10 +140,11 @@ def _check_whole_calls(limit: Limit, capacity: float, found: Findings) -> None:
     left = capacity * (100 - limit.headroom_percent) / 100
     if not capacity:
         found.warnings.append("A cap of 0 rejects every call for good: each of its jobs fails at once.")
-    elif limit.unit != Unit.TOKENS and left < 1:
+    elif limit.unit in PER_CALL and left < 1:
         found.refuse("capacity", f"This leaves {figure(left)} of a call: every call would be rejected.")
-    elif limit.unit == Unit.TOKENS:
-        found.warnings.append(f"A call of more than {figure(left)} tokens is rejected at once, as one that cannot fit.")
+    elif limit.unit not in PER_CALL:
+        noun = NOUNS[limit.unit]
+        found.warnings.append(f"A call of more than {figure(left)} {noun} is rejected at once, as one that cannot fit.")
 
 
 def _check_thresholds(limit: Limit, found: Findings) -> None:

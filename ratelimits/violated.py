@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ratelimits.costs import UNTIL_THE_END
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Limit, LimitCallType, Unit
 from ratelimits.services.limits.catalogue import Rule
@@ -22,6 +23,14 @@ _LEVELS: dict[str, tuple[int, ...]] = {
     "project_user": (0, 1, 2),
     "project": (1, 2, 0),
     "global": (2, 1, 0),
+}
+# Where a violation's own unit has no limit: the one that includes it, or a part of it.
+_UNITS: dict[str, tuple[str, ...]] = {
+    "": (Unit.REQUESTS,),
+    "requests": (Unit.REQUESTS,),
+    "tokens": (Unit.TOKENS, Unit.INPUT_TOKENS, Unit.OUTPUT_TOKENS),
+    "input_tokens": (Unit.INPUT_TOKENS, Unit.TOKENS),
+    "output_tokens": (Unit.OUTPUT_TOKENS, Unit.TOKENS),
 }
 MINUTE = 60
 
@@ -64,9 +73,12 @@ def _weight(one: Violated) -> tuple[bool, bool]:
 
 
 def _meant(rules: Sequence[Rule], violation: Violation) -> Sequence[Rule]:
-    left: Sequence[Rule] = [rule for rule in rules if rule.unit != Unit.IN_FLIGHT]
+    left: Sequence[Rule] = [rule for rule in rules if rule.unit not in UNTIL_THE_END]
     left = _preferred(left, lambda rule: not rule.shadow)
-    left = _preferred(left, lambda rule: rule.unit == (violation.unit or Unit.REQUESTS))
+    for unit in _UNITS[violation.unit]:
+        if of_unit := [rule for rule in left if rule.unit == unit]:
+            left = of_unit
+            break
     left = _preferred(left, lambda rule: rule.hard_reset == violation.per_day)
     for level in _LEVELS[violation.scope]:
         if at_level := [rule for rule in left if _LEVEL_OF_RULE[rule.scope] == level]:
@@ -85,7 +97,7 @@ def _preferred(rules: Sequence[Rule], wanted: Callable[[Rule], bool]) -> Sequenc
 
 def _is_exact(rule: Rule, violation: Violation) -> bool:
     return (
-        rule.unit == violation.unit
+        (rule.unit == violation.unit or (rule.unit, violation.unit) == (Unit.TOKENS, "input_tokens"))
         and rule.hard_reset == violation.per_day
         and (violation.per_day or (rule.window_seconds or MINUTE) == violation.window_seconds)
         and bool(violation.scope)

@@ -12,7 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from jobs.handlers.registry import find_handler
-from jobs.models import Batch, DeadLetter, Job, Webhook, new_id
+from jobs.models import Batch, DeadLetter, Job, ProviderBatch, Webhook, new_id
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot
 from jobs.services.submit.prepare import JobSpec, PreparedJob
 from jobs.services.submit.submit import insert_prepared
@@ -91,6 +91,25 @@ def make_jobs(
     if columns:
         Job.objects.filter(pk__in=ids).update(**columns)
     return list(Job.objects.filter(pk__in=ids).order_by("pk"))
+
+
+def make_provider_batch(project: str = "acme", **fields: Any) -> ProviderBatch:
+    """One that its provider works on, without lines."""
+    make_project(project)
+    later = timezone.now() + timedelta(hours=1)
+    figures: dict[str, Any] = {
+        "kind": "llm.generate",
+        "service": "openai",
+        "provider": "openai",
+        "model": "small",
+        "credential": "key",
+        "state": ProviderBatch.State.OPEN,
+        "lines": 1,
+        "complete_by": later,
+        "live_at": later,
+        "create_before": later,
+    }
+    return ProviderBatch.objects.create(project_id=project, **{**figures, **fields})
 
 
 def make_dead_letter(**fields: Any) -> DeadLetter:
@@ -183,7 +202,7 @@ def move_along(edge: str, ids: list[UUID]) -> None:
         _dispatch(ids)
         return
     tokens = dict(Job.objects.filter(pk__in=ids).values_list("pk", "fencing_token"))
-    delay = 60.0 if edge in {"park", "back_off"} else None
+    delay = 60.0 if edge in {"park", "back_off", "retry"} else None
     moved = move_jobs(edge, [Move(one, token=tokens[one], delay_seconds=delay) for one in ids])
     assert moved == set(ids), f"{edge} moved {len(moved)} of {len(ids)} jobs"
 

@@ -10,7 +10,8 @@ from django.utils.safestring import SafeString
 
 from jobs.services.explain.queues import Queue, clears_at, queues_behind
 from queueops.screens import showing
-from ratelimits.models import Limit, Unit
+from ratelimits.costs import PER_CALL
+from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.catalogue import rules_of
 from ratelimits.validation import KINDS, NOUNS, figure
@@ -130,7 +131,7 @@ def cap_in_words(limit: Limit) -> str:
 def counted_in_words(limit: Limit) -> str:
     """`write calls of a project`, `all tokens of a user, by model`."""
     calls = "all" if limit.call_type == "any" else limit.call_type
-    noun = "tokens" if limit.unit == Unit.TOKENS else "calls"
+    noun = "calls" if limit.unit in PER_CALL else NOUNS[limit.unit]
     who = {"global": "everyone together", "project": "a project", "user": "a user"}.get(
         limit.scope, "a user of a project"
     )

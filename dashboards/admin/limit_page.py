@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from queueops.screens.showing import NOTHING, duration
-from ratelimits.models import Limit, Unit
+from ratelimits.costs import PER_CALL
+from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import Used, top_users
 from ratelimits.services.tuning.simulate import SimulatedOutcome, Simulation
 
@@ -36,7 +37,7 @@ def users_of(limit: Limit, key: str | None = None) -> dict[str, Any]:
     """What the template of the lists of users and kinds needs."""
     top = top_users(limit, key)
     most = max((one.calls for one in (*top.users, *top.kinds)), default=0)
-    in_tokens = limit.unit == Unit.TOKENS
+    in_tokens = limit.unit not in PER_CALL
     return {
         "top_users": [_used(one, most, in_tokens=in_tokens) for one in top.users],
         "top_kinds": [_used(one, most, in_tokens=in_tokens) for one in top.kinds],

@@ -113,8 +113,8 @@ class LimitAdmin(ServiceFormAdmin):
                 "fields": (
                     ("name", "service"),
                     ("call_type", "scope"),
-                    ("unit", "model"),
-                    "per_model",
+                    ("unit", "counts_cached"),
+                    ("model", "per_model"),
                     ("enabled", "shadow"),
                 )
             },

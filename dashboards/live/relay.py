@@ -22,6 +22,7 @@ from jobs.services.explain.event_log import LAST_ID, TAKE_XID, Cursor, Horizon
 from jobs.services.operate.epochs import PUT_BACK_REASON, declare_put_back
 from queueops.core.database import connect_directly
 from queueops.core.notify import Channel
+from queueops.core.postgres.conditions import ReadOnlyServer
 from queueops.core.sql import load_sql
 
 from .events import Event, Group
@@ -73,7 +74,8 @@ class Relay:
     when it is back; an event may then come twice.
 
     Where the database lacks what it has read, it was put back to an earlier moment: everything is paused,
-    in a new epoch. There, as in one that somebody else began, it begins anew.
+    in a new epoch. There, as in one that somebody else began, it begins anew. A standby lacks what has not come to it
+    yet: while the connection leads to one, the database is away.
 
     Attributes:
         cursor: All events up to this one were handed over.
@@ -304,7 +306,13 @@ class _LoopEnded(Exception):
 
 
 def _place(connection: Connection) -> _Place:
-    [(last_id, epoch, since)] = connection.execute(LAST_ID).fetchall()
+    """
+    Raises:
+        ReadOnlyServer: The server is a standby.
+    """
+    [(last_id, epoch, since, is_standby)] = connection.execute(LAST_ID).fetchall()
+    if is_standby:
+        raise ReadOnlyServer(ReadOnlyServer.reason)
     return _Place(last_id, epoch or "", since)
 
 

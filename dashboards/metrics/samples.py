@@ -7,21 +7,26 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Count, Sum
+from django.db.models import Count, Min, Sum
 from django.utils import timezone
 
 from dashboards.services.cache import CachedRead
+from dashboards.services.objectives import kept_objectives
+from dashboards.services.spend import kept_spend
 from jobs.models import WHOLE_PROJECT, Executor, FlowCursor, JobCount, ServiceBreaker
 from jobs.services.claim.ready import oldest_ready
 from jobs.services.explain import flow
 from jobs.services.explain.depths import waiting_depths
 from jobs.services.explain.flow_bins import DURATION_MS, SIZE_BYTES
+from jobs.services.explain.objectives import span_words
 from jobs.services.explain.pools import pool_depths
 from jobs.services.upkeep.health import health_of, open_letters
+from jobs.services.upkeep.watch_runs import running_here
 from jobs.states import JobState
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.core.postgres.replica import off_primary, replica_standing
 from ratelimits.models import QuotaAlert
+from ratelimits.money import MICRO
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.ramps import ramp_now
 from ratelimits.services.usage.totals import usage_totals
@@ -72,6 +77,8 @@ def read_samples() -> list[Sample]:
         *_outages(),
         *_limits(),
         *_alerts(),
+        *_spend(),
+        *_objectives(),
         *_executors(),
         *_database(),
         *_replica(),
@@ -116,6 +123,8 @@ def _depths() -> Iterator[Sample]:
     busiest = totals.values_list("project_id").annotate(jobs=Sum("queued")).filter(jobs__gt=0).order_by("-jobs")
     oldest = min(oldest_ready([project for project, _ in busiest[:MOST_PROJECTS]]).values(), default=None)
     yield Value("oldest_ready_seconds", (), _age(oldest) if oldest else 0.0)
+    began = running_here().aggregate(first=Min("started_at"))["first"]
+    yield Value("longest_run_seconds", (), _age(began) if began else 0.0)
     yield Value("dead_letters_open", (), open_letters().count)
 
 
@@ -160,6 +169,24 @@ def _allowances() -> Iterator[Sample]:
         yield Value("allowance_overage", of, totals.overage)
         yield Value("allowance_refusals", of, totals.refused)
         yield Value("allowance_expired", of, totals.expired)
+
+
+def _spend() -> Iterator[Sample]:
+    for project, provider, spent in kept_spend.get():
+        yield Value("spend_today_money", (project, provider), spent.money / MICRO)
+        yield Value("spend_today_unpriced", (project, provider), spent.unpriced)
+
+
+def _objectives() -> Iterator[Sample]:
+    for standing in kept_objectives.get():
+        objective, left = standing.objective, standing.budget_left
+        of = (objective.name, objective.project_id or "")
+        yield Value("objective_target_ratio", of, float(objective.percent) / 100)
+        if standing.whole.share is not None and left is not None:
+            yield Value("objective_attained_ratio", of, standing.whole.share)
+            yield Value("objective_budget_left_ratio", of, left)
+        for seconds in standing.recent:
+            yield Value("objective_burn_rate", (*of, span_words(seconds)), standing.burn(seconds))
 
 
 def _executors() -> Iterator[Sample]:

@@ -18,6 +18,7 @@ from .alerts import alert_row
 from .batches import batch_rows
 from .feed import newest_events
 from .limits import limits_made
+from .objectives import objective_rows
 from .overview import Overview, address_of, read_overview
 from .tiles import tiles
 from .wire import iso
@@ -44,6 +45,7 @@ def ops_snapshot() -> dict[str, Any]:
         "limits": overview.limits,
         "has_limits": bool(overview.limits) or limits_made(),
         "batches": batch_rows(),
+        "objectives": objective_rows(),
         "alerts": [alert_row(alert, overview.people, overview.silences) for alert in overview.alerts],
         "executors": [_executor(one) for one in overview.executors],
         "feed": newest_events(),

@@ -10,6 +10,7 @@ from jobs.services.upkeep.health import OpenLetters
 from jobs.states import OUTAGE, RUNNING, SHOWN, WAITING, JobState, told_apart
 
 from .charts import rates_now, sparks
+from .spend import spend_tiles
 from .wire import iso, list_link
 
 LATE_PICKUP_MS = 1000
@@ -89,6 +90,7 @@ def tiles(
             "tone": "warn" if (pickup or 0) > LATE_PICKUP_MS else "",
             "href": list_link("jobs_executor"),
         },
+        *spend_tiles(),
     ]
     columns = sparks()
     return [{"tone": "", **tile, "spark": columns.get(str(tile["id"]))} for tile in shown]

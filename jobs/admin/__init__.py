@@ -1,6 +1,19 @@
 """The queue's screens, a module or a folder each; importing them registers them."""
 
-from . import executors, housekeeping, operations, pauses, pools, projects, ramp, rules, uploads, webhooks
+from . import (
+    executors,
+    housekeeping,
+    objectives,
+    operations,
+    pauses,
+    pools,
+    projects,
+    provider_batches,
+    ramp,
+    rules,
+    uploads,
+    webhooks,
+)
 from .batches import screen as batches
 from .dead_letters import screen as dead_letters
 from .jobs import screen as jobs
@@ -11,10 +24,12 @@ __all__ = [
     "executors",
     "housekeeping",
     "jobs",
+    "objectives",
     "operations",
     "pauses",
     "pools",
     "projects",
+    "provider_batches",
     "ramp",
     "rules",
     "uploads",

@@ -26,6 +26,8 @@ from queueops.screens.verbs import ReadOnlyMixin, actor_of, ask, show_error
 from queueops.tenancy.models import Project
 from queueops.tenancy.people import name_of
 
+from .forecasts import forecast_of_upload
+
 PERMISSION = "jobs.add_upload"
 MOST_FILE_MB = uploads.MAX_UPLOAD_BYTES // 1_000_000
 COLUMNS = (
@@ -132,7 +134,9 @@ class UploadAdmin(ReadOnlyMixin, BoundedListMixin, QueueAdmin):
     ) -> HttpResponse:
         upload = self.get_object(request, object_id) if as_uuid(object_id) else None
         shown = _page_of(upload) if upload is not None and self.has_view_permission(request, upload) else {}
-        shown["may_submit"] = self.has_add_permission(request)
+        shown["may_submit"] = may_submit = self.has_add_permission(request)
+        if upload is not None and shown.get("good") and may_submit and upload.batch_id is None:
+            shown |= forecast_of_upload(upload, asked="forecast" in request.GET)
         response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
         return response
 

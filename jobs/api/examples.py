@@ -1,5 +1,7 @@
 """Example bodies and answers of the OpenAPI document. A test validates each against its schema."""
 
+from typing import Any
+
 JOB_ID = "01938a3c-7d2e-7b1a-9c55-0a4a1f0d2e11"
 NEW_JOB_ID = "01938a41-02aa-7c3e-8a10-4b7d6cb0f932"
 BATCH_ID = "01938a3c-7cf0-7d44-b7c1-6a0f3d0c9a77"
@@ -27,6 +29,38 @@ SUBMITTED_BATCH = {
     "errors": [],
     "url": f"/api/v1/batches/{BATCH_ID}/",
 }
+FORECAST: dict[str, Any] = {
+    "accepted": True,
+    "jobs": {
+        "count": 500,
+        "duplicates": 0,
+        "by_batch": 0,
+        "by_model": [{"kind": "llm.generate", "service": "openai", "model": "gpt-5-mini", "jobs": 500}],
+    },
+    "tokens": {
+        "input_tokens": {"known": 200_000, "expected": 204_000, "reserved": 200_000},
+        "output_tokens": {"known": 0, "expected": 60_000, "reserved": 110_000},
+        "tokens": {"known": 200_000, "expected": 264_000, "reserved": 310_000},
+    },
+    "learned": True,
+    "currency": "USD",
+    "live": {"price": 171_000, "finish_at": "2026-03-02T10:21:40Z", "seconds": 1300.0, "why": ""},
+    "batch": {"price": 85_500, "finish_at": "2026-03-03T10:00:00Z", "seconds": 86_400.0, "why": ""},
+    "missing_prices": [],
+    "budgets": [{"budget": "march", "user_id": None, "policy": "wait", "needed": 171_000, "left": 150_000}],
+    "binding": [
+        {
+            "limit": "openai-tokens",
+            "key": "project=acme",
+            "unit": "tokens",
+            "needed": 264_000.0,
+            "ahead": 40_000.0,
+            "seconds": 1295.0,
+            "share": 0.996,
+        }
+    ],
+    "rejected": {"count": 0, "jobs": []},
+}
 JOB = {
     "id": JOB_ID,
     "batch": BATCH_ID,
@@ -36,6 +70,7 @@ JOB = {
     "model": None,
     "call_type": "write",
     "cost": 1,
+    "costs": None,
     "priority": "normal",
     "state": "retried",
     "held": False,
@@ -51,11 +86,37 @@ JOB = {
     "last_error_message": "The provider answered 429.",
     "scheduled_at": LATER,
     "expires_at": None,
+    "complete_by": None,
+    "via": None,
     "origin": None,
     "created_at": AT,
     "updated_at": AT,
     "started_at": AT,
     "finished_at": None,
+}
+PROVIDER_BATCH = {
+    "id": "01938a44-1f2e-7d10-9a3b-7c5d20e1f604",
+    "kind": "llm.generate",
+    "service": "openai",
+    "model": "small-1",
+    "state": "open",
+    "provider_id": "batch_67c41fa5a8a48190b3b6c8d8f5a0f3c1",
+    "provider_state": "in_progress",
+    "lines": 5000,
+    "done": 1200,
+    "succeeded": 0,
+    "failed": 0,
+    "handed_back": 0,
+    "dropped": 0,
+    "enqueued_tokens": 2_400_000,
+    "complete_by": "2026-03-03T09:15:04.120394Z",
+    "live_at": "2026-03-03T08:45:04.120394Z",
+    "cancel_requested_at": None,
+    "error": "",
+    "created_at": AT,
+    "submitted_at": LATER,
+    "ended_at": None,
+    "closed_at": None,
 }
 RESULT = {
     **{name: JOB[name] for name in ("id", "kind", "user_id", "idempotency_key", "origin")},
@@ -123,6 +184,10 @@ JOB_DETAIL = {
     },
     "recheck_after_seconds": 5.0,
     "last_event": EVENT,
+    "cost_money": None,
+    "currency": "USD",
+    "prices": None,
+    "provider_batch": None,
     "cursor": 1_048_213,
     "epoch": EPOCH,
 }
@@ -153,7 +218,7 @@ BATCH_ROW = {
     "eta_earliest": None,
     "recheck_after_seconds": 105.0,
 }
-BATCH_DETAIL = {**BATCH_ROW, "cursor": 1_048_213, "epoch": EPOCH}
+BATCH_DETAIL = {**BATCH_ROW, "cost_money": 1_918_250, "currency": "USD", "cursor": 1_048_213, "epoch": EPOCH}
 DEAD_LETTER = {
     "id": DEAD_LETTER_ID,
     "job": JOB_ID,
@@ -211,6 +276,27 @@ HANDLERS = {
             "sends_effect_key": False,
             "description": "Send one HTTP request.",
             "payload_schema": {"type": "object"},
+        }
+    ]
+}
+OBJECTIVES = {
+    "objectives": [
+        {
+            "id": 4,
+            "name": "imports start soon",
+            "aim": "start",
+            "percent": 95.0,
+            "within_seconds": 300,
+            "kind": "google_sheets.batch_update",
+            "service": "",
+            "window_days": 28,
+            "note": "",
+            "words": "95 % start within 5 min: jobs of kind google_sheets.batch_update of demo",
+            "jobs": 12_480,
+            "missed": 312,
+            "attained_percent": 97.5,
+            "budget_left_percent": 50.0,
+            "burn": [{"window": "1 h", "jobs": 40, "missed": 1, "rate": 0.5}],
         }
     ]
 }

@@ -8,7 +8,7 @@ from typing import Any
 import django_filters
 from django.db.models import QuerySet
 
-from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Resolution
+from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, ProviderBatch, Resolution, Way
 from jobs.states import EventType, JobState, Priority
 from queueops.core.values.identifiers import first_id_at
 from queueops.rest.filtering import ChoicesFilter, FilterSet, MomentFilter, TagsFilter, TruthFilter
@@ -46,6 +46,7 @@ class JobFilterSet(TaggedFilterSet):
     batch = django_filters.UUIDFilter(field_name="batch_id")
     user = django_filters.UUIDFilter(field_name="user_id")
     held = TruthFilter()
+    via = ChoicesFilter(choices=Way.choices)
 
     class Meta:
         model = Job
@@ -101,3 +102,11 @@ class OperationFilterSet(TimeOrderedFilterSet):
     class Meta:
         model = BulkOperation
         fields = ("action",)
+
+
+class ProviderBatchFilterSet(TimeOrderedFilterSet):
+    state = ChoicesFilter(choices=ProviderBatch.State.choices)
+
+    class Meta:
+        model = ProviderBatch
+        fields = ("kind", "service", "model")

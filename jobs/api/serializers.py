@@ -6,16 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
+from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, Tag
+from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, ProviderBatch, Tag
 from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.foresee import HeldLane, foresee
 from jobs.services.explain.snapshots import BatchSnapshot, JobSnapshot
 from jobs.services.explain.waiting import Code, Reason, Waiting
+from jobs.services.explain.ways import WayPrices, provider_batch_of, way_prices
 from jobs.states import JobState
 from jobs.tracebacks import without_diagnostics
+from ratelimits.services.money.reports import SpendSum
 
 JOB_FIELDS = (
     "id",
@@ -26,6 +29,7 @@ JOB_FIELDS = (
     "model",
     "call_type",
     "cost",
+    "costs",
     "priority",
     "state",
     "held",
@@ -41,11 +45,37 @@ JOB_FIELDS = (
     "last_error_message",
     "scheduled_at",
     "expires_at",
+    "complete_by",
+    "via",
     "origin",
     "created_at",
     "updated_at",
     "started_at",
     "finished_at",
+)
+PROVIDER_BATCH_FIELDS = (
+    "id",
+    "kind",
+    "service",
+    "model",
+    "state",
+    "provider_id",
+    "provider_state",
+    "lines",
+    "done",
+    "succeeded",
+    "failed",
+    "handed_back",
+    "dropped",
+    "enqueued_tokens",
+    "complete_by",
+    "live_at",
+    "cancel_requested_at",
+    "error",
+    "created_at",
+    "submitted_at",
+    "ended_at",
+    "closed_at",
 )
 
 CURSOR_HELP = (
@@ -91,12 +121,24 @@ def tell_tags(rows: Sequence[Job | Batch]) -> None:
 class JobSerializer(serializers.ModelSerializer[Job]):
     tags = serializers.ListField(child=serializers.CharField())
     state = serializers.ChoiceField(source="status", choices=JobState.choices)
+    costs = serializers.DictField(
+        child=serializers.IntegerField(),
+        allow_null=True,
+        help_text="Estimated by unit: input_tokens, output_tokens. Null: the cost says all.",
+    )
 
     class Meta:
         model = Job
         fields = JOB_FIELDS
         read_only_fields = JOB_FIELDS
         list_serializer_class = _ListedJobs
+
+
+class ProviderBatchSerializer(serializers.ModelSerializer[ProviderBatch]):
+    class Meta:
+        model = ProviderBatch
+        fields = PROVIDER_BATCH_FIELDS
+        read_only_fields = PROVIDER_BATCH_FIELDS
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):
@@ -195,6 +237,24 @@ class BatchWaitingSerializer(serializers.Serializer[Any]):
     results = HeldLaneSerializer(many=True)
 
 
+class WayPricesSerializer(serializers.Serializer[WayPrices]):
+    """What the work costs by each way, in millionths of the currency; null: a price is missing."""
+
+    live = serializers.IntegerField(allow_null=True)
+    batch = serializers.IntegerField(allow_null=True)
+    is_used = serializers.BooleanField(
+        help_text="By what its last call used, at the prices of then; else by what calls like it have had, at today's."
+    )
+
+
+class BatchOfJobSerializer(serializers.Serializer[ProviderBatch]):
+    """The batch of its provider that a job was a line of last."""
+
+    id = serializers.UUIDField()
+    state = serializers.ChoiceField(choices=ProviderBatch.State.choices)
+    provider_id = serializers.CharField(help_text="What its provider calls it; empty while it is not known there.")
+
+
 class JobDetailSerializer(JobSerializer):
     payload = AnyJSON()
     result = AnyJSON()
@@ -209,6 +269,15 @@ class JobDetailSerializer(JobSerializer):
         allow_null=True, help_text="When asking again is worth while; also sent as Retry-After."
     )
     last_event = EventSerializer(allow_null=True)
+    cost_money = serializers.IntegerField(
+        allow_null=True,
+        help_text="What its calls cost so far, in millionths of `currency`; null: not known, or a price is missing.",
+    )
+    currency = serializers.CharField(help_text="Three letters, such as USD.")
+    prices = WayPricesSerializer(
+        allow_null=True, help_text="Null: it can go live alone, or nothing tells what it takes."
+    )
+    provider_batch = BatchOfJobSerializer(allow_null=True, help_text="Null: it never was in one.")
     cursor = serializers.IntegerField(help_text=CURSOR_HELP)
     epoch = serializers.CharField(help_text=EPOCH_HELP)
 
@@ -225,6 +294,10 @@ class JobDetailSerializer(JobSerializer):
             "waiting",
             "recheck_after_seconds",
             "last_event",
+            "cost_money",
+            "currency",
+            "prices",
+            "provider_batch",
             "cursor",
             "epoch",
         )
@@ -278,12 +351,17 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
 
 
 class BatchDetailSerializer(BatchSerializer):
+    cost_money = serializers.IntegerField(
+        allow_null=True,
+        help_text="What its calls cost so far, in millionths of `currency`; null: not known, or a price is missing.",
+    )
+    currency = serializers.CharField(help_text="Three letters, such as USD.")
     cursor = serializers.IntegerField(help_text=CURSOR_HELP)
     epoch = serializers.CharField(help_text=EPOCH_HELP)
 
     class Meta:
         model = Batch
-        fields = (*BatchSerializer.Meta.fields, "cursor", "epoch")
+        fields = (*BatchSerializer.Meta.fields, "cost_money", "currency", "cursor", "epoch")
         read_only_fields = fields
 
 
@@ -380,6 +458,21 @@ def waiting_answer(waiting: Waiting) -> dict[str, Any]:
 
 ATTEMPT_UNDER_WAY_OR_OVER = frozenset({JobState.IN_PROGRESS, JobState.COMPLETED, JobState.FAILED})
 _time = serializers.DateTimeField()
+
+
+def money_answer(spent: SpendSum | None) -> dict[str, Any]:
+    """What calls cost; a sum that lacks a part is none."""
+    known = spent is not None and not spent.unpriced
+    return {"cost_money": spent.money if spent and known else None, "currency": settings.QUEUEOPS.currency}
+
+
+def ways_answer(job: Job) -> dict[str, Any]:
+    """What a job costs by each way, and the batch of its provider."""
+    prices, batch = way_prices(job), provider_batch_of(job)
+    return {
+        "prices": prices and WayPricesSerializer(prices).data,
+        "provider_batch": batch and BatchOfJobSerializer(batch).data,
+    }
 
 
 def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:

@@ -11,17 +11,24 @@ from collections.abc import Callable
 from uuid import UUID
 
 from jobs.services.explain import flow
-from jobs.services.finish import breaker
-from jobs.services.operate import pauses
+from jobs.services.finish import breaker, reroute
+from jobs.services.operate import budget_waits, pauses
+from jobs.services.provider_batches.tend import LATE, duty_of, is_needed, kinds_with_batches
 from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch
 from queueops.core.processes.one_by_one import one_by_one
 from ratelimits.services.limiter import decide
+from ratelimits.services.money import holds
 from ratelimits.services.usage import release
+
+from .batch_lane import LANE_TERM_SECONDS, BatchLane
+from .outcome_log import OutcomeLog
 
 DUTY_SECONDS = 1.0
 ALERT_SECONDS = 5.0
 QUIET_ALERT_SECONDS = 20.0  # while nothing is under way: to look costs more than all that an idle executor does besides
 SAMPLE_SECONDS = 5.0
+LANE_SECONDS = 2.0
+QUIET_LANE_SECONDS = 5.0
 
 
 class Duties:
@@ -33,13 +40,22 @@ class Duties:
         stuck_seconds: How long a handler may block the loop before its process is killed.
     """
 
-    def __init__(self, executor: UUID, *, sweep_seconds: float, silent_seconds: float, stuck_seconds: float) -> None:
+    def __init__(
+        self,
+        executor: UUID,
+        *,
+        sweep_seconds: float,
+        silent_seconds: float,
+        stuck_seconds: float,
+        outcome_log: OutcomeLog | None = None,
+    ) -> None:
         self.executor = executor
         self.sweep_seconds = sweep_seconds
         self.silent_seconds = silent_seconds
         self.stuck_seconds = stuck_seconds
         self.has_time = False  # for what keeps claims waiting
-        self._sweep_at = self._alert_at = self._sample_at = 0.0
+        self.batch_lane = BatchLane(outcome_log)
+        self._sweep_at = self._alert_at = self._sample_at = self._lane_at = 0.0
 
     def put_off_sweep(self, until: float) -> None:
         """Judge nobody's silence before that time."""
@@ -69,7 +85,10 @@ class Duties:
                 batches.finish_batches,
                 batches.foresee_batches,
                 breaker.tend_breakers,
+                reroute.reroute_waiting,
                 decide.reclaim_expired,
+                budget_waits.tend_budget_waits,
+                holds.lose_expired,
                 pools.follow_pools,
             )
         if now >= self._alert_at:
@@ -82,6 +101,16 @@ class Duties:
             if now >= self._sample_at:
                 self._sample_at = now + SAMPLE_SECONDS
                 _do_all(flow.sample_backlog, flow.forget_old_samples)
+        if now >= self._lane_at:
+            self._lane_at = now + (QUIET_LANE_SECONDS if quiet else LANE_SECONDS)
+            _do_all(self._tend_batch_lane)
+
+    def _tend_batch_lane(self) -> None:
+        if not is_needed():
+            return
+        for kind in (LATE, *kinds_with_batches()):
+            if executors.take_duty(duty_of(kind), holder=self.executor, term_seconds=LANE_TERM_SECONDS):
+                self.batch_lane.wake(kind)
 
 
 def _do_all(*duties: Callable[[], object]) -> None:

@@ -19,11 +19,11 @@ from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pydantic_core
-from django.conf import settings
 from django.db import close_old_connections
+from multidict import CIMultiDictProxy
 from pydantic import ValidationError
 
-from jobs.classify import Failure, clean, clean_json, failure_of, with_push_back
+from jobs.classify import Failure, clean, failure_of, with_push_back
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import (
     Answer,
@@ -40,11 +40,15 @@ from jobs.handlers.registry import (
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded
 from jobs.services.finish.kinds import refusal_of, version_of
+from jobs.services.finish.result_text import result_text
+from jobs.services.finish.spend import told_once
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of
-from queueops.core.outbound.client import OutboundResponse, answers_noted, refusal_noted
+from queueops.core.outbound.client import OutboundResponse, answers_noted, headers_noted, refusal_noted
 from queueops.tenancy.credentials import OpenCredential
+from ratelimits.costs import Usage
+from ratelimits.rate_headers import StatedQuota, read_quotas
 
 from .attempt_log import KEEPER, AttemptLog, current_log
 from .holding import LoopWatch, tell_whose
@@ -80,6 +84,7 @@ class _Run:
     ending: str = ""  # why it is being cancelled from outside
     calls: list[tuple[int, int]] = field(default_factory=list)  # a group's are its first member's
     refusal: list[OutboundResponse] = field(default_factory=list)  # its last 429; of a group, all members'
+    headers: list[CIMultiDictProxy[str]] = field(default_factory=list)  # of its last answer; a group's are its first's
     deadline: float = field(default=float("inf"))
     log: AttemptLog = field(default_factory=AttemptLog)  # what is logged for a whole group is in its first member's
 
@@ -256,6 +261,7 @@ class HandlerLoop:
         outcome: Outcome | None
         answers_noted.set(run.calls)
         refusal_noted.set(run.refusal)
+        headers_noted.set(run.headers)
         tell_of("job", run.facts)
         current_log.set(run.log)
         try:
@@ -270,6 +276,7 @@ class HandlerLoop:
             for run in runs:
                 self._end(run, _unsent(run))
             return
+        bound = next((run.job.bound for run in runs if run.job.bound is not None), None)
         ready = self._ready(runs)
         if not ready:
             return
@@ -278,6 +285,7 @@ class HandlerLoop:
         for run in ready:
             run.refusal = ready[0].refusal
         refusal_noted.set(ready[0].refusal)
+        headers_noted.set(ready[0].headers)
         tell_of("job", ready[0].facts)
         current_log.set(ready[0].log)
         try:
@@ -291,12 +299,16 @@ class HandlerLoop:
             outcomes = _halves(ready)
         except BaseException as error:  # noqa: BLE001 - as in _carry_out
             outcomes = [self._broken(run, error) for run in ready]
-        for run, outcome in zip(ready, outcomes, strict=True):
+        wanted = [
+            outcome if (run.job.id, run.job.token) in self._runs else None
+            for run, outcome in zip(ready, outcomes, strict=True)
+        ]
+        for run, outcome in zip(ready, told_once(wanted, bound=bound), strict=True):
             self._end(run, outcome)
 
     def _ready(self, runs: Sequence[_Run]) -> list[_Run]:
-        """Those of a group that the call is made for; the others end here."""
-        ready = []
+        """Those of a group that the call is made for; the others end here, without a word about its money."""
+        ready, broken = [], []
         for run in runs:
             if run.ending:
                 continue  # cancelled before the call began
@@ -304,14 +316,20 @@ class HandlerLoop:
                 self._prepare(run)
                 ready.append(run)
             except BaseException as error:  # noqa: BLE001 - as in _carry_out
-                self._end(run, self._broken(run, error))
+                broken.append((run, self._broken(run, error)))
+        for run, outcome in broken:
+            if ready and outcome is not None:
+                outcome = replace(outcome, job=outcome.job._replace(bound=None))  # noqa: PLW2901 - the same, told less
+            self._end(run, outcome)
         return ready
 
     def _without_poison(self, runs: Sequence[_Run], errors: Mapping[int, ProviderError]) -> list[Outcome | None]:
         if errors.keys().isdisjoint(range(len(runs))):  # sent again, they would come back the same way
             return [self._broken(run, next(iter(errors.values()))) for run in runs]
         return [
-            self._broken(run, errors[place]) if place in errors else GivenBack(run.job, "sent again without another")
+            self._broken(run, errors[place])
+            if place in errors
+            else GivenBack(run.job, "sent again without another", cost=0)  # a provider counts nothing that it refuses
             for place, run in enumerate(runs)
         ]
 
@@ -335,11 +353,19 @@ class HandlerLoop:
 
     def _answered(self, run: _Run, answer: Answer) -> Outcome:
         if isinstance(answer, Continue):
-            partial = _as_json(answer.partial) or "null"
-            return GivenBack(run.job, clean(answer.message), partial, _cost(run, answer.cost), calls=run.calls)
-        cost = _cost(run, answer.cost) if answer else None
+            partial = result_text(answer.partial) or "null"
+            cost = _cost(run, _told_cost(answer))
+            usage = _usage(run, answer.usage)
+            return GivenBack(
+                run.job, clean(answer.message), partial, cost, calls=run.calls, usage=usage, stated=_stated(run)
+            )
+        cost = _cost(run, _told_cost(answer)) if answer else None
         known = _cost(run, answer.known_cost) if answer else None
-        return Succeeded(run.job, run.service, _stored_result(answer), self._elapsed_ms(run), cost, run.calls, known)
+        usage = _usage(run, answer.usage) if answer else None
+        result, elapsed_ms = result_text(answer.result if answer else None), self._elapsed_ms(run)
+        return Succeeded(
+            run.job, run.service, result, elapsed_ms, cost, run.calls, known, usage=usage, stated=_stated(run)
+        )
 
     def _broken(self, run: _Run, error: BaseException) -> Outcome | None:
         """What an exception makes of a job."""
@@ -367,6 +393,8 @@ class HandlerLoop:
         run.retry = handler.retry
         try:
             payload = handler.schema.validate_json(job.payload)
+            if job.fallback_step:
+                payload = _another_way(handler, payload, job.fallback_step)
         except ValidationError as error:
             raise _InvalidPayload(error) from None
         run.service = handler.service_of(payload) if handler.calls_out else ""
@@ -385,6 +413,8 @@ class HandlerLoop:
             cost=job.cost,
             credential=run.credential,
             partial=None if job.partial is None else json.loads(job.partial),
+            fallback_step=job.fallback_step,
+            fallback_reason=job.fallback_reason,
         )
         run.deadline = run.begun + handler.timeout.total_seconds() + OVERRUN_SECONDS
         return handler, running
@@ -456,6 +486,12 @@ class HandlerLoop:
         return (time.monotonic() - run.begun) * 1000
 
 
+def _another_way(handler: Handler, payload: Any, step: int) -> Any:
+    """What the payload becomes on its way of that number; as it is where a later version left that way out."""
+    ways = handler.fallback(payload) if handler.fallback else ()
+    return ways[step - 1].payload if step <= len(ways) else payload
+
+
 def _unsent(run: _Run) -> GivenBack:
     return GivenBack(run.job, "not sent: its executor was too late with it", cost=0)
 
@@ -466,7 +502,7 @@ def _halves(runs: Sequence[_Run]) -> list[Outcome | None]:
     keys = [f"{base}{HALF}{uuid4().hex[:12]}" for _ in range(2)]
     middle = len(runs) // 2
     return [
-        GivenBack(run.job, "sent again in two halves", coalesce_key=keys[place >= middle], calls=run.calls)
+        GivenBack(run.job, "sent again in two halves", cost=0, coalesce_key=keys[place >= middle], calls=run.calls)
         for place, run in enumerate(runs)
     ]
 
@@ -479,19 +515,24 @@ def _cost(run: _Run, cost: int | None) -> int | None:
     return None
 
 
-def _stored_result(done: Done | None) -> str | None:
-    return None if done is None else _as_json(done.result)
+def _stated(run: _Run) -> tuple[StatedQuota, ...]:
+    """What its provider said of its quotas, where a limit counts the call."""
+    if not run.headers or (run.job.send_by is None and not run.job.holds):
+        return ()
+    age = time.monotonic() - run.begun
+    return tuple(replace(quota, age_seconds=age) for quota in read_quotas(run.headers[0]))
 
 
-def _as_json(result: Any) -> str | None:
-    """As JSON text; what is too large to keep is replaced by a note, because the call has succeeded."""
-    if result is None:
-        return None
-    text = pydantic_core.to_json(result, inf_nan_mode="null")
-    limit = settings.QUEUEOPS.max_payload_bytes
-    if len(text) > limit:
-        return json.dumps({"omitted": f"the result has {len(text)} bytes; at most {limit} are kept"})
-    return clean_json(text.decode())
+def _told_cost(answer: Done | Continue) -> int | None:
+    return answer.usage.tokens if answer.cost is None and answer.usage is not None else answer.cost
+
+
+def _usage(run: _Run, usage: Usage | None) -> Usage | None:
+    """What the call is said to have used; what is no count is left out, as with a cost."""
+    if usage is None or usage.is_sound:
+        return usage
+    logger.error("job %s (%s) says that it used %r; its estimate stands", run.job.id, run.job.kind, usage)
+    return None
 
 
 class _InvalidPayload(ValueError):

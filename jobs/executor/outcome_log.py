@@ -10,6 +10,7 @@ import fcntl
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -60,7 +61,7 @@ def ensure_usable(directory: Path) -> None:
 
 class OutcomeLog:
     """
-    The log of one executor; for its pump's thread.
+    The log of one executor, for all of its threads.
 
     What is written is with the operating system when a call returns, and survives this process. It is on the disk
     before a call of a kind that may not be repeated whatever its payload; the rest gets there with it, when a file is
@@ -80,6 +81,7 @@ class OutcomeLog:
         self._size = 0
         self._next_file_at = self._complains_at = float("-inf")
         self._repeatable: dict[str, bool] = {}
+        self._lock = threading.Lock()  # the batch lane's threads write beside the pump
 
     def begin(self, jobs: Sequence[ClaimedJob]) -> None:
         """Write that calls for these jobs are about to go out; call it before they do."""
@@ -91,6 +93,10 @@ class OutcomeLog:
 
     def close(self) -> None:
         """Put all on the disk."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             with suppress(OSError), file:
@@ -100,22 +106,23 @@ class OutcomeLog:
         text = "".join(lines).encode(errors="replace")
         if not text:
             return
-        try:
-            file = self._open()
-            _put(text, file)
-            self._size += len(text)
-            if sync:
-                os.fdatasync(file.fileno())
-        except OSError as error:
-            self.close()  # what comes next must not stand in a line that is torn
-            if time.monotonic() >= self._complains_at:
-                self._complains_at = time.monotonic() + COMPLAINS_EVERY_SECONDS
-                logger.warning("executor %s: the outcome log lacks %s bytes: %s", self._executor, len(text), error)
+        with self._lock:
+            try:
+                file = self._open()
+                _put(text, file)
+                self._size += len(text)
+                if sync:
+                    os.fdatasync(file.fileno())
+            except OSError as error:
+                self._close()  # what comes next must not stand in a line that is torn
+                if time.monotonic() >= self._complains_at:
+                    self._complains_at = time.monotonic() + COMPLAINS_EVERY_SECONDS
+                    logger.warning("executor %s: the outcome log lacks %s bytes: %s", self._executor, len(text), error)
 
     def _open(self) -> IO[bytes]:
         now = time.monotonic()
         if self._file is None or self._size >= FILE_BYTES or now >= self._next_file_at:
-            self.close()
+            self._close()
             self._forget_old()
             name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{self._executor}.ndjson"
             descriptor = os.open(self._directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -27,7 +27,7 @@ from django.db import (
 
 from jobs.backoff import TEMPLATES
 from jobs.models import Executor
-from jobs.services.claim import claim, held_loop, push_back
+from jobs.services.claim import claim, held_loop, push_back, stated
 from jobs.services.claim.heads import Heads
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.park import ADOPTED_AT_ONCE, FEW_ADOPTED_AT_ONCE, Parking, rest_seconds
@@ -45,10 +45,12 @@ from queueops.core.logs import tell_of
 from queueops.core.notify import Channel, notify
 from queueops.core.pooler import ensure_session_is_ours
 from queueops.core.postgres.local_settings import local_settings
+from queueops.core.processes.one_by_one import between_rows
 from queueops.tenancy.checks import ensure_projects_are_kept_apart
 from queueops.tenancy.secret_key import ensure_own_secret_key
 from ratelimits.services.limiter import decide
 from ratelimits.services.limits import catalogue
+from ratelimits.services.money.budgets import budgets_of
 
 from .duties import DUTY_SECONDS, Duties
 from .keyring import Keyring, Opened
@@ -147,6 +149,7 @@ class ExecutorPump:
             sweep_seconds=settings.sweep_seconds,
             silent_seconds=settings.lease_seconds,
             stuck_seconds=settings.stuck_seconds,
+            outcome_log=self._outcome_log,
         )
         self._policies = dict(TEMPLATES)
         self._hint = True  # there may be work
@@ -161,6 +164,7 @@ class ExecutorPump:
         }
         self._met_at = float("-inf")  # when it last had something to do
         self._renewed_at = float("-inf")
+        self._cycle_began_at = 0.0
         self._stopping = threading.Event()
         self._stop_at = float("inf")
         self._interrupted = False
@@ -183,7 +187,7 @@ class ExecutorPump:
     def _run(self) -> None:
         tell_of("executor", lambda: {"executor": self.id})  # the handlers' tasks are begun from here and tell it too
         # A session that a pooler shares would carry them to its other clients.
-        with local_settings(None if self.settings.listen else PLANNING):
+        with local_settings(None if self.settings.listen else PLANNING), between_rows(self._keep_leases):
             self._work()
 
     def _work(self) -> None:
@@ -266,15 +270,9 @@ class ExecutorPump:
         self._stopping.wait(RECONNECT_SECONDS)
 
     def _cycle(self) -> None:
-        now = time.monotonic()
+        now = self._cycle_began_at = time.monotonic()
         if now >= self._next["renew"]:
-            if now - self._renewed_at > self.settings.lease_seconds - self.settings.renew_seconds:
-                # The database was away, or this machine stood still: leases may have lapsed although their executors
-                # live. Taking their jobs and killing them before they could renew would turn an outage into crashes.
-                self._duties.put_off_sweep(now + self.settings.lease_seconds)
-            self._next["renew"] = now + self.settings.renew_seconds
-            self._renew()
-            self._renewed_at = now
+            self._renew_in_time(now)
         if now >= self._next["tick"]:
             self._again("tick", now)
             self._policies = finish.retry_policies()
@@ -284,6 +282,7 @@ class ExecutorPump:
                 quiet = False
             self._duties.do(now, quiet=quiet)
             self._learning.write(now)
+        self._keep_leases()
         if now >= self._next["promote"]:
             promoted, next_due = claim.promote_due()
             self._again("promote", now, at_most=next_due)
@@ -291,14 +290,37 @@ class ExecutorPump:
                 self._hint = True
                 self._meet()
         self._kinds.tend()
+        self._keep_leases()
         if held := self.loop.watch.collect():  # before what these jobs end as is written, or they would not run alone
             held_loop.note_held(held, executor_id=self.id)
         self._widen_or_narrow(now)
         self._flush_and_claim(now)
+        self._keep_leases()
         if now >= self._next["park"]:
             self._again("park", now)
             if self._duties.has_time and not self._stopping.is_set():
                 self._park(now)
+
+    def _renew_in_time(self, now: float) -> None:
+        if now - self._renewed_at > self.settings.lease_seconds - self.settings.renew_seconds:
+            # The database was away, or this machine stood still: leases may have lapsed although their executors
+            # live. Taking their jobs and killing them before they could renew would turn an outage into crashes.
+            self._duties.put_off_sweep(now + self.settings.lease_seconds)
+        self._next["renew"] = now + self.settings.renew_seconds
+        self._renew()
+        self._renewed_at = now
+
+    def _keep_leases(self) -> None:
+        """
+        Renew amid a cycle that takes long.
+
+        Through a slow line its hundred statements take longer than a lease: the jobs would go to others although they
+        run, and a neighbour would kill this executor as one that does not answer.
+        """
+        now = time.monotonic()
+        often = self.settings.renew_seconds / 2
+        if now - self._cycle_began_at > often and now - self._renewed_at > often:
+            self._renew_in_time(now)
 
     def _meet(self) -> None:
         """Say that there was something to do: there may be more, so look often again."""
@@ -362,17 +384,16 @@ class ExecutorPump:
             return
         try:
             outcomes = self._cool_down(outcomes) if refused else outcomes
-            lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims else 0)
+            self._note_caps(outcomes)
+            # Ends of calls lock periods of budgets, and claims lock others: in one commit two executors would deadlock.
+            apart = claims and any(map(_is_paid_for, outcomes))
+            lost, claimed, credentials = self._write(outcomes, notes, wanted=free if claims and not apart else 0)
         except Exception:
             self.loop.put_back(outcomes, notes)
             raise
-        for outcome in outcomes:
-            if self._owns(outcome.job):
-                self._disown(outcome.job.id)
-        self._kinds.refuse(_misfits(outcomes))
-        self._learning.note(outcomes)
-        self._drop({note.job.id for note in notes if note.job.id in lost and self._owns(note.job)})
-        self._count_lost({work.job for work in (*outcomes, *notes) if work.job.id in lost})
+        self._let_go(outcomes, notes, lost)
+        if apart:
+            _, claimed, credentials = self._write([], [], wanted=free)
         if claims:
             self._hint = bool(claimed) or self._gate.has_refused or self._kinds.must_look
             self._again("claim", now)
@@ -380,6 +401,15 @@ class ExecutorPump:
             self._begin(claimed, credentials)
         if refused:
             self._gate.hint()
+
+    def _let_go(self, outcomes: list[finish.Outcome], notes: list[finish.Progress], lost: set[UUID]) -> None:
+        for outcome in outcomes:
+            if self._owns(outcome.job):
+                self._disown(outcome.job.id)
+        self._kinds.refuse(_misfits(outcomes))
+        self._learning.note(outcomes)
+        self._drop({note.job.id for note in notes if note.job.id in lost and self._owns(note.job)})
+        self._count_lost({work.job for work in (*outcomes, *notes) if work.job.id in lost})
 
     def _begin(self, claimed: list[ClaimedJob], credentials: Opened) -> None:
         self._meet()
@@ -401,6 +431,12 @@ class ExecutorPump:
         except (DataError, IntegrityError):  # or what one provider says would keep all outcomes from being written
             logger.exception("executor %s: a refusal cannot be stored; its counters do not cool down", self.id)
             return outcomes
+
+    def _note_caps(self, outcomes: list[finish.Outcome]) -> None:
+        try:
+            stated.note_caps(stated.statements_of(outcomes).values(), actor=f"executor:{self.id}")
+        except (DataError, IntegrityError):  # as in _cool_down
+            logger.exception("executor %s: a stated cap cannot be stored", self.id)
 
     def _next_claim(self, now: float) -> float:
         if self._role == Executor.Role.QUARANTINE:  # lanes release nothing to it
@@ -436,7 +472,7 @@ class ExecutorPump:
                 lost: set[UUID] = set()
                 if outcomes or notes:
                     lost = finish.record_outcomes(outcomes, notes, policies=self._policies).lost
-                settlements = finish.settlements_of(outcomes)
+                settlements = finish.settlements_of(outcomes, stated.statements_of(outcomes))
                 if wanted:
                     claimed = self._claim(wanted, settlements)
                     return lost, claimed, self._keyring.open(claimed)
@@ -558,6 +594,7 @@ class ExecutorPump:
             os.write(self._mouth, b".")
 
     def _leave(self) -> None:
+        self._duties.batch_lane.stop()
         self.loop.stop()
         if self._outcome_log:
             self._log_ends()
@@ -579,8 +616,13 @@ def _drain(pipe: int) -> None:
             pass
 
 
-def _misfits(outcomes: list[finish.Outcome]) -> set[str]:
-    return {outcome.job.kind for outcome in outcomes if isinstance(outcome, finish.GivenBack) and outcome.misfit}
+def _misfits(outcomes: list[finish.Outcome]) -> set[UUID]:
+    return {outcome.job.id for outcome in outcomes if isinstance(outcome, finish.GivenBack) and outcome.misfit}
+
+
+def _is_paid_for(outcome: finish.Outcome) -> bool:
+    """Whether writing it may lock periods of budgets."""
+    return outcome.job.bound is not None or (outcome.usage is not None and bool(budgets_of(outcome.job.project)))
 
 
 def _is_call(job: ClaimedJob) -> bool:

@@ -110,13 +110,14 @@ def check_options(handler: Handler, aliases: object) -> None:
     must("idempotent", handler.idempotent, "True, False or a function of the payload", hold=is_flag)
     for option in ("sends_effect_key", "user_turns", "internal"):
         must(option, getattr(handler, option), "True or False", hold=isinstance(getattr(handler, option), bool))
-    for option in ("credential", "model"):
+    for option in ("credential", "model", "fallback"):
         given = getattr(handler, option)
         must(option, given, "a function of the payload, or None", hold=given is None or callable(given))
     must("retry", handler.retry, "the name of a RetryPolicy", hold=_is_name(handler.retry, MAX_RETRY_LENGTH))
     counted = type(cost) is int and cost >= 0
     must("cost", cost, "a whole number from 0, or a function of the payload", hold=counted or callable(cost))
     _check_coalescing(handler, must)
+    _check_batch(handler, must)
 
 
 def _check_coalescing(handler: Handler, must: Callable[..., None]) -> None:
@@ -132,6 +133,21 @@ def _check_coalescing(handler: Handler, must: Callable[..., None]) -> None:
         must(f"coalesce.{option}", given, "a whole number from 1", hold=type(given) is int and given >= 1)
     if not handler.is_async:
         raise ImproperlyConfigured(f"kind {handler.kind!r}: a coalescing handler is an async function")
+
+
+def _check_batch(handler: Handler, must: Callable[..., None]) -> None:
+    from jobs.handlers.batch_form import BatchForm
+
+    if handler.batch is None:
+        return
+    must("batch", handler.batch, "a BatchForm, or None", hold=isinstance(handler.batch, BatchForm))
+    for option in ("credential", "model"):
+        given = getattr(handler, option)
+        must(option, given, "a function of the payload: batches are of one credential and model", hold=callable(given))
+    # A line whose batch is lost goes again.
+    is_repeatable = handler.sends_effect_key or handler.idempotent is not False
+    must("idempotent", handler.idempotent, "True, or a function of the payload, with a batch form", hold=is_repeatable)
+    must("coalesce", handler.coalesce, "None with a batch form", hold=handler.coalesce is None)
 
 
 def _takes_one(function: object) -> bool:

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,11 +18,14 @@ from django.utils.module_loading import module_has_submodule
 from pydantic import TypeAdapter
 
 from jobs.handlers.errors import ProviderError
+from jobs.handlers.fallback import Fallback
 from jobs.handlers.handler_options import check_options, read_call_type, read_schema, read_searchable, read_timeout
 from jobs.states import CallType
 from queueops.core.errors import QueueOpsError
+from ratelimits.costs import Usage
 
 if TYPE_CHECKING:
+    from jobs.handlers.batch_form import BatchForm
     from queueops.tenancy.credentials import OpenCredential
 
 P = TypeVar("P")
@@ -53,11 +56,13 @@ class Done:
         cost: The units or tokens really used, where the estimate was only that.
         known_cost: Of these, what had been taken for known, such as input tokens: by it the limits learn how wrong such
             estimates are.
+        usage: What was really used by unit; where no cost is given, its tokens are the cost.
     """
 
     result: Any = None
     cost: int | None = None
     known_cost: int | None = None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +74,13 @@ class Continue:
 
     Attributes:
         partial: JSON-able; stored with the job in place of its result.
-        cost: As in Done, of the call just made.
+        cost, usage: As in Done, of the call just made.
     """
 
     partial: Any
     message: str = ""
     cost: int | None = None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +91,20 @@ class Cost:
     Attributes:
         known: What is known of it, such as input tokens: never guessed lower.
         unknown: The guess at the rest, such as output tokens: learned from earlier calls where there are some.
+        units: What it takes by unit, where limits count more than one figure: `{"input_tokens": 900, "output_tokens":
+            400}`. Of output tokens it is the most there can be: learned from earlier calls where there are some.
     """
 
     known: int
     unknown: int = 0
+    units: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Coalesce:
     """
-    Waiting jobs of one key leave as one call: one unit of quota, one slot.
+    Waiting jobs of one key leave as one call: one unit of quota, one slot, one cost. What the call used is told with
+    one of its jobs, or divided among them: tokens are added up.
 
     Attributes:
         key: Everything of the payload that must be equal for one call, such as the spreadsheet and its options.
@@ -142,6 +152,8 @@ class RunningJob(Generic[P]):
     cost: int = 1  # what was estimated when it was submitted
     credential: OpenCredential | None = field(default=None, repr=False)
     partial: Any = None  # of the last Continue
+    fallback_step: int = 0  # which of its other ways it goes; its payload is that way's already
+    fallback_reason: str = ""
     say: Callable[[str, str], None] = field(default=lambda level, text: None, repr=False)
     _cancelled: threading.Event | None = field(default=None, init=False, repr=False)
 
@@ -208,6 +220,9 @@ class Handler:
     internal: bool = False
     calls_out: bool = True
     searchable: tuple[str, ...] = ()
+    batch: BatchForm | None = None
+    most: Callable[[Any], Usage] | None = None
+    fallback: Callable[[Any], Sequence[Fallback]] | None = None
 
     def is_repeatable(self, payload: Any) -> bool:
         """Whether a call whose outcome is unknown may be made again without doubling its effect."""
@@ -248,6 +263,9 @@ def handler(
     internal: bool = False,
     calls_out: bool = True,
     searchable: tuple[str, ...] = (),
+    batch: BatchForm | None = None,
+    most: Callable[[Any], Usage] | None = None,
+    fallback: Callable[[Any], Sequence[Fallback]] | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     """
@@ -277,6 +295,11 @@ def handler(
         calls_out: It calls somebody whose silence is an outage. False: its failures and timeouts are its own.
         searchable: Fields of the payload that its jobs are found by, such as `("order_id", "customer.email")`: the
             value becomes a tag, `order_id=A-17`. Texts and numbers; others are left out.
+        batch: How its jobs go by a batch API of the provider, where their deadline allows it. The kind must name a
+            credential and a model, be repeatable and leave alone.
+        most: The most that one call of a payload can use, never less: what budgets hold for it. Output None: as much as
+            its model can bring. Without it, where its provider bills, a job waits under a budget, or fails.
+        fallback: The other ways that a payload names to do its work, in order: see jobs/handlers/fallback.py.
 
     Raises:
         ImproperlyConfigured: The kind is taken, or an option is not what it has to be; see handler_options.py.
@@ -304,6 +327,9 @@ def handler(
             internal=internal,
             calls_out=calls_out,
             searchable=read_searchable(kind, searchable),
+            batch=batch,
+            most=most,
+            fallback=fallback,
         )
         check_options(registered, aliases)
         for name in (kind, *aliases):

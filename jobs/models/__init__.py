@@ -2,14 +2,17 @@
 
 from queueops.core.sql import define_fragments
 
+from .budget_wait import BudgetWait
 from .dead_letter import DeadLetter, Resolution
 from .epoch import Epoch
 from .flow import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from .fragments import written_fragments
 from .job import WHOLE_PROJECT, Batch, Job, JobCount, JobEvent, new_id
+from .objective import Objective, ObjectiveSample
 from .operators import SavedFilter, Upload
 from .policies import AgingRule, Jitter, RetryPolicy
 from .pool import POOLED, Pool, PoolSweep
+from .provider_batch import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
 from .requests import BulkOperation, IdempotencyRecord, RestoredJob, Webhook, WebhookDelivery
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 from .tag import Tag
@@ -21,6 +24,10 @@ __all__ = [
     "WHOLE_PROJECT",
     "AgingRule",
     "Batch",
+    "BatchPace",
+    "BatchPolicy",
+    "BatchSearch",
+    "BudgetWait",
     "BulkOperation",
     "DeadLetter",
     "DecisionTotal",
@@ -34,9 +41,13 @@ __all__ = [
     "Job",
     "JobCount",
     "JobEvent",
+    "Objective",
+    "ObjectiveSample",
     "PauseSwitch",
     "Pool",
     "PoolSweep",
+    "ProviderBatch",
+    "ProviderBatchLine",
     "Resolution",
     "RestoredJob",
     "RetryPolicy",
@@ -44,6 +55,7 @@ __all__ = [
     "ServiceBreaker",
     "Tag",
     "Upload",
+    "Way",
     "Webhook",
     "WebhookDelivery",
     "new_id",

@@ -96,6 +96,9 @@ class Job(models.Model):
     known_cost = models.PositiveIntegerField(
         null=True, blank=True, help_text="The part of the cost that is no guess, such as input tokens. Null: all of it."
     )
+    costs = models.JSONField(
+        null=True, blank=True, help_text="What is estimated by unit, see ratelimits/costs.py. Null: the cost says all."
+    )
     credential = models.CharField(max_length=100, null=True, blank=True)  # null: the call shows none
     lane = models.CharField(
         max_length=500, null=True, help_text="See jobs/lanes.py. Null: its service has no limits and users no turns."
@@ -106,11 +109,28 @@ class Job(models.Model):
         db_default="",
         help_text="Where its call goes, see jobs/lanes.py. Empty: its service.",
     )
+    complete_by = models.DateTimeField(null=True, blank=True, help_text="By when its producer wants it done.")
+    via = models.CharField(
+        max_length=5,
+        null=True,
+        blank=True,
+        help_text="batch: it waits for a batch of its provider. Null: it goes live.",
+    )
     path = models.IntegerField(
         default=0, db_default=0, help_text="What it calls there, as a hash. 0: there is nothing to tell apart."
     )
     pool = models.CharField(
         max_length=40, null=True, help_text="See models/pool.py. Empty: none names it. Null: there are none."
+    )
+    fallback_step = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="Which of its payload's other ways it goes. 0: the first, as it names it."
+    )
+    fallback_reason = models.CharField(max_length=20, default="", db_default="", help_text="Why it went on the last.")
+    fallback_at = models.DateTimeField(
+        null=True, help_text="Until when it waits for a limit before it goes on another way. Null: it waits."
+    )
+    fallback_on_outage = models.BooleanField(
+        default=False, db_default=False, help_text="It goes on another way when what it calls does not answer."
     )
     coalesce_key = models.CharField(
         max_length=500, null=True, help_text="Waiting jobs of one key leave as one call. Null: it leaves alone."
@@ -210,6 +230,19 @@ class Job(models.Model):
                 name="jobs_job_parked_idx",
                 condition=models.Q(status="rate_limited", held=False),
             ),
+            # Empty, and free, where no job names another way.
+            models.Index(
+                fields=["fallback_at"],
+                name="jobs_job_fallback_idx",
+                condition=models.Q(
+                    fallback_at__isnull=False, status="rate_limited", scheduled_at__isnull=False, held=False
+                ),
+            ),
+            models.Index(
+                fields=["service", "project", "target"],
+                name="jobs_job_ways_idx",
+                condition=models.Q(fallback_on_outage=True, status__in=sorted(WAITING), held=False),
+            ),
             models.Index(
                 fields=["service", "project", "target"],
                 name="jobs_job_outage_idx",
@@ -231,6 +264,14 @@ class Job(models.Model):
                 fields=["expires_at"],
                 name="jobs_job_expiry_idx",
                 condition=models.Q(expires_at__isnull=False, status__in=sorted(WAITING)),
+            ),
+            # What waits for a batch of its provider, until scheduled_at: then it is promoted, and goes live.
+            models.Index(
+                fields=["project", "kind", "service", "credential", "model", "scheduled_at", "id"],
+                name="jobs_job_batch_lane_idx",
+                condition=models.Q(
+                    via="batch", status__in=["queued", "retried"], scheduled_at__isnull=False, held=False
+                ),
             ),
             models.Index(fields=["user_id", "id"], name="jobs_job_user_idx", condition=models.Q(user_id__isnull=False)),
             models.Index(

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.lanes import name_of
+from queueops.tenancy.models import PLATFORM
 
 from .job import new_id
 
@@ -134,15 +135,22 @@ class PauseSwitch(models.Model):
 
     scope = models.CharField(max_length=10, choices=Scope.choices)
     key = models.CharField(max_length=100, blank=True, help_text="Project, service, kind or batch; empty for global.")
+    pool = models.CharField(
+        max_length=40, blank=True, default="", db_default="", help_text="Of a kind that no worker knows: in which pool."
+    )
     reason = models.TextField(blank=True)
     paused_by = models.CharField(max_length=100)
     created_at = models.DateTimeField(db_default=Now())
 
-    EXEMPT = "queueops-alerts"  # a project that works on while everything is paused, or nobody were told of that
+    EXEMPT = PLATFORM  # a project that works on while everything is paused, or nobody were told of that
 
     class Meta:
         verbose_name_plural = "pause switches"
-        constraints: ClassVar = [models.UniqueConstraint(fields=["scope", "key"], name="jobs_pauseswitch_once")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["scope", "key", "pool"], name="jobs_pauseswitch_once_a_pool")
+        ]
 
     def __str__(self) -> str:
+        if self.pool:
+            return f"no worker of pool {self.pool} knows kind {self.key}"
         return f"{self.get_scope_display().lower()} {self.key}".strip()

@@ -14,8 +14,8 @@ SELECT {{claimed_job job}}, 0::bigint AS token, 1.0::float8 AS weight, 0 AS tier
           AND id <> ALL(%(except)s::uuid[])
           AND fencing_token < %(token)s::bigint
           AND {{not_expired}}
-          AND NOT EXISTS (SELECT FROM jobs_pauseswitch
-                           WHERE {{held_back}})
+          AND NOT EXISTS (SELECT FROM jobs_pauseswitch AS switch
+                           WHERE {{held_back jobs_job}})
         ORDER BY eligible_since, id
         LIMIT wanted.most
           FOR UPDATE SKIP LOCKED) AS job

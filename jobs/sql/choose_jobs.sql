@@ -13,7 +13,7 @@
 --         turn_nows: where all others do, an entry a class;
 --         lanes, rooms (most jobs each may release), passes (where each stands in its project's turns): open lanes;
 --         resting: lanes whose probe a limit has just refused;
---         strange: kinds that this executor leaves to others; everywhere: look at all projects and tiers;
+--         strange: kinds, each of a pool, that this executor leaves to others; everywhere: look at all projects and tiers;
 --         known_projects, known_priorities, known_since: else at these alone, from when on (seconds since 1970);
 --         flow_projects, flow_passes: where the jobs outside lanes stand in their project's turns, 0 where not named
 -- locks   the chosen rows, SKIP LOCKED: never waits
@@ -46,7 +46,7 @@ WITH RECURSIVE first AS (
               AND {{ready}} AND crash_count < 2 AND lane IS NULL AND {{of_pool}}
             ORDER BY eligible_since, id LIMIT 1) AS job
 ), pause AS MATERIALIZED (
-    SELECT scope, key FROM jobs_pauseswitch
+    SELECT scope, key, pool FROM jobs_pauseswitch
 ), competing AS MATERIALIZED (
     SELECT project.weight, front.*,
            ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
@@ -177,13 +177,13 @@ SELECT {{claimed_job job}}, claim.token, placed.weight, placed.class AS tier_cla
  CROSS JOIN (SELECT id, class, weight, is_probe FROM placed ORDER BY place) AS placed
  CROSS JOIN LATERAL (
        SELECT * FROM jobs_job
-        WHERE id = placed.id AND NOT held AND kind <> ALL(%(strange)s::text[]) AND {{of_pool}}
+        WHERE id = placed.id AND NOT held AND {{kind_of_pool}} <> ALL(%(strange)s::text[]) AND {{of_pool}}
           -- The token was drawn before this lock: a claim with a later one may have begun and ended meanwhile.
           AND fencing_token < claim.token
           AND (status = 'queued' AND scheduled_at IS NULL OR status = 'rate_limited' AND lane IS NOT NULL)
           AND {{not_expired}}
-          AND NOT EXISTS (SELECT FROM pause
-                           WHERE {{held_back}})
+          AND NOT EXISTS (SELECT FROM pause AS switch
+                           WHERE {{held_back jobs_job}})
           -- Of a target that is out its probe alone, and that once, wherever else it was found.
           AND placed.is_probe = EXISTS (SELECT FROM jobs_servicebreaker AS breaker
                                          WHERE {{does_not_answer jobs_job}})

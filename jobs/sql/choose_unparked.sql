@@ -5,7 +5,7 @@
 --         most: bound of the statement, and of what is looked at in a lane's tier
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   none
--- returns id, lane, priority, eligible_since, kind, cost and known_cost, in no order across lanes
+-- returns id, lane, priority, eligible_since, kind, cost, known_cost and costs (JSON text), in no order across lanes
 WITH crowded AS MATERIALIZED (
     SELECT * FROM unnest(%(lanes)s::text[], %(services)s::text[], %(call_types)s::text[], %(projects)s::text[],
                          %(users)s::uuid[], %(soon)s::int[]) AS given (lane, service, call_type, project, user_id, soon)
@@ -14,7 +14,8 @@ WITH crowded AS MATERIALIZED (
                       AND {{in_lane}}
                    OFFSET given.soon LIMIT 1)
 )
-SELECT job.id, crowded.lane, job.priority, job.eligible_since, job.kind, job.cost, job.known_cost
+SELECT job.id, crowded.lane, job.priority, job.eligible_since, job.kind, job.cost, job.known_cost,
+       job.costs::text
   FROM crowded
  CROSS JOIN (VALUES ('urgent'), ('normal'), ('low')) AS tier (name)
  CROSS JOIN LATERAL (
@@ -35,7 +36,7 @@ SELECT job.id, crowded.lane, job.priority, job.eligible_since, job.kind, job.cos
          ORDER BY eligible_since, id
          LIMIT %(most)s::int)) AS found
  CROSS JOIN LATERAL (
-       SELECT id, priority, eligible_since, kind, cost, known_cost FROM jobs_job
+       SELECT id, priority, eligible_since, kind, cost, known_cost, costs FROM jobs_job
         WHERE id = found.id AND {{ready}} AND crash_count < 2
           FOR UPDATE SKIP LOCKED) AS job
  LIMIT %(most)s::int

@@ -1,12 +1,22 @@
--- Find the lanes in which more than so many jobs wait.
+-- Find the lanes in which more waits than goes in a window.
 --
--- params  lanes, depths: parallel arrays
+-- params  lanes; depths: jobs of a window (null: none counts calls); amounts: tokens of one (null: none counts tokens), which
+--         are held against the mean cost of the lane's first jobs; sampled: how many those are. Parallel but for the last
 -- locks   none
 -- clock   none
 -- returns the lanes' names
 SELECT given.lane
-  FROM unnest(%(lanes)s::text[], %(depths)s::int[]) AS given (lane, depth)
+  FROM unnest(%(lanes)s::text[], %(depths)s::int[], %(amounts)s::float8[]) AS given (lane, depth, amount)
+ CROSS JOIN LATERAL (
+       SELECT least(given.depth,
+                    CASE WHEN given.amount IS NOT NULL THEN (
+                         SELECT least(given.amount / greatest(avg(cost), 1), 2e9)::int
+                           FROM (SELECT cost FROM jobs_job
+                                  WHERE lane = given.lane
+                                    AND {{in_lane}}
+                                  ORDER BY priority, eligible_since LIMIT %(sampled)s::int) AS first)
+                    END) AS jobs) AS window_of
  WHERE EXISTS (SELECT FROM jobs_job
                 WHERE lane = given.lane
                   AND {{in_lane}}
-               OFFSET given.depth LIMIT 1)
+               OFFSET window_of.jobs LIMIT 1)

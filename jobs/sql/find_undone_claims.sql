@@ -3,10 +3,11 @@
 -- params  ids, projects, tokens: parallel arrays, claims that were committed; reached: what the sequence of tokens had reached
 -- locks   none
 -- clock   none
--- returns one row: whether it lacks any, and what the sequence has reached
+-- returns one row: whether it lacks any, what the sequence has reached, and whether the server is a standby, which lacks what
+--         has not come to it yet
 SELECT EXISTS (SELECT FROM unnest(%(ids)s::uuid[], %(projects)s::text[], %(tokens)s::bigint[])
                            AS claimed (id, project, token)
                  JOIN jobs_job AS job ON job.id = claimed.id AND job.project_id = claimed.project
                 WHERE job.fencing_token < claimed.token)
-       OR last_value < %(reached)s::bigint AS lacks, last_value
+       OR last_value < %(reached)s::bigint AS lacks, last_value, pg_is_in_recovery()
   FROM jobs_fencing_token

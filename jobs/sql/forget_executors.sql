@@ -17,6 +17,8 @@ WITH gone AS (
     SELECT id FROM jobs_job
      WHERE lease_expires_at > now()
        AND (executor IN (SELECT id FROM gone) OR NOT EXISTS (SELECT FROM jobs_executor WHERE id = jobs_job.executor))
+       -- What a provider's batch holds needs no executor: whoever does the duty goes on with it.
+       AND NOT EXISTS (SELECT FROM jobs_providerbatch WHERE id = jobs_job.executor)
      ORDER BY id
        FOR UPDATE
 ), ended AS (

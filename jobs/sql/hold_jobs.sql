@@ -3,14 +3,14 @@
 -- Claims refuse them from the moment the switch is committed; holding keeps the heads of the index free of rows
 -- that every claim would have to skip. Running ones are held too: they come back when they are retried.
 --
--- params  scope, key: the switch; batch, service, kind: what it covers, null for what it does not go by
+-- params  scope, key, pool: the switch; batch, service, kind, pool: what it covers, null for what it does not go by
 --         (a kind's service too where it has but one: the indexes begin with it); most: bound of one statement
 -- locks   the switch's row, shared, so that a resume that removes it comes before or after, never between;
 --         then the held rows, in id order
 -- clock   now(): the transaction's start
 -- returns one row: how many were found, and how many of them were held
 WITH switch AS MATERIALIZED (
-    SELECT id FROM jobs_pauseswitch WHERE scope = %(scope)s::text AND key = %(key)s::text
+    SELECT id FROM jobs_pauseswitch WHERE scope = %(scope)s::text AND key = %(key)s::text AND pool = coalesce(%(pool)s::text, '')
        FOR KEY SHARE
 ), found AS MATERIALIZED (
     (SELECT id FROM jobs_job
@@ -22,24 +22,28 @@ WITH switch AS MATERIALIZED (
       WHERE %(batch)s::uuid IS NULL AND {{ready}}
         AND (service = %(service)s::text OR %(service)s::text IS NULL)
         AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
+        AND (coalesce(pool, '') = %(pool)s::text OR %(pool)s::text IS NULL)
       LIMIT %(most)s::int)
     UNION
     (SELECT id FROM jobs_job
       WHERE %(batch)s::uuid IS NULL AND status = 'rate_limited' AND NOT held
         AND (service = %(service)s::text OR %(service)s::text IS NULL)
         AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
+        AND (coalesce(pool, '') = %(pool)s::text OR %(pool)s::text IS NULL)
       LIMIT %(most)s::int)
     UNION
     (SELECT id FROM jobs_job
       WHERE %(batch)s::uuid IS NULL AND scheduled_at IS NOT NULL AND status IN ('queued', 'retried') AND NOT held
         AND (service = %(service)s::text OR %(service)s::text IS NULL)
         AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
+        AND (coalesce(pool, '') = %(pool)s::text OR %(pool)s::text IS NULL)
       LIMIT %(most)s::int)
     UNION
     (SELECT id FROM jobs_job
       WHERE %(batch)s::uuid IS NULL AND status IN {{running}} AND NOT held
         AND (service = %(service)s::text OR %(service)s::text IS NULL)
         AND (kind = %(kind)s::text OR %(kind)s::text IS NULL)
+        AND (coalesce(pool, '') = %(pool)s::text OR %(pool)s::text IS NULL)
       LIMIT %(most)s::int)
     LIMIT %(most)s::int
 ), candidate AS MATERIALIZED (

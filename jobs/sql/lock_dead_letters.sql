@@ -6,7 +6,8 @@
 -- returns one row an open dead letter, in id order; a missing one is unknown or resolved
 SELECT letter.id, letter.job_id, letter.project_id, letter.batch_id, letter.kind, letter.service,
        letter.payload::text AS payload,
-       job.priority, job.cost, job.user_id, job.model, job.retry_policy_id, job.effect_key
+       job.priority, job.cost, job.user_id, job.model, job.retry_policy_id, job.effect_key,
+       job.complete_by, job.via
   FROM jobs_deadletter AS letter
   JOIN jobs_job AS job ON job.id = letter.job_id
  WHERE letter.id = ANY(%(ids)s::uuid[]) AND letter.resolution IS NULL

@@ -1,4 +1,4 @@
--- Log what the limiter found and when it expects room, for jobs the caller has just put back.
+-- Log why jobs go when they do, as what the limiter found and when it expects room, for jobs the caller has just written.
 --
 -- params  ids, data (JSON text): parallel arrays; message: the same for all
 -- locks   none

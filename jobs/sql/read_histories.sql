@@ -7,7 +7,8 @@
 -- returns an event a row; its data where something of it is folded, its message where it tells of progress
 SELECT job_id, event_type, from_status, to_status, progress_percent, created_at,
        CASE WHEN event_type = 'progress' THEN message ELSE '' END AS message,
-       CASE WHEN data ?| ARRAY['has_part', 'scheduled_at', 'retry_count', 'crash_count', 'deferral_count', 'error_code']
+       CASE WHEN data ?| ARRAY['has_part', 'scheduled_at', 'retry_count', 'crash_count', 'deferral_count', 'error_code',
+                              'fallback_step']
             THEN data - ARRAY['traceback', 'log', 'calls'] END AS facts
   FROM jobs_jobevent
  WHERE job_id = ANY(%(ids)s::uuid[]) AND project_id = ANY(%(projects)s::text[]) AND created_at >= %(since)s::timestamptz

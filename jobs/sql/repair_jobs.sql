@@ -7,13 +7,13 @@
 -- returns the ids written; a missing one runs
 WITH given AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(rows)s::jsonb) AS t (
-        id uuid, status text, retry_count int, crash_count int, deferral_count int, scheduled_at timestamptz,
+        id uuid, status text, retry_count int, crash_count int, deferral_count int, fallback_step int, scheduled_at timestamptz,
         progress int, progress_message text, last_error_code text, last_error_message text, created_at timestamptz,
         first_attempt_at timestamptz, started_at timestamptz, finished_at timestamptz, differences jsonb)
 ), written AS (
     UPDATE jobs_job AS job
        SET status = given.status, retry_count = given.retry_count, crash_count = given.crash_count,
-           deferral_count = given.deferral_count, scheduled_at = given.scheduled_at, progress = given.progress,
+           deferral_count = given.deferral_count, fallback_step = given.fallback_step, scheduled_at = given.scheduled_at, progress = given.progress,
            progress_message = given.progress_message, last_error_code = given.last_error_code,
            last_error_message = given.last_error_message, created_at = given.created_at,
            first_attempt_at = given.first_attempt_at, started_at = given.started_at, finished_at = given.finished_at,

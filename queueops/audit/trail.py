@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +12,14 @@ from django.core.serializers.json import DjangoJSONEncoder
 from queueops.core.web.asking import asking_address
 
 from .models import AuditEntry
+
+
+def _hold_nothing(_project_ids: Collection[str], _actor: str) -> None:
+    raise RuntimeError("queueops.tenancy is not loaded")
+
+
+hold_projects: Callable[[Collection[str], str], None] = _hold_nothing
+"""Keeps projects that are changed here until the transaction ends. Set by queueops/tenancy, which knows them."""
 
 
 def record(
@@ -23,7 +31,7 @@ def record(
     after: Any = None,
     moved: int = 1,
     reason: str = "",
-    project_id: str = "",
+    project_id: str | Collection[str] = "",
 ) -> AuditEntry:
     """
     Write one entry in the caller's transaction, so that it stays exactly when the change does; with the address of who
@@ -34,8 +42,14 @@ def record(
         target: `<model> <id>`, or how many of what.
         before, after: What DjangoJSONEncoder can write. Nothing secret.
         moved: Rows changed; 0 when the call found nothing to do.
-        project_id: Empty when the change is not of one project.
+        project_id: Empty when the change is of no project; of several the entry names none.
+
+    Raises:
+        ProjectMoved: Somebody has changed a project that lives in another installation.
     """
+    projects = {project_id} - {""} if isinstance(project_id, str) else set(project_id)
+    if projects and moved:
+        hold_projects(projects, actor)
     return AuditEntry.objects.create(
         actor=actor,
         action=action,
@@ -44,7 +58,7 @@ def record(
         after=_plain(after),
         moved=moved,
         reason=reason,
-        project_id=project_id,
+        project_id=projects.pop() if len(projects) == 1 else "",
         address=asking_address(),
     )
 

@@ -358,6 +358,51 @@ class Environment:
         default=7.0,
     )
 
+    currency: str = setting(
+        "Money",
+        "What prices, spend and budgets are in. Amounts that are stored are not converted: set it once.",
+        parse.CURRENCY,
+        default="USD",
+    )
+
+    batch_window_seconds: float = setting(
+        "Batch lane",
+        "How long a batch of a provider is taken to last while fewer than ten of that service are known.",
+        parse.number(1, 30 * 86_400),
+        default=86_400.0,
+    )
+    batch_margin_seconds: float = setting(
+        "Batch lane",
+        "How long before its deadline a job that its batch has not done goes live.",
+        parse.number(1, 7 * 86_400),
+        default=1800.0,
+    )
+    batch_collect_seconds: float = setting(
+        "Batch lane",
+        "How long jobs wait for others to fill a batch of the provider.",
+        parse.number(0.1, 86_400),
+        default=60.0,
+    )
+    batch_poll_seconds: float = setting(
+        "Batch lane",
+        "The longest pause between two looks at a batch of a provider.",
+        parse.number(0.1, 3600),
+        default=60.0,
+    )
+    batch_call_seconds: float = setting(
+        "Batch lane",
+        "How long one call to a batch API may take, beside a second for each 200 kB that it sends; what a provider was "
+        "asked to make and did not answer in time is looked for among its batches.",
+        parse.number(1, 600),
+        default=90.0,
+    )
+    batch_most_jobs: int = setting(
+        "Batch lane",
+        "Most jobs in one batch of a provider, where that allows no fewer.",
+        parse.integer(1, 100_000),
+        default=20_000,
+    )
+
     max_job_mb: int = setting("Limits", "Largest payload of one job, in MB.", parse.integer(1, 64), default=2)
     max_batch_jobs: int = setting("Limits", "Most jobs in one batch.", parse.integer(1, 1_000_000), default=100_000)
     usage_max_age_days: int = setting(
@@ -426,6 +471,13 @@ class Environment:
         default=400,
     )
 
+    spend_retention_days: int = setting(
+        "Retention",
+        "Calls and what they cost are kept for so many days.",
+        parse.integer(32, 36_500),
+        default=400,
+    )
+
     archive_dir: Path | None = setting(
         "Retention",
         "Where `manage.py archive` writes ended jobs, batches and days of the log. Where it is set, or once that "
@@ -480,6 +532,12 @@ class Environment:
         "A job that nothing holds back and that still waits after so many minutes is an alert.",
         parse.number(0.1, 100_000),
         default=30.0,
+    )
+    alert_running_minutes: float = setting(
+        "Alerts",
+        "A job that has been running for so many minutes is an alert; more than any handler of yours takes.",
+        parse.number(0.01, 100_000),
+        default=60.0,
     )
     alert_paused_minutes: float = setting(
         "Alerts",

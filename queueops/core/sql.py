@@ -44,11 +44,14 @@ def load_sql(package: str, name: str, variant: str = "") -> str:
         name: File name without its suffix, `claim_jobs`.
         variant: Whose fragments stand in for the others.
     """
-    return re.sub(
-        r"\{\{(\w+) ?(\w*)\}\}",
-        lambda found: re.sub(r"\bjob\.", f"{found[2]}." if found[2] else "", _fragment(package, found[1], variant)),
-        _without_header(package, name),
-    )
+    text = _without_header(package, name)
+    while "{{" in text:  # a fragment may hold others
+        text = re.sub(
+            r"\{\{(\w+) ?(\w*)\}\}",
+            lambda found: re.sub(r"\bjob\.", f"{found[2]}." if found[2] else "", _fragment(package, found[1], variant)),
+            text,
+        )
+    return text
 
 
 def _fragment(package: str, name: str, variant: str) -> str:

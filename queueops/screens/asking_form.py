@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
+from unfold.widgets import UnfoldBooleanSwitchWidget
+
+from .forms import optional_reason
 
 SEEN_AT = "seen_at"
 
@@ -20,12 +22,7 @@ class AskingForm(forms.ModelForm):  # type: ignore[type-arg]
         asks_first: It is sound and is not to be saved yet.
     """
 
-    reason = forms.CharField(
-        required=False,
-        max_length=2000,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        help_text="Optional; kept in the audit trail with the figures before and after.",
-    )
+    reason = optional_reason("Optional; kept in the audit trail with the figures before and after.")
     confirmed = forms.BooleanField(required=False, widget=UnfoldBooleanSwitchWidget, label="I have read what this does")
     seen_at = forms.CharField(required=False, widget=forms.HiddenInput)
 

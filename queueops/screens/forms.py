@@ -29,13 +29,14 @@ class ReasonForm(ConfirmForm):
     )
 
 
-class OptionalReasonForm(ReasonForm):
-    reason = forms.CharField(
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        max_length=2000,
-        required=False,
-        help_text="Optional; kept in the audit trail.",
+def optional_reason(help_text: str = "Optional; kept in the audit trail.") -> forms.CharField:
+    return forms.CharField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}), max_length=2000, required=False, help_text=help_text
     )
+
+
+class OptionalReasonForm(ReasonForm):
+    reason = optional_reason()
 
 
 def minutes_field(label: str, help_text: str, initial: float = 0) -> forms.FloatField:

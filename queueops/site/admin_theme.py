@@ -20,7 +20,14 @@ Tab = tuple[str, str, str | None]
 # The side bar's entries, each with the screens that it leads to: a dozen and three can be taken in at a glance.
 ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
     ("Jobs", "list_alt", (("Jobs", "jobs_job", "jobs.view_job"),)),
-    ("Batches", "stacks", (("Batches", "jobs_batch", "jobs.view_batch"),)),
+    (
+        "Batches",
+        "stacks",
+        (
+            ("Batches", "jobs_batch", "jobs.view_batch"),
+            ("Provider batches", "jobs_providerbatch", "jobs.view_providerbatch"),
+        ),
+    ),
     ("Uploads", "upload_file", (("Uploads", "jobs_upload", "jobs.view_upload"),)),
     (
         "Dead letters",
@@ -37,6 +44,7 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
             ("Alerts", "ratelimits_quotaalert", "ratelimits.view_quotaalert"),
             ("Silences", "ratelimits_alertsilence", "ratelimits.view_alertsilence"),
             ("Routes", "ratelimits_alertroute", "ratelimits.view_alertroute"),
+            ("Objectives", "jobs_objective", "jobs.view_objective"),
         ),
     ),
     (
@@ -68,11 +76,21 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         ),
     ),
     (
+        "Money",
+        "payments",
+        (
+            ("Spend", "ratelimits_spend", "ratelimits.view_spend"),
+            ("Budgets", "ratelimits_budget", "ratelimits.view_budget"),
+            ("Prices", "ratelimits_price", "ratelimits.view_price"),
+        ),
+    ),
+    (
         "Rules",
         "tune",
         (
             ("Retry policies", "jobs_retrypolicy", "jobs.view_retrypolicy"),
             ("Aging rules", "jobs_agingrule", "jobs.view_agingrule"),
+            ("Batch policies", "jobs_batchpolicy", "jobs.view_batchpolicy"),
         ),
     ),
     (
@@ -83,6 +101,7 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
             ("Keys", "tenancy_producerkey", "tenancy.view_producerkey"),
             ("Issuers", "tenancy_issuer", "tenancy.view_issuer"),
             ("Credentials", "tenancy_credential", "tenancy.view_credential"),
+            ("Credential pools", "tenancy_credentialpool", "tenancy.view_credentialpool"),
             ("Webhooks", "jobs_webhook", "jobs.view_webhook"),
             ("Deliveries", "jobs_webhookdelivery", "jobs.view_webhookdelivery"),
         ),
@@ -106,9 +125,9 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
             ("Users", "auth_user", "auth.view_user"),
             ("Roles", "auth_group", "auth.view_group"),
             ("Failed sign-ins", "access_signincount", "access.view_signincount"),
+            ("Audit trail", "audit_auditentry", "audit.view_auditentry"),
         ),
     ),
-    ("Audit trail", "history", (("Audit trail", "audit_auditentry", "audit.view_auditentry"),)),
 )
 
 

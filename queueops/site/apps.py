@@ -10,6 +10,8 @@ class SiteConfig(AppConfig):
     verbose_name = "QueueOps"
 
     def ready(self) -> None:
+        from . import checks  # noqa: F401 - registers them
+
         # The signals are sent app by app, for apps with models; the last has everybody's permissions before it.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]
         pre_migrate.connect(_remember_permissions, sender=last)

@@ -78,7 +78,7 @@ PAUSE = f"""
 SET row_security = on;
 INSERT INTO public.jobs_pauseswitch (scope, key, reason, paused_by)
 VALUES ('global', '', '{RESTORED_REASON}', '{ACTOR}')
-    ON CONFLICT (scope, key) DO NOTHING;
+    ON CONFLICT DO NOTHING;  -- its table may be that of an earlier version
 """  # noqa: S608 - our own words
 # Entries of a dump that must come after the foreign keys, whose check reads the tables as their owner.
 LAST_ENTRIES = re.compile(r"^\d+; \d+ \d+ (ROW SECURITY|POLICY) ")

@@ -46,6 +46,8 @@ MAY: Mapping[str, str] = {
     "ratelimits.cancel_reservation": "cancel reservations of users",
     "ratelimits.export_usage": "export the usage of users",
     "ratelimits.correct_usage": "correct usage, check the ledger and repair it",
+    "ratelimits.price_spend": "price spend that had no price",
+    "ratelimits.export_spend": "export what was spent",
     "ratelimits.add_usageevent": "reserve and report usage over the API with a session",
 }
 

@@ -15,7 +15,7 @@ from queueops.tenancy import roles as tenancy
 from ratelimits import roles as ratelimits
 
 VIEWER = jobs.VIEWER | ratelimits.VIEWER | tenancy.VIEWER | audit.VIEWER
-OPERATOR = VIEWER | jobs.OPERATOR | ratelimits.OPERATOR
+OPERATOR = VIEWER | jobs.OPERATOR | ratelimits.OPERATOR | tenancy.OPERATOR
 LIMITS_MANAGER = VIEWER | ratelimits.LIMITS_MANAGER
 ADMINISTRATOR = (
     OPERATOR

@@ -18,18 +18,27 @@ from .row_security import SERVICE_ROLE
 from .scope import ANONYMOUS_ROLE, API_ROLE
 
 # Tenants' tables whose rows name their project neither in a column `project_id` nor by a row of such a table.
-PROJECTS_OTHERWISE = {"tenancy_project", "tenancy_credential", "jobs_bulkoperation", "jobs_pauseswitch"}
+PROJECTS_OTHERWISE = {
+    "jobs_bulkoperation",
+    "jobs_pauseswitch",
+    "tenancy_credential",
+    "tenancy_credentialpool",
+    "tenancy_credentialpoolmember",
+    "tenancy_project",
+}
 
 # What the API may read or write although everyone's rows are in it.
 SHARED = {
     "django_q_ormq",
     "jobs_agingrule",
+    "jobs_batchpace",
     "jobs_pool",
     "jobs_retrypolicy",
     "ratelimits_costestimate",
     "ratelimits_counter",
     "ratelimits_limit",
     "ratelimits_limitoverride",
+    "ratelimits_price",
     "ratelimits_resumeramp",
 }
 

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
+from django.db.models import Value
 from django.db.models.functions import Now
 
 from queueops.core.errors import QueueOpsError
 from queueops.core.secret_key import development_credential_key
 
-from .models import Credential, Issuer
+from . import pools
+from .models import Credential, CredentialPool, Issuer
 
 MOST_SECRET_CHARACTERS = 100_000
 SEALED: list[Any] = [Credential, Issuer]  # models whose `secret` is such a token, or NULL
@@ -208,26 +210,56 @@ class Account(NamedTuple):
     Attributes:
         principals: Whom the provider counts: project and user; empty ones: the job's own.
         base_url: Its own address; empty: the service's public one.
+        is_pool: It is a pool, whose members stand for themselves.
     """
 
     principals: tuple[str, str] = ("", "")
     base_url: str = ""
+    is_pool: bool = False
 
 
 def find_accounts(names: Collection[str]) -> dict[str, Account]:
-    """Return what the credentials that exist stand for, by name."""
+    """Return what the credentials, and pools of them, that exist stand for, by name."""
     if not names:
         return {}
     rows = Credential.objects.filter(name__in=set(names))
-    return {
+    found = {
         name: Account((project, user), base_url)
         for name, project, user, base_url in rows.values_list("name", "quota_project", "quota_user", "base_url")
     }
+    if others := set(names) - found.keys():
+        found |= {name: Account(pools.principals_of(name), is_pool=True) for name in pools.pools_among(others)}
+    return found
+
+
+def base_url_of(name: str | None) -> str:
+    """The address of a credential's own; empty: it has none, or there is no such credential."""
+    return find_accounts({name}).get(name, Account()).base_url if name else ""
 
 
 def find_principals(names: Collection[str]) -> dict[str, tuple[str, str]]:
     """Return whom the provider counts, name -> (quota_project, quota_user), of the credentials that exist."""
     return {name: account.principals for name, account in find_accounts(names).items()}
+
+
+class UsableCredential(NamedTuple):
+    """What a project may name: a credential or a pool of them, the service that it opens, and its own address."""
+
+    service: str
+    is_pool: bool
+    base_url: str = ""
+
+
+def usable_by(project_id: str | None) -> dict[str, UsableCredential]:
+    """Return by name the credentials, and pools of them, that a project may use. One query."""
+    single = Credential.objects.filter(projects=project_id).values_list(
+        "name", "service", Value(value=False), "base_url"
+    )
+    pooled = CredentialPool.objects.filter(projects=project_id).values_list(
+        "name", "service", Value(value=True), Value("")
+    )
+    rows = single.order_by().union(pooled.order_by(), all=True)
+    return {name: UsableCredential(service, is_pool, base_url) for name, service, is_pool, base_url in rows}
 
 
 def rotate() -> Rotation:

@@ -16,6 +16,7 @@ from django.db.models.functions import Now, Upper
 
 LONGEST_LABEL = 100  # characters of what a user is called
 USER_PLACE = "{user_id}"  # where the user's id belongs in a project's `user_address`
+PLATFORM = "queueops-alerts"  # the project whose jobs are the platform's own: what tells people of alerts
 KEY_PREFIX = "qo_"
 KEY_PREFIX_LENGTH = 11  # "qo_" and 8 characters: enough to recognise a key, useless for guessing it
 
@@ -262,6 +263,67 @@ class Credential(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class CredentialPool(models.Model):
+    """
+    Several credentials of one service, of which each call shows one; a payload names it as it would a credential.
+
+    The member is chosen when a job is claimed: see ratelimits/services/limits/alternatives.py.
+    """
+
+    name = models.SlugField(
+        max_length=95, unique=True, help_text="How payloads name it. No credential may have the same name."
+    )
+    service = models.CharField(max_length=64, help_text="The external API that all its members open.")
+    projects = models.ManyToManyField(Project, blank=True, help_text="Who may use it. Empty: nobody.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ("name",)
+        permissions = [("reinstate_credentialpool", "Can put credentials back into their pool")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class CredentialPoolMemberQuerySet(models.QuerySet["CredentialPoolMember"]):
+    def standing_out(self) -> CredentialPoolMemberQuerySet:
+        """Those that no call shows, because their provider refused them."""
+        return self.exclude(taken_out_at=None)
+
+
+class CredentialPoolMember(models.Model):
+    """
+    A credential of a pool.
+
+    Attributes:
+        refused_job: The job whose refusal took it out; null: it is in.
+    """
+
+    pool = models.ForeignKey(CredentialPool, models.CASCADE, related_name="members")
+    credential = models.ForeignKey(Credential, models.PROTECT, related_name="memberships")
+    weight = models.FloatField(
+        default=1.0,
+        db_default=1.0,
+        validators=[MinValueValidator(0.01)],
+        help_text="How much of its quota is used before others': 2 gets twice the share of 1.",
+    )
+    taken_out_at = models.DateTimeField(null=True, editable=False)
+    reason = models.CharField(max_length=500, blank=True, default="", db_default="", editable=False)
+    refused_job = models.UUIDField(null=True, editable=False)
+
+    objects = CredentialPoolMemberQuerySet.as_manager()
+
+    class Meta:
+        ordering = ("pool_id", "pk")
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "credential"], name="credentialpoolmember_once"),
+            models.CheckConstraint(condition=models.Q(weight__gt=0), name="credentialpoolmember_weight_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.credential} of {self.pool}"
 
 
 class SecretKeyCanary(models.Model):

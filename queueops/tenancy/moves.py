@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from queueops.core.errors import QueueOpsError
+from collections.abc import Collection, Sequence
+from typing import TypeVar
+from uuid import UUID
 
-from .models import ProjectMove
+from django.db.models import Model, QuerySet
+
+from queueops.core.errors import QueueOpsError
+from queueops.core.postgres.local_settings import wanted_settings
+from queueops.core.sql import run_sql
+
+from .models import Project, ProjectMove
 
 
 class ProjectMoved(QueueOpsError):
@@ -24,6 +32,7 @@ class ProjectMoving(QueueOpsError):
 
 
 RETRY_AFTER = 10  # seconds
+Row = TypeVar("Row", bound=Model)
 
 
 def refuse_moved(project_id: str, move: str, address: str, *, reads: bool = False) -> None:
@@ -33,10 +42,57 @@ def refuse_moved(project_id: str, move: str, address: str, *, reads: bool = Fals
     Raises:
         ProjectMoved, ProjectMoving
     """
+    refusal = refusal_of(project_id, move, address)
+    if refusal and not (reads and isinstance(refusal, ProjectMoving)):
+        raise refusal
+
+
+def refusal_of(project_id: str, move: str, address: str) -> QueueOpsError | None:
+    """What a write to the project is answered with; None: it lives here."""
     if move == ProjectMove.MOVED:
         where = f" to {address}" if address else ""
-        raise ProjectMoved(
+        return ProjectMoved(
             f"{project_id} has moved{where}. Nothing is done for it here.", project=project_id, address=address
         )
-    if move == ProjectMove.MOVING and not reads:
-        raise ProjectMoving(project=project_id, retry_after=RETRY_AFTER)
+    return ProjectMoving(project=project_id, retry_after=RETRY_AFTER) if move == ProjectMove.MOVING else None
+
+
+def refuse_writes(project_id: str) -> None:
+    """
+    Refuse what would write to a project that is on its way, or lives elsewhere.
+
+    Asked in the transaction that writes: who was let in before the project was closed, and writes only now, is refused;
+    and a move waits for the transactions that began before.
+
+    Raises:
+        ProjectMoved, ProjectMoving
+    """
+    for move, address in Project.objects.filter(pk=project_id).values_list("move", "moved_to"):
+        refuse_moved(project_id, move, address)
+
+
+def hold_projects(project_ids: Collection[str], actor: str) -> None:
+    """
+    Keep projects that somebody changes from being switched until the transaction ends: the move finds the change.
+
+    For what is written without being confined to the project, and audited. Nobody changes one that has moved; what the
+    installation itself does to the rows that were left goes on. On its way only people change it: a leaked key must be
+    revoked at once, and the move gives up.
+
+    Raises:
+        ProjectMoved, ProjectMoving
+    """
+    if wanted_settings() is not None:
+        return  # a confined transaction was asked as it began, and its role may lock no project
+    for project, move, moved_to in run_sql("queueops.tenancy", "hold_projects", {"projects": sorted(project_ids)}):
+        if not actor.startswith("system"):
+            refuse_moved(project, move, moved_to, reads=actor.startswith("user:"))
+
+
+def ids_that_stay(rows: QuerySet[Row], ids: Sequence[UUID]) -> list[UUID]:
+    """Those of the rows, of a model that names projects, whose project is neither on its way nor elsewhere."""
+    away = list(Project.objects.exclude(move=ProjectMove.NONE).values_list("pk", flat=True))
+    if not away:
+        return list(ids)
+    gone = set(rows.filter(pk__in=ids, project_id__in=away).values_list("pk", flat=True))
+    return [one for one in ids if one not in gone]

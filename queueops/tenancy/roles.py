@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-VIEWER = frozenset({"tenancy.view_project"})
+VIEWER = frozenset({"tenancy.view_project", "tenancy.view_credentialpool"})
+OPERATOR = frozenset({"tenancy.reinstate_credentialpool"})
 ADMINISTRATOR = frozenset(
     {
         "tenancy.add_project",
@@ -13,7 +14,7 @@ ADMINISTRATOR = frozenset(
         *(
             f"tenancy.{verb}_{model}"
             for verb in ("view", "add", "change", "delete")
-            for model in ("credential", "issuer")
+            for model in ("credential", "credentialpool", "credentialpoolmember", "issuer")
         ),
         "tenancy.try_issuer",
     }

@@ -8,12 +8,19 @@ from uuid import UUID
 
 from django.db import transaction
 
-from queueops.core.postgres.local_settings import local_settings
+from queueops.core.postgres.local_settings import Guard, guarded, local_settings
+
+from .moves import refuse_moved
 
 API_ROLE = "queueops_api"
 ANONYMOUS_ROLE = "queueops_anonymous"
 PROJECT_SETTING = "queueops.project"
 USER_SETTING = "queueops.user"
+
+ON_ITS_WAY = f"""
+SELECT id, move, moved_to FROM tenancy_project WHERE id = current_setting('{PROJECT_SETTING}') AND move <> ''
+"""  # noqa: S608 - put together from our own words
+STAYS_HERE = Guard(ON_ITS_WAY.encode(), refuse_moved)
 
 
 @contextmanager
@@ -24,23 +31,35 @@ def acting_for(project_id: str, user_id: UUID | None = None, *, role: str = API_
     Each transaction that begins in the block is confined from its first statement to its end; a statement outside of
     any gets one of its own. A thread that the block starts is confined only in a copy of its context.
 
+    A transaction asks as it begins whether the project is on its way to another installation. The caller was let in
+    before, and what it wrote behind the copy would be lost; a move waits for the transactions that began before it.
+
     Args:
         user_id: Of the project's rows that belong to users, only this one's.
         role: ANONYMOUS_ROLE: may only read, and only where the project shows itself to everybody.
+
+    Raises:
+        ProjectMoving, ProjectMoved: Where a transaction begins.
     """
+    with _confined_to(project_id, user_id, role), guarded(STAYS_HERE):
+        yield
+
+
+@contextmanager
+def reading_for(project_id: str, user_id: UUID | None = None, *, role: str = API_ROLE) -> Iterator[None]:
+    """As `acting_for`, in one transaction, or each read would be one of its own; of a project on its way, too."""
+    with _confined_to(project_id, user_id, role), transaction.atomic():
+        yield
+
+
+@contextmanager
+def _confined_to(project_id: str, user_id: UUID | None, role: str) -> Iterator[None]:
     settings = (
         ("role", role),
         (PROJECT_SETTING, project_id),
         (USER_SETTING, "" if user_id is None else str(user_id)),
     )
     with local_settings(settings):
-        yield
-
-
-@contextmanager
-def reading_for(project_id: str, user_id: UUID | None = None, *, role: str = API_ROLE) -> Iterator[None]:
-    """As `acting_for`, in one transaction, or each read would be one of its own."""
-    with acting_for(project_id, user_id, role=role), transaction.atomic():
         yield
 
 

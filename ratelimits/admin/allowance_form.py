@@ -9,6 +9,7 @@ from django import forms
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget
 
 from queueops.screens.asking_form import AskingForm
+from queueops.screens.forms import optional_reason
 from queueops.tenancy.models import Project
 from ratelimits.models import Allowance, AllowanceOverride
 from ratelimits.services.usage.reports import MOST_USERS_COUNTED, current_month, users_beyond, was_used
@@ -95,12 +96,7 @@ def zones() -> list[str]:
 
 
 class UserQuotaForm(forms.ModelForm):  # type: ignore[type-arg]
-    reason = forms.CharField(
-        required=False,
-        max_length=2000,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        help_text="Optional; kept in the audit trail.",
-    )
+    reason = optional_reason()
 
     class Meta:
         model = AllowanceOverride

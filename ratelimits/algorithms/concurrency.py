@@ -9,8 +9,11 @@ from ratelimits.algorithms.admission import Algorithm, State, require_sizes
 from ratelimits.algorithms.figures import NOUNS, Figures, figure
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, require_amount
 from ratelimits.algorithms.spans import SpanMeter
+from ratelimits.costs import ENQUEUED_TOKENS
 
 BUCKETS = 60
+MOST_BUCKETS = 3600  # of leases longer than an hour, whose state would grow without end
+LONGEST_BATCH_SECONDS = 90 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,16 @@ class Concurrency(Algorithm):
             state,
             microseconds(now),
             capacity=cost_units(self.capacity),
-            width=min(MICRO, -(-lease // BUCKETS)),
+            width=max(min(MICRO, -(-lease // BUCKETS)), lease // MOST_BUCKETS),
             hold=lease,
         )
 
     @classmethod
     def of(cls, figures: Figures, capacity: float, rate: float, pressure: float) -> Self:
-        return cls(max(capacity * pressure, min(1.0, capacity)), figures.lease_seconds, ceiling=capacity)
+        lease = figures.lease_seconds
+        if figures.unit == ENQUEUED_TOKENS:  # only its end, or its holder's charge, frees what a batch holds
+            lease = max(lease, LONGEST_BATCH_SECONDS)
+        return cls(max(capacity * pressure, min(1.0, capacity)), lease, ceiling=capacity)
 
     @classmethod
     def in_words(cls, figures: Figures) -> str:

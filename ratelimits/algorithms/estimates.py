@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+
+from queueops.core.values.numbers import nearest_rank
 
 # One guess must leave room for the neighbours it is made beside.
 LARGEST_GUESS = 0.5
@@ -27,12 +28,5 @@ def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
 
 
 def p90(samples: Sequence[float]) -> float:
-    """
-    Return the smallest sample that at least 90 % of them do not exceed (nearest rank).
-
-    Raises:
-        ValueError: No samples.
-    """
-    if not samples:
-        raise ValueError("the p90 of no samples")
-    return sorted(samples)[math.ceil(len(samples) * 9 / 10) - 1]
+    """As `nearest_rank` says it."""
+    return nearest_rank(samples, 90)

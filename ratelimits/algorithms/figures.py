@@ -7,8 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-TOKENS = "tokens"
-NOUNS: Mapping[str, str] = {"requests": "calls", TOKENS: "tokens", "in_flight": "calls in flight"}
+NOUNS: Mapping[str, str] = {
+    "requests": "calls",
+    "tokens": "tokens",
+    "input_tokens": "input tokens",
+    "output_tokens": "output tokens",
+    "enqueued_tokens": "enqueued tokens",
+    "in_flight": "calls in flight",
+}
 MOST_DIGITS = 12
 WHOLE_DAY_SECONDS = 24 * 3600
 MINUTE = 60.0

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ratelimits.algorithms.admission import STATE_VERSION, Algorithm, State, require_sizes, stored
-from ratelimits.algorithms.figures import NOUNS, TOKENS, Figures, Findings, figure, floored, window_of
+from ratelimits.algorithms.figures import NOUNS, Figures, Findings, figure, floored, window_of
 from ratelimits.algorithms.measures import cost_units, microseconds, require_amount, steady
+from ratelimits.costs import PER_CALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class LeakyBucket(Algorithm):
     @classmethod
     def check(cls, figures: Figures, found: Findings) -> None:
         window, rate, quota = window_of(figures), figures.refill_per_second or 0, figures.provider_quota
-        if figures.unit == TOKENS:
+        if figures.unit not in PER_CALL:
             found.refuse("unit", "A leaky bucket spaces calls out; tokens take a window or a token bucket.")
         if figures.headroom_percent:
             found.refuse("headroom_percent", "A leaky bucket lets one call go at a time; lower its rate instead.")

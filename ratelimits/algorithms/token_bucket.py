@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import ClassVar, Self
 
 from ratelimits.algorithms.admission import STATE_VERSION, Algorithm, State, require_sizes, stored
-from ratelimits.algorithms.figures import NOUNS, TOKENS, Figures, Findings, figure, floored, window_of
+from ratelimits.algorithms.figures import NOUNS, Figures, Findings, figure, floored, window_of
 from ratelimits.algorithms.measures import cost_units, microseconds, require_amount, steady
+from ratelimits.costs import PER_CALL
 
 # A burst of 3 % and the slack leave 96.6 % of the quota to the rate: 9 + 4.83/s for 300 a minute.
 BURST_SHARE = 0.03
@@ -229,5 +230,5 @@ def _safe_bucket(figures: Figures, quota: float) -> TokenBucket:
         quota,
         window_seconds=window_of(figures),
         # Estimates of one call are clamped to half the limit; a smaller burst would end the calls above it.
-        largest_cost=quota / 2 if figures.unit == TOKENS else 1,
+        largest_cost=quota / 2 if figures.unit not in PER_CALL else 1,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Literal
 from uuid import UUID
 
@@ -115,3 +116,55 @@ class CancelledReservation(BaseModel):
     released: bool = Field(description="By this call.")
     remaining: int | None = Field(description="Null: the project has no allowance any more.")
     resets_at: AwareDatetime | None = Field(description="Null as well then.")
+
+
+class BudgetShown(BaseModel):
+    """A budget as it stands in the period that it is now; amounts in millionths of the currency."""
+
+    id: int
+    name: str
+    scope: Literal["project", "each_user", "user", "batch"]
+    user_id: UUID | None
+    batch_id: UUID | None
+    period: Literal["day", "month", "total"]
+    time_zone: str
+    policy: Literal["wait", "reject"]
+    note: str
+    currency: str
+    amount: int
+    key: str = Field(description="Of a budget for each user: who has spent the most; the figures are theirs.")
+    spent: int
+    held: int = Field(description="What calls under way can cost at most.")
+    left: int
+    ends_at: AwareDatetime | None = Field(description="When the next period begins; null: never.")
+
+
+class BudgetsShown(BaseModel):
+    budgets: list[BudgetShown]
+
+
+class SpendSumShown(BaseModel):
+    """What some calls cost together."""
+
+    calls: int
+    money: int = Field(description="In millionths of the currency, of the calls that have a price.")
+    unpriced: int = Field(description="Calls that had no price.")
+    unknown: int = Field(description="Calls of which nobody knows what they cost; the most is counted.")
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+class SpendGroupShown(SpendSumShown):
+    key: str | None = Field(description="The day, project, user or batch, or `provider/model`; null: it had none.")
+    provider: str | None = Field(default=None, description="By model alone, as `model` and `via` are.")
+    model: str | None = None
+    via: Literal["live", "batch"] | None = None
+
+
+class SpendShown(BaseModel):
+    currency: str
+    first: date = Field(alias="from")
+    last: date = Field(alias="to")
+    total: SpendSumShown
+    groups: list[SpendGroupShown]

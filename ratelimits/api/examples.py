@@ -71,6 +71,7 @@ LIMIT = {
     **FIGURES,
     "model": "",
     "per_model": False,
+    "counts_cached": True,
     "refill_per_second": None,
     "provider_quota": 300,
     "slack_seconds": None,
@@ -187,4 +188,42 @@ USAGE_EVENT = {
     "reservation_id": RESERVATION_ID,
     "over_limit": False,
     "correction": False,
+}
+SPEND_SUM = {
+    "calls": 412,
+    "money": 1_918_250,
+    "unpriced": 0,
+    "unknown": 0,
+    "input_tokens": 310_400,
+    "cached_tokens": 88_000,
+    "output_tokens": 98_715,
+}
+SPEND = {
+    "currency": "USD",
+    "from": "2026-03-02",
+    "to": "2026-03-02",
+    "total": SPEND_SUM,
+    "groups": [{"key": "2026-03-02", **SPEND_SUM}],
+}
+BUDGETS = {
+    "budgets": [
+        {
+            "id": 3,
+            "name": "pilot",
+            "scope": "project",
+            "user_id": None,
+            "batch_id": None,
+            "period": "month",
+            "time_zone": "UTC",
+            "policy": "wait",
+            "note": "",
+            "currency": "USD",
+            "amount": 100_000_000,
+            "key": "",
+            "spent": 1_918_250,
+            "held": 24_000,
+            "left": 98_057_750,
+            "ends_at": "2026-04-01T00:00:00Z",
+        }
+    ]
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, RootModel, StringConstraints
+from pydantic import ConfigDict, Field, RootModel, StringConstraints, model_validator
 
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.web.nul import NO_NUL
@@ -13,6 +14,7 @@ from queueops.rest.inputs import Input
 from ratelimits.models import Limit, LimitCallType, Unit
 from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
 from ratelimits.services.limiter.answers import MAX_CALLS_ASKED
+from ratelimits.services.money.reports import MOST_REPORT_DAYS, Grouping
 from ratelimits.services.tuning.simulate import MOST_HOURS
 from ratelimits.subjects import LONGEST_KEY, LONGEST_NAME
 
@@ -26,7 +28,21 @@ Reason = Annotated[str, StringConstraints(max_length=500)]
 # Pydantic would take the text "7" and a truth value for numbers.
 Number = Annotated[float, Field(strict=True)]
 WholeNumber = Annotated[int, Field(strict=True, ge=0, le=2_000_000_000)]
+Amount = Annotated[Number, Field(ge=0, le=LARGEST_COST)]
 Truth = Annotated[bool, Field(strict=True)]
+
+
+class Amounts(Input):
+    """What a call takes, by unit."""
+
+    input_tokens: Amount | None = Field(default=None, description="All of the input, what a cache has included.")
+    cached_tokens: Amount | None = Field(default=None, description="Of the input, what a cache has.")
+    output_tokens: Amount | None = None
+    tokens: Amount | None = Field(default=None, description="The sum, as the provider sums it.")
+    enqueued_tokens: Amount | None = Field(default=None, description="Of a batch that the provider keeps.")
+
+    def by_unit(self) -> dict[str, float]:
+        return self.model_dump(exclude_none=True)
 
 
 class AskedCall(Input):
@@ -42,6 +58,11 @@ class AskedCall(Input):
     )
     known_cost: Annotated[Number, Field(le=LARGEST_COST)] | None = Field(
         default=None, description="The part of the cost that is no guess. Null: all of it."
+    )
+    amounts: Amounts | None = Field(
+        default=None,
+        description="What it takes by unit, for limits of that unit; of output tokens the most there can be."
+        " What is left out follows from the cost.",
     )
 
 
@@ -63,6 +84,9 @@ class Settle(Input):
     actual: Annotated[Number, Field(ge=0, le=LARGEST_COST)] | None = Field(
         default=None, description="The tokens that it cost. Null: not known, the estimate stands."
     )
+    amounts: Amounts | None = Field(
+        default=None, description="What it took by unit. Of a unit that is left out, the estimate stands."
+    )
 
 
 class LimitFigures(Input):
@@ -73,6 +97,7 @@ class LimitFigures(Input):
     model: str = Field(default="", description="Only calls of this model. Empty: of every model.")
     per_model: Truth = Field(default=False, description="Each model has counters of its own.")
     unit: Unit = Unit.REQUESTS
+    counts_cached: Truth = Field(default=True, description="Of input tokens: those read from a cache count, too.")
     algorithm: Limit.Algorithm = Limit.Algorithm.SLIDING_WINDOW
     capacity: Number | None = None
     refill_per_second: Number | None = None
@@ -196,3 +221,22 @@ class OfUser(Input):
 
     user_id: UUID | None = None
     project: str = ""
+
+
+class SpendAsked(Input):
+    """Query parameters of what was spent."""
+
+    group_by: Grouping = "day"
+    first: date = Field(
+        default_factory=lambda: datetime.now(UTC).date(), alias="from", description="By default today, in UTC."
+    )
+    last: date = Field(
+        default_factory=lambda: datetime.now(UTC).date(), alias="to", description="Included. By default today, in UTC."
+    )
+    project: str = ""
+
+    @model_validator(mode="after")
+    def _is_a_span(self) -> Self:
+        if not 0 <= (self.last - self.first).days <= MOST_REPORT_DAYS:
+            raise ValueError(f"from must not be after to, nor more than {MOST_REPORT_DAYS} days before")
+        return self

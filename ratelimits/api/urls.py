@@ -4,7 +4,7 @@ from django.urls import URLPattern, path
 
 from queueops.rest.views import CallerView
 
-from .views import decide, limits, usage
+from .views import decide, limits, money, usage
 
 
 def also_without_slash(address: str, view: type[CallerView]) -> list[URLPattern]:
@@ -21,6 +21,8 @@ urlpatterns: list[URLPattern] = [
     *also_without_slash("usage/me/", usage.UserStanding),
     *also_without_slash("usage/events/", usage.UserEvents),
     *also_without_slash("usage/", usage.UserMonths),
+    path("spend/", money.SpendReport.as_view()),
+    path("budgets/", money.BudgetList.as_view()),
     path("limits/", limits.LimitList.as_view()),
     path("limits/<int:pk>/", limits.LimitDetail.as_view()),
     path("limits/<int:pk>/counters/", limits.LimitCounters.as_view()),

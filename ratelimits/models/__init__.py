@@ -2,7 +2,9 @@
 
 from .alert import AlertRoute, AlertSilence, QuotaAlert
 from .allowance import Allowance, AllowanceOverride, UsageEvent, UsageReservation, UsageTracking
+from .budget import Budget, BudgetHold, BudgetPeriod
 from .limit import Counter, Limit, LimitCallType, LimitOverride, Unit
+from .money import Price, Spend, Via
 from .ramp import ResumeRamp
 from .usage import CallTally, Charge, CostEstimate, DecideAnswer
 
@@ -11,6 +13,9 @@ __all__ = [
     "AlertSilence",
     "Allowance",
     "AllowanceOverride",
+    "Budget",
+    "BudgetHold",
+    "BudgetPeriod",
     "CallTally",
     "Charge",
     "CostEstimate",
@@ -19,10 +24,13 @@ __all__ = [
     "Limit",
     "LimitCallType",
     "LimitOverride",
+    "Price",
     "QuotaAlert",
     "ResumeRamp",
+    "Spend",
     "Unit",
     "UsageEvent",
     "UsageReservation",
     "UsageTracking",
+    "Via",
 ]

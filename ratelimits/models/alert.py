@@ -28,22 +28,28 @@ class QuotaAlert(models.Model):
         UNLIMITED = "unlimited", "the provider refused what no limit counts"
         DEAD_LETTERS = "dead_letters", "dead letters grow"
         OLDEST_READY = "oldest_ready", "ready work waits too long"
+        LONG_RUNNING = "long_running", "jobs run for long"
         STUCK_EXECUTOR = "stuck_executor", "an executor is stuck"
         OUTAGE = "outage", "a service does not answer"
+        CREDENTIAL_REFUSED = "credential_refused", "a provider refuses a credential of a pool"
+        PROVIDER_BATCH = "provider_batch", "a batch at a provider stands still or was refused"
         FAILING = "failing", "most attempts fail"
         UNSERVED = "unserved", "no worker carries out a kind"
         FORGOTTEN = "forgotten", "paused for long"
         HORIZON = "horizon", "the database cannot clear up"
+        OBJECTIVE = "objective", "an objective is missed, or will be"
         CHARGE_LEAK = "charge_leak", "estimates were not settled"
         ALLOWANCE = "allowance", "a user comes near the month's quota"
         OVERAGE = "overage", "a user passed a strict quota"
+        MISSING_PRICE = "missing_price", "calls cost what nobody knows"
+        BUDGET = "budget", "a budget comes near its end"
 
     class Severity(models.TextChoices):
         NOTICE = "notice"
         WARNING = "warning"
         CRITICAL = "critical"
 
-    kind = models.CharField(max_length=16, choices=Kind)
+    kind = models.CharField(max_length=32, choices=Kind)
     severity = models.CharField(max_length=8, choices=Severity)
     limit = models.ForeignKey(Limit, models.CASCADE, null=True, blank=True, related_name="alerts")
     subject = models.CharField(max_length=LONGEST_ID)
@@ -81,6 +87,8 @@ class QuotaAlert(models.Model):
         """The projects that it is known to be about; none: it is about the whole installation."""
         if self.kind in {self.Kind.ALLOWANCE, self.Kind.OVERAGE}:
             return frozenset(self.subject.split("/")[1:2])
+        if self.kind == self.Kind.BUDGET:
+            return frozenset(self.subject.split("/")[:1])
         if self.kind == self.Kind.OLDEST_READY:
             return frozenset({self.subject})
         if self.limit_id is not None:
@@ -103,7 +111,7 @@ class AlertSilence(models.Model):
     """Until a time nobody is told of alerts that fit all it names: a limit, a kind, a project."""
 
     limit = models.ForeignKey(Limit, models.CASCADE, null=True, blank=True, related_name="silences")
-    kind = models.CharField(max_length=16, choices=QuotaAlert.Kind, blank=True)
+    kind = models.CharField(max_length=32, choices=QuotaAlert.Kind, blank=True)
     project = models.CharField(max_length=63, blank=True)
     until = models.DateTimeField(db_index=True)
     reason = models.TextField()
@@ -167,7 +175,7 @@ class AlertRoute(models.Model):
         help_text="Only what is about this project. Empty: everything, also what is about none.",
     )
     kinds = ArrayField(
-        models.CharField(max_length=16, choices=QuotaAlert.Kind),
+        models.CharField(max_length=32, choices=QuotaAlert.Kind),
         default=list,
         db_default=[],
         blank=True,

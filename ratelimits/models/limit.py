@@ -18,8 +18,13 @@ class LimitCallType(models.TextChoices):
 
 
 class Unit(models.TextChoices):
+    """What a limit counts; `ratelimits.costs` says what a call takes of each."""
+
     REQUESTS = "requests"
     TOKENS = "tokens"
+    INPUT_TOKENS = "input_tokens", "input tokens"
+    OUTPUT_TOKENS = "output_tokens", "output tokens"
+    ENQUEUED_TOKENS = "enqueued_tokens", "tokens enqueued at the provider"
     IN_FLIGHT = "in_flight", "calls in flight"
 
 
@@ -51,7 +56,12 @@ class Limit(models.Model):
     scope = models.CharField(max_length=12, choices=Scope, default=Scope.PROJECT)
     model = models.CharField(max_length=100, blank=True, help_text="Only calls of this model. Empty: of every model.")
     per_model = models.BooleanField(default=False, help_text="The provider counts each model by itself.")
-    unit = models.CharField(max_length=9, choices=Unit, default=Unit.REQUESTS)
+    unit = models.CharField(max_length=20, choices=Unit, default=Unit.REQUESTS)
+    counts_cached = models.BooleanField(
+        default=True,
+        db_default=True,
+        help_text="Of input tokens: those read from a cache count, too. Off for Anthropic, where they are free.",
+    )
     algorithm = models.CharField(max_length=14, choices=Algorithm, default=Algorithm.SLIDING_WINDOW)
     capacity = models.FloatField(
         validators=[MinValueValidator(0)],

@@ -12,7 +12,7 @@ from ratelimits.subjects import LONGEST_NAME
 
 class Charge(models.Model):
     """
-    What one running call holds and still has to settle: estimated tokens, places in flight.
+    What one running call holds and still has to settle: estimated tokens of each unit, places in flight.
 
     Deleting the row is what makes settling happen once. `entries`: see `ratelimits.services.limiter.charges.Entry`.
     """
@@ -48,6 +48,7 @@ class CallTally(models.Model):
     calls = models.PositiveIntegerField()
     tokens = models.FloatField(help_text="The sum of the calls' costs.")
     waited_seconds = models.FloatField(default=0, help_text="Summed over the calls, from wanting to go to going.")
+    amounts = models.JSONField(null=True, help_text="Sums by unit, where calls stated more than their cost.")
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["service", "at"], name="call_tally_service_idx")]
@@ -68,6 +69,12 @@ class CostEstimate(models.Model):
         db_default=models.Value([], models.JSONField()),
         help_text="How many times as much the known part turned out to be, of the last calls.",
     )
+    outputs = models.JSONField(
+        default=list,
+        db_default=models.Value([], models.JSONField()),
+        help_text="The output tokens of the last calls, oldest first.",
+    )
+    output_p90 = models.FloatField(default=0, db_default=0)
     updated_at = models.DateTimeField(db_default=Now())
 
     def __str__(self) -> str:

@@ -5,14 +5,17 @@
 -- order   by event id: transactions that report the same events wait for one another in one order
 -- locks   the events; waits for another transaction that is inserting the same
 -- clock   statement_timestamp()
--- returns no row: the project has no allowance; else one a place, in order: fault (too_old, from_future or null),
---         is_new, month_year, amount
+-- returns no row: the project has no allowance, or moves to another installation; else one a place, in order: fault
+--         (too_old, from_future or null), is_new, month_year, amount
 --
 -- An event that names a reservation of its own user counts in that one's month, whatever became of it. Of an id that
 -- comes several times the first place whose event is not refused is the new one.
 WITH rule AS MATERIALIZED (
     SELECT unit, time_zone, statement_timestamp() AS now
-      FROM ratelimits_allowance WHERE project_id = %(project_id)s
+      FROM ratelimits_allowance
+     WHERE project_id = %(project_id)s
+       -- Once it is copied nothing comes behind: whoever was let in before finds out here.
+       AND EXISTS (SELECT FROM tenancy_project WHERE id = project_id AND move = '')
 ), reported AS (
     SELECT event.*,
            coalesce(held.month_year, to_char(event.occurred_at AT TIME ZONE rule.time_zone, 'YYYY-MM')) AS month_year,

@@ -3,8 +3,8 @@
 -- params  project_id, user_id; amount: in the allowance's unit; id: of the new reservation; idempotency_key: or null
 -- locks   the user's month
 -- clock   statement_timestamp(): the month is the database's, in the allowance's zone
--- returns no row: the project has no allowance; else one row. Its id is null where there was no room. replayed: the
---         key was used before, and the row is what it got then, with its own user and amount
+-- returns no row: the project has no allowance, or moves to another installation; else one row. Its id is null where
+--         there was no room. replayed: the key was used before, and the row is what it got then, with its own user and amount
 --
 -- The room is looked at twice: a month's first reservation finds no row whose WHERE could refuse it. A month's row
 -- takes the quota that holds now: one that a transaction inserted while the quota was changed has the old one.
@@ -19,6 +19,8 @@ WITH rule AS MATERIALIZED (
       LEFT JOIN ratelimits_allowanceoverride AS personal
              ON personal.project_id = allowance.project_id AND personal.user_id = %(user_id)s
      WHERE allowance.project_id = %(project_id)s
+       -- Once it is copied nothing comes behind: whoever was let in before finds out here.
+       AND EXISTS (SELECT FROM tenancy_project WHERE id = allowance.project_id AND move = '')
 ), known AS MATERIALIZED (
     SELECT id, user_id, month_year, amount, expires_at, remaining
       FROM ratelimits_usagereservation

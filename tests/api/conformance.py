@@ -50,8 +50,9 @@ ROWS = {
     "operations": "jobs_bulkoperation",
     "limits": "ratelimits_limit",
 }
-# What only the server, or only who calls, can know: no document could say which values are taken.
-UNSAYABLE = frozenset({"cursor", "user_id", "key", "project"})
+# What only the server, or only who calls, can know: no document could say which values are taken. Nor does a pattern
+# say which characters can be printed, as those of tags.
+UNSAYABLE = frozenset({"cursor", "user_id", "key", "project", "tags", "any_tag"})
 ONE_BY_ONE = frozenset({"/api/v1/usage/ingest/"})  # answers 200 with what is wrong with each
 PLENTY = 1_000_000  # requests a minute
 

@@ -34,6 +34,11 @@ def _paths() -> list[tuple[re.Pattern[str], str]]:
     return [(re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) + "?"), path) for path in paths]
 
 
+def path_of(address: str) -> str | None:
+    """The path of the document that an address is one of."""
+    return next((path for pattern, path in _paths() if pattern.fullmatch(address)), None)
+
+
 @cache
 def _validator(path: str, method: str, status: str, media: str) -> Any:
     content = document()["paths"][path][method]["responses"][status]["content"]
@@ -52,7 +57,7 @@ def check(response: Any) -> None:
     address, method, status = request.path, request.method.lower(), response.status_code
     if not address.startswith(ROOT) or address in SELF or method in ("head", "options"):
         return
-    path = next((path for pattern, path in _paths() if pattern.fullmatch(address)), None)
+    path = path_of(address)
     body = _body_of(response)
     if path is None or method not in document()["paths"][path]:
         assert json.loads(body)["error"]["code"] == OF_NO_OPERATION.get(status), (method, address, status)

@@ -21,7 +21,7 @@ from queueops.core.values.rate import Rate
 from queueops.tenancy.callers.throttles import CallerThrottle
 from queueops.tenancy.models import ProducerKey
 from tests.api.conftest import ALL_SCOPES, ROOT, SPEC, Api, error_of, key_for
-from tests.factories import make_batch, make_dead_letter, make_job, make_project
+from tests.factories import make_batch, make_dead_letter, make_job, make_project, make_provider_batch
 
 
 def view_of(pattern: URLPattern) -> Any:
@@ -37,6 +37,7 @@ METHODS = [
 BODIES: dict[str, dict[str, Any]] = {
     "JobList": SPEC,
     "BatchList": {"jobs": [SPEC]},
+    "ForecastBatch": {"jobs": [SPEC]},
     "ScheduleJob": {"delay_seconds": 5},
     "ChangeJobPriority": {"priority": "low"},
     "ChangeBatchPriority": {"priority": "low"},
@@ -58,6 +59,7 @@ def ids_of(project: str) -> dict[str, str]:
         "batches": str(batch.pk),
         "dead-letters": str(letter.pk),
         "operations": str(operation.pk),
+        "provider-batches": str(make_provider_batch(project=project).pk),
     }
 
 
@@ -123,7 +125,9 @@ def test_every_method_needs_a_key_with_its_scope(db, method, pattern):
 
 @pytest.mark.parametrize("pattern", urlpatterns, ids=lambda pattern: str(pattern.pattern))
 def test_every_address_answers_options_and_refuses_other_methods(api: Api, pattern):
-    path = address(pattern, dict.fromkeys(["jobs", "batches", "dead-letters", "operations"], str(uuid4())))
+    path = address(
+        pattern, dict.fromkeys(["jobs", "batches", "dead-letters", "operations", "provider-batches"], str(uuid4()))
+    )
     assert api.send("OPTIONS", path, "").status_code == 200
     response = api.send("DELETE", path, "")
     assert error_of(response, 405)["code"] == "method_not_allowed"

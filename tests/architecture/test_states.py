@@ -49,5 +49,8 @@ def test_the_pages_are_told_of_each_state_and_its_group():
     assert set(told) == {*JobState, OUTAGE}
 
 
-def test_the_client_knows_which_states_are_ended():
+def test_the_clients_know_which_states_are_ended():
     assert set(TERMINAL) == ENDED_STATES
+    records = (BASE / "clients/typescript/src/records.ts").read_text()
+    [twins] = re.findall(r"ENDED_STATES.*new Set\(\[(.*)\]\)", records)
+    assert set(re.findall(r'"(\w+)"', twins)) == ENDED_STATES

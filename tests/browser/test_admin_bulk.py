@@ -8,9 +8,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 
-from jobs.models import Batch, BulkOperation, DeadLetter, Job, PauseSwitch, SavedFilter, Upload
+from jobs.models import Batch, BulkOperation, DeadLetter, Executor, FlowSample, Job, PauseSwitch, SavedFilter, Upload
 from jobs.services.operate.bulk_run import run_bulk_chunk
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
@@ -89,6 +90,10 @@ def test_five_thousand_dead_letters_are_requeued_over_time_and_stopped_half_way(
 
 def test_a_file_with_three_bad_rows_is_shown_with_them_and_only_the_good_ones_go_in(page: Page, shoot):
     make_job()
+    Executor.objects.create(host="h", pid=1, process_started_at=0, cluster_pid=1, slots=2)
+    FlowSample.objects.create(
+        span_seconds=0, at=timezone.now(), service="http:127.0.0.1", latencies=[1], latency_ms=90_000
+    )
     page.goto("/admin/jobs/batch/")
     page.get_by_role("link", name="Upload a file of jobs").click()
     page.get_by_label("File").set_input_files({"name": "rows.csv", "mimeType": "text/csv", "buffer": CSV.encode()})
@@ -100,6 +105,7 @@ def test_a_file_with_three_bad_rows_is_shown_with_them_and_only_the_good_ones_go
     for place, (row, where) in enumerate((("3", "priority"), ("5", "no.such_kind"), ("6", "payload.json:json"))):
         expect(faults.nth(place).locator("td").first).to_have_text(row)
         expect(faults.nth(place)).to_contain_text(where)
+    expect(page.get_by_label("Forecast").get_by_text(re.compile("in 2 min|in 3 min"))).to_be_visible()
     shoot("upload")
     assert Job.objects.count() == 1
     page.get_by_role("button", name="Submit the 3 valid ones, leave out 3").click()

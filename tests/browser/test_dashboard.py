@@ -33,11 +33,16 @@ from ratelimits.services.tuning import limits
 from ratelimits.subjects import Subject
 from tests.factories import make_batch, make_dead_letters, make_jobs, make_project
 
-from .conftest import PASSWORD, SCREENSHOTS, VARIANTS, WIDE, sign_in
+from .conftest import PASSWORD, PHONE, SCREENSHOTS, VARIANTS, WIDE, sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'><svg onload=alert(3)>"
+IS_WHOLE = """meter => {
+    const words = document.createRange();
+    words.selectNodeContents(meter.lastChild);
+    return words.getBoundingClientRect().right <= meter.closest("td, th").getBoundingClientRect().right;
+}"""
 WRITE = Subject("google-sheets", "write", "acme", "reports@acme.example")
 
 
@@ -241,6 +246,9 @@ def test_everything_is_resumed_with_a_ramp_that_is_held_and_ended(
     page.goto("/admin/ratelimits/resumeramp/")
     expect(page.get_by_role("cell", name="held")).to_be_visible()
     shoot("ramp-admin")
+    page.set_viewport_size(PHONE)
+    assert page.locator("tbody .qo-meter").first.evaluate(IS_WHOLE), "a phone shows the bar without its number"
+    page.set_viewport_size(WIDE)
     page.goto("/admin/ratelimits/resumeramp/1/change/")
     expect(page.get_by_role("link", name="Continue")).to_be_visible()
     expect(page.get_by_role("link", name="Hold")).to_have_count(0)

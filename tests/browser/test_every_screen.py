@@ -16,10 +16,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 # Those that other tests do not draw already, by the name of their picture.
 LISTS = {
     "batches": "jobs_batch",
+    "provider-batches": "jobs_providerbatch",
+    "batch-policies": "jobs_batchpolicy",
     "pauses": "jobs_pauseswitch",
     "bulk-operations": "jobs_bulkoperation",
     "uploads": "jobs_upload",
     "alerts": "ratelimits_quotaalert",
+    "objectives": "jobs_objective",
     "silences": "ratelimits_alertsilence",
     "user-quotas": "ratelimits_allowanceoverride",
     "executors": "jobs_executor",
@@ -35,6 +38,7 @@ LISTS = {
     "projects": "tenancy_project",
     "producer-keys": "tenancy_producerkey",
     "credentials": "tenancy_credential",
+    "credential-pools": "tenancy_credentialpool",
     "issuers": "tenancy_issuer",
     "accounts": "auth_user",
     "roles": "auth_group",

@@ -1,4 +1,4 @@
-"""The blocking and the asynchronous form of the client, asked in the same way."""
+"""Every form of the client, asked in the same way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 class Both:
     """
-    Calls methods of a client in either form: what must be awaited is, and what is iterated over comes as a list.
+    Calls methods of a client in any form: what must be awaited is, and what is iterated over comes as a list.
 
     Args:
         make: The client's class; an asynchronous one belongs to this object's own loop.

@@ -1,8 +1,8 @@
-"""A web process for all tests of a module, a client of it, and a proxy that misbehaves on demand."""
+"""A web process for all tests of a module, clients of it, and a proxy that misbehaves on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from queueops.tenancy.models import ProducerKey
 from queueops_client import QueueOps
 from tests.api.conftest import ALL_SCOPES
 from tests.client.proxy import Proxy, proxy_to
+from tests.client.typescript import TypeScriptQueueOps
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project
 from tests.support.background import in_background
@@ -28,9 +29,20 @@ def key(transactional_db: None) -> str:
     return ProducerKey.issue(make_project("acme"), name="producer", scopes=ALL_SCOPES)[1]
 
 
+Connect = Callable[..., QueueOps]
+CLIENTS: dict[str, Any] = {"python": QueueOps, "typescript": TypeScriptQueueOps}
+
+
+@pytest.fixture(params=CLIENTS.values(), ids=[*CLIENTS])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """The class of a client."""
+    client: Connect = request.param
+    return client
+
+
 @pytest.fixture
-def queue(address: str, key: str) -> Iterator[QueueOps]:
-    with QueueOps(address, key) as client:
+def queue(address: str, key: str, connect: Connect) -> Iterator[QueueOps]:
+    with connect(address, key) as client:
         yield client
 
 

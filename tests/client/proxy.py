@@ -52,10 +52,7 @@ async def proxy_to(address: str) -> AsyncIterator[Proxy]:
             server, forth = await asyncio.open_connection(target.hostname, target.port)
             proxy.open.add(forth)
             cuts = proxy.cuts > 0 and proxy.cut_path.encode() in head
-            # One request a connection, so that each is seen.
-            if b"upgrade:" not in head.lower():
-                head = head[:-2] + b"Connection: close\r\n\r\n"
-            forth.write(head)
+            forth.write(head if b"upgrade:" in head.lower() else _closing(head))
             sending = asyncio.create_task(_copy(client, forth))
             if cuts:
                 proxy.cuts -= 1
@@ -75,6 +72,12 @@ async def proxy_to(address: str) -> AsyncIterator[Proxy]:
     finally:
         proxy.drop()
         listening.close()
+
+
+def _closing(head: bytes) -> bytes:
+    """One request a connection, so that each is seen."""
+    lines = [line for line in head.split(b"\r\n")[:-2] if not line.lower().startswith(b"connection:")]
+    return b"\r\n".join([*lines, b"Connection: close", b"", b""])
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

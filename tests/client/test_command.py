@@ -150,6 +150,23 @@ def test_files_of_every_format_are_submitted(command, tmp_path: Path):
     assert first.cost == 3
 
 
+def test_a_dry_run_tells_the_forecast_and_submits_nothing(command, tmp_path: Path):
+    good, bad = tmp_path / "good.ndjson", tmp_path / "bad.ndjson"
+    good.write_text(json.dumps(JOB) + "\n" + json.dumps(JOB))
+    bad.write_text(json.dumps(JOB) + "\n" + json.dumps({"kind": "no.such"}))
+    code, out, _ = command("submit", str(good), "--dry-run")
+    assert code == 0
+    assert "2 jobs would be made" in out
+    assert re.search(r"http\.request +http:api\.example\.org +2", out)
+    assert "no executor is running" in out
+    code, out, err = command("submit", str(bad), "--dry-run", "--json")
+    told = json.loads(out)
+    assert (code, told["accepted"], told["rejected"]["count"], err) == (1, False, 1, "")
+    code, _, err = command("submit", str(bad), "--dry-run", "--partial")
+    assert (code, "line 2" in err) == (0, True)
+    assert not Job.objects.exists()
+
+
 def test_a_pipe_is_submitted_and_told_of_in_json_without_colours(environ):
     done = in_a_pipe(environ, "submit", "--json", given=f"{json.dumps(JOB)}\n" * 5)
     assert (done.returncode, done.stderr) == (0, "")

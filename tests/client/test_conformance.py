@@ -1,4 +1,4 @@
-"""Every call of the producer's client, in both its forms, against the real server: what is answered has its types."""
+"""Every call of the producer's client, in all its forms, against the real server: what is answered has its types."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ from queueops_client import (
 from queueops_client.retry import NEVER
 from tests.api.conftest import ALL_SCOPES, SPEC, key_for
 from tests.client.both import Both
+from tests.client.typescript import TypeScriptQueueOps
 from tests.factories import make_batch, make_dead_letter, make_job, make_project
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-FORMS = {"blocking": QueueOps, "asynchronous": AsyncQueueOps}
+PYTHON = {"blocking": QueueOps, "asynchronous": AsyncQueueOps}
+FORMS = {**PYTHON, "typescript": TypeScriptQueueOps}
 KIND, PAYLOAD = SPEC["kind"], SPEC["payload"]
 SPECS = [JobSpec(kind=KIND, payload=PAYLOAD), {"kind": KIND, "payload": PAYLOAD}]
 
@@ -100,6 +102,7 @@ CALLS: dict[str, tuple[Call, Any]] = {
         lambda client, on: client.submit_many(SPECS, name="n", tags=["t"], start_interval_seconds=1),
         SubmittedBatch,
     ),
+    "forecast": (lambda client, on: client.forecast(SPECS, partial=True, start_interval_seconds=1), records.Forecast),
     "job": (lambda client, on: client.job(on.job), Job),
     "batch": (lambda client, on: client.batch(on.batch), Batch),
     "waiting": (lambda client, on: client.waiting(on.batch), dict),
@@ -136,10 +139,14 @@ def methods_of(kind: type) -> set[str]:
 def test_both_forms_have_the_same_methods_and_each_is_tried_here():
     assert methods_of(QueueOps) == methods_of(AsyncQueueOps) == {*CALLS, "close"}
     for name in CALLS:
-        blocking, awaited = (inspect.signature(getattr(form, name)).parameters for form in FORMS.values())
+        blocking, awaited = (inspect.signature(getattr(form, name)).parameters for form in PYTHON.values())
         assert [(one.name, one.default) for one in blocking.values()] == [
             (one.name, one.default) for one in awaited.values()
         ]
+
+
+def test_the_typescript_client_has_them_too():
+    assert TypeScriptQueueOps("http://127.0.0.1", "").methods() == {*CALLS}
 
 
 def test_each_call_is_answered_with_what_its_type_promises(client: Both):
@@ -170,6 +177,8 @@ SHOWN: dict[type[records.Record], list[dict[str, Any]]] = {
     Job: [examples.JOB_DETAIL, examples.SUBMITTED],
     Batch: [examples.BATCH_DETAIL],
     SubmittedBatch: [examples.SUBMITTED_BATCH],
+    records.Forecast: [examples.FORECAST],
+    records.ForecastWay: [examples.FORECAST["live"]],
     DeadLetter: [examples.DEAD_LETTER],
     Operation: [examples.OPERATION],
     Moved: [examples.MOVED],

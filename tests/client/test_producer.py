@@ -1,4 +1,4 @@
-"""The producer's client against the real server."""
+"""The producer's clients against the real server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from queueops_client import (
 )
 from queueops_client.retry import NEVER, Retry
 from tests.api.conftest import SPEC
+from tests.client.conftest import Connect
 from tests.client.proxy import Proxy, proxy_to
+from tests.client.typescript import error_types
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, move_along
 from tests.support.background import in_background
@@ -62,6 +64,7 @@ def test_a_job_is_submitted_once_whatever_its_key_says_elsewhere(queue: QueueOps
         queue.submit(KIND, {**PAYLOAD, "method": "POST"}, idempotency_key="row 7")
 
 
+@pytest.mark.parametrize("connect", [QueueOps], indirect=True, ids=["python"])
 def test_twenty_thousand_jobs_of_a_generator_are_submitted_in_little_memory(queue: QueueOps):
     tracemalloc.start()
     batch = queue.submit_many(specs(20_000), name="import")
@@ -76,20 +79,22 @@ def test_twenty_thousand_jobs_of_a_generator_are_submitted_in_little_memory(queu
     assert list(in_order) == list(range(0, 20_000, 2_000))
 
 
-@pytest.mark.parametrize("kind", ["blocking", "async"])
-def test_a_batch_whose_answer_was_cut_is_there_once(proxy: Proxy, key: str, kind: str):
+def test_a_batch_whose_answer_was_cut_is_there_once(proxy: Proxy, key: str, connect: Connect):
     proxy.cuts, proxy.cut_path = 2, "POST /api/v1/batches/"
-    retry = Retry(base_seconds=0.01)
-    if kind == "blocking":
-        with QueueOps(proxy.url, key, retry=retry) as queue:
-            batch = queue.submit_many(specs(300))
-    else:
+    with connect(proxy.url, key, retry=Retry(base_seconds=0.01)) as queue:
+        batch = queue.submit_many(specs(300))
+    assert proxy.cuts == 0
+    assert list(Batch.objects.values_list("pk", "total")) == [(batch.id, 300)]
 
-        async def submit() -> Any:
-            async with AsyncQueueOps(proxy.url, key, retry=retry) as queue:
-                return await queue.submit_many(each async for each in later(specs(300)))
 
-        batch = asyncio.run(submit())
+def test_a_batch_of_an_asynchronous_generator_whose_answer_was_cut_is_there_once(proxy: Proxy, key: str):
+    proxy.cuts, proxy.cut_path = 2, "POST /api/v1/batches/"
+
+    async def submit() -> Any:
+        async with AsyncQueueOps(proxy.url, key, retry=Retry(base_seconds=0.01)) as queue:
+            return await queue.submit_many(each async for each in later(specs(300)))
+
+    batch = asyncio.run(submit())
     assert proxy.cuts == 0
     assert list(Batch.objects.values_list("pk", "total")) == [(batch.id, 300)]
 
@@ -100,9 +105,11 @@ async def later(jobs: Iterator[JobSpec]):
         yield job
 
 
-def test_what_was_given_up_is_completed_by_another_process_under_its_key(proxy: Proxy, queue: QueueOps, key: str):
+def test_what_was_given_up_is_completed_by_another_process_under_its_key(
+    proxy: Proxy, queue: QueueOps, key: str, connect: Connect
+):
     proxy.cuts, proxy.cut_path = 1, "POST /api/v1/batches/"
-    with QueueOps(proxy.url, key, retry=NEVER) as unlucky, pytest.raises(Unreachable) as raised:
+    with connect(proxy.url, key, retry=NEVER) as unlucky, pytest.raises(Unreachable) as raised:
         unlucky.submit_many(specs(10), name="mine")
     wait_for(lambda: Batch.objects.count() == 1, what="the batch")
     batch = queue.submit_many(specs(10), name="mine", idempotency_key=raised.value.idempotency_key)
@@ -111,9 +118,9 @@ def test_what_was_given_up_is_completed_by_another_process_under_its_key(proxy: 
         queue.submit_many(specs(11), name="mine", idempotency_key=raised.value.idempotency_key)
 
 
-def test_a_job_whose_answer_was_cut_is_there_once(proxy: Proxy, key: str):
+def test_a_job_whose_answer_was_cut_is_there_once(proxy: Proxy, key: str, connect: Connect):
     proxy.cuts, proxy.cut_path = 1, "POST /api/v1/jobs/"
-    with QueueOps(proxy.url, key, retry=Retry(base_seconds=0.01)) as queue:
+    with connect(proxy.url, key, retry=Retry(base_seconds=0.01)) as queue:
         job = queue.submit(KIND, PAYLOAD)
     assert Job.objects.get().pk == job.id
 
@@ -200,6 +207,12 @@ def test_every_code_of_the_api_has_its_family():
         expected = getattr(errors, families.get(int(status), "ServerError" if status >= "500" else "InvalidRequest"))
         assert issubclass(errors.error_type(code, int(status)), expected), code
     assert set(errors.OF_CODE) <= {code for code, _ in table}
+    answers = [(code, int(status)) for code, status in table] + [
+        ("http_418", 418),
+        ("http_599", 599),
+        ("http_302", 302),
+    ]
+    assert error_types(answers) == [errors.error_type(*answer).__name__ for answer in answers]
 
 
 class Following:
@@ -284,11 +297,11 @@ def test_a_job_is_watched_to_its_end_by_asyncio_too(address: str, key: str):
     assert updates[-1].is_live
 
 
-def test_watching_outlives_a_kill_and_restart_of_the_server_and_misses_no_event(key: str):
+def test_watching_outlives_a_kill_and_restart_of_the_server_and_misses_no_event(key: str, connect: Connect):
     batch = make_batch()
     jobs = make_jobs(6, batch=batch)
     port = str(free_port())
-    with QueueOps(f"http://127.0.0.1:{port}", key) as queue:
+    with connect(f"http://127.0.0.1:{port}", key) as queue:
         with web_process(QUEUEOPS_PORT=port) as (_, process):
             following = Following(queue, str(batch.pk))
             following.told(is_live)
@@ -306,11 +319,11 @@ def test_watching_outlives_a_kill_and_restart_of_the_server_and_misses_no_event(
     assert {(job.pk, to) for job in jobs[:4] for to in ("dispatched", "in_progress", "completed")} <= set(told)
 
 
-def test_an_end_that_comes_while_the_server_is_away_is_told(key: str):
+def test_an_end_that_comes_while_the_server_is_away_is_told(key: str, connect: Connect):
     batch = make_batch()
     jobs = make_jobs(2, batch=batch)
     port = str(free_port())
-    with QueueOps(f"http://127.0.0.1:{port}", key) as queue:
+    with connect(f"http://127.0.0.1:{port}", key) as queue:
         with web_process(QUEUEOPS_PORT=port) as (_, process):
             following = Following(queue, str(batch.pk))
             following.told(is_live)
@@ -325,13 +338,13 @@ def is_past(moment: float) -> bool:
     return time.monotonic() > moment
 
 
-def test_a_quiet_socket_is_kept_by_answering_its_pings(key: str):
+def test_a_quiet_socket_is_kept_by_answering_its_pings(key: str, connect: Connect):
     job = make_job()
     quick = {"QUEUEOPS_EXTRA_APPS": "tests.dashboards.live.quick"}  # a ping a second; closed after 4 s of silence
     with (
         web_process(**quick) as (address, _),
         in_background(proxy_to(address)) as proxy,
-        QueueOps(proxy.url, key) as queue,
+        connect(proxy.url, key) as queue,
     ):
         following = Following(queue, str(job.pk))
         following.told(is_live)
@@ -379,11 +392,11 @@ def test_events_of_a_new_epoch_are_told_although_their_ids_were_told_before(queu
     following.ended()
 
 
-def test_without_websockets_it_is_asked_for(proxy: Proxy, key: str):
+def test_without_websockets_it_is_asked_for(proxy: Proxy, key: str, connect: Connect):
     proxy.refuses_sockets = True
     batch = make_batch()
     jobs = make_jobs(2, batch=batch)
-    with QueueOps(proxy.url, key) as queue:
+    with connect(proxy.url, key) as queue:
         following = Following(queue, str(batch.pk))
         following.told(lambda update: update.kind == "state")
         finish(jobs[:1])
@@ -402,10 +415,10 @@ def completion_of(job: Job) -> Any:
     return lambda update: update.event and (update.event.job, update.event.to) == (job.pk, "completed")
 
 
-def test_dropped_sockets_are_opened_again_and_resume(proxy: Proxy, key: str):
+def test_dropped_sockets_are_opened_again_and_resume(proxy: Proxy, key: str, connect: Connect):
     batch = make_batch()
     jobs = make_jobs(8, batch=batch)
-    with QueueOps(proxy.url, key) as queue:
+    with connect(proxy.url, key) as queue:
         following = Following(queue, str(batch.pk))
         following.told(is_live)
         for number, job in enumerate(jobs[:-1]):
@@ -420,9 +433,9 @@ def test_dropped_sockets_are_opened_again_and_resume(proxy: Proxy, key: str):
     assert {(job.pk, "completed") for job in jobs[:-1]} <= set(told)
 
 
-def test_a_wait_ends_in_time_with_what_was_last_seen(queue: QueueOps, proxy: Proxy, key: str):
+def test_a_wait_ends_in_time_with_what_was_last_seen(queue: QueueOps, proxy: Proxy, key: str, connect: Connect):
     job = make_job()
-    for client in (queue, QueueOps(proxy.url, key)):
+    for client in (queue, connect(proxy.url, key)):
         began = time.monotonic()
         with pytest.raises(WaitTimeout) as raised:
             client.wait(str(job.pk), timeout=1.5)
@@ -444,10 +457,10 @@ def test_waiting_for_what_is_not_there_says_so_at_once(queue: QueueOps):
         queue.wait("../jobs", timeout=30)
 
 
-def test_waiting_for_a_server_that_is_not_there_ends_too(key: str):
-    with QueueOps(f"http://127.0.0.1:{free_port()}", key, retry=NEVER) as queue, pytest.raises(Unreachable):
+def test_waiting_for_a_server_that_is_not_there_ends_too(key: str, connect: Connect):
+    with connect(f"http://127.0.0.1:{free_port()}", key, retry=NEVER) as queue, pytest.raises(Unreachable):
         queue.wait("018f6a52-0000-7000-8000-000000000001")
-    with QueueOps(f"http://127.0.0.1:{free_port()}", key) as queue, pytest.raises(WaitTimeout):
+    with connect(f"http://127.0.0.1:{free_port()}", key) as queue, pytest.raises(WaitTimeout):
         queue.wait("018f6a52-0000-7000-8000-000000000001", timeout=1)
 
 

@@ -6,6 +6,7 @@ import signal
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.client.test_two_clients import ENVIRON
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_allowance
 from tests.support.processes import RunningProcess, free_port, started, wait_for
+from tests.support.typescript import NODE_OPTIONS, PACKAGE, node
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("R13")]
 
@@ -65,6 +67,20 @@ APP = textwrap.dedent(
 )
 
 
+CALL_SECONDS = "0.01"  # as above
+
+
+def python_app(*given: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", APP, *given)
+
+
+def typescript_app(*given: str) -> tuple[str, ...]:
+    return (node(), NODE_OPTIONS, str(PACKAGE / "test/app.mjs"), *given, CALL_SECONDS)
+
+
+Command = Callable[..., tuple[str, ...]]
+
+
 def calls_of(record: Path) -> dict[UUID, int]:
     """What the provider carried out."""
     lines = [line.split() for line in record.read_text().splitlines()]
@@ -77,11 +93,12 @@ def returned(process: RunningProcess) -> set[UUID]:
     return {UUID(line.removeprefix("done ")) for line in whole.splitlines() if line.startswith("done ")}
 
 
+@pytest.mark.parametrize("command", [python_app, typescript_app], ids=["python", "typescript"])
 @pytest.mark.parametrize(
     ("rounds", "down_seconds"), [(2, 2.0), pytest.param(3, 60.0, marks=pytest.mark.soak)], ids=["short", "long"]
 )
 def test_r13_what_was_used_while_the_server_was_away_is_counted_once_after_both_were_killed(
-    tmp_path: Path, rounds: int, down_seconds: float
+    tmp_path: Path, rounds: int, down_seconds: float, command: Command
 ):
     make_allowance("acme", unit="tokens", quota=10**9)
     key = key_for("acme", scopes=["usage"])
@@ -92,7 +109,7 @@ def test_r13_what_was_used_while_the_server_was_away_is_counted_once_after_both_
 
     def app(workers: int) -> AbstractContextManager[RunningProcess]:
         given = (address, key, str(USER), str(tmp_path / "outbox.sqlite3"), str(record), str(workers))
-        return started(sys.executable, "-c", APP, *given, environ=ENVIRON)
+        return started(*command(*given), environ=ENVIRON)
 
     def has_begun(client: RunningProcess, count: int) -> bool:
         # What the process before it had left in the outbox may be counted before this one has made a single use.

@@ -1,4 +1,4 @@
-"""The trackers, in both forms, against the real server: each answer, and each failure, leads where it should."""
+"""The trackers, in all forms, against the real server: each answer, and each failure, leads where it should."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from ratelimits.models import Allowance, UsageEvent, UsageReservation, UsageTrac
 from tests.api.conftest import key_for
 from tests.client.both import Both
 from tests.client.interposer import Interposer, Reply, interposed
+from tests.client.typescript import TypeScriptUsageTracker
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_allowance
 from tests.support.background import in_background
@@ -43,7 +44,7 @@ from tests.support.issuers import make_issuer, shared_token
 from tests.support.own_server import bring_back
 from tests.support.processes import free_port, wait_for
 
-FORMS = {"blocking": UsageTracker, "asynchronous": AsyncUsageTracker}
+FORMS = {"blocking": UsageTracker, "asynchronous": AsyncUsageTracker, "typescript": TypeScriptUsageTracker}
 USER = UUID(int=7)
 QUOTA = 1_000
 

@@ -11,7 +11,14 @@ from django.db.models.functions import Now
 from django.test import override_settings
 
 from jobs.models import FlowCursor
-from queueops.site.diagnosis import DoctorVerdict, examine_issuers, examine_metrics, examine_replica, examine_sums
+from queueops.site.diagnosis import (
+    DoctorVerdict,
+    examine_issuers,
+    examine_metrics,
+    examine_replica,
+    examine_settings,
+    examine_sums,
+)
 from queueops.tenancy.models import Issuer
 from tests.support.issuers import Signer, make_issuer, publishing
 
@@ -36,6 +43,15 @@ def test_production_without_a_token_for_metrics_is_told(debug, token, verdict):
         found = examine_metrics()
     assert found.verdict is verdict
     assert "a-token" not in found.observation + found.advice
+
+
+@pytest.mark.parametrize(("debug", "url", "warned"), [(True, "", 0), (False, "", 1), (False, "postgresql://h/q", 0)])
+def test_production_on_the_embedded_server_is_told_with_what_that_means(debug, url, warned):
+    with override_settings(DEBUG=debug, QUEUEOPS=replace(settings.QUEUEOPS, debug=debug, database_url=url)):
+        found = [one for one in examine_settings() if "queueops.W001" in one.observation]
+    assert [one.verdict for one in found] == [DoctorVerdict.WARN] * warned
+    assert all("DATABASE_URL is not set" in one.observation for one in found)
+    assert all("no standby" in one.advice for one in found)
 
 
 @pytest.mark.django_db

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 import pytest
 from django.db import connection
 
@@ -23,10 +24,10 @@ from tests.factories import make_project
 from tests.faults.clusters import Cluster, cluster
 from tests.faults.ledger import Ledger
 from tests.faults.producers import Producers
-from tests.faults.records import PROJECT, wait_until_drained
+from tests.faults.records import PROJECT, submit_work, wait_until_drained
 from tests.support.bad_line import BadLine, bad_line
 from tests.support.own_server import reconnected
-from tests.support.processes import wait_for
+from tests.support.processes import database_url, wait_for
 
 pytestmark = pytest.mark.proves("R5")
 
@@ -44,8 +45,24 @@ FAULTS: dict[str, Callable[[BadLine], None]] = {
 }
 
 
+# A cycle of the pump has some hundred statements with house-keeping, and a claim about twenty.
+SLOW_SECONDS = 0.06
+SHORT_LEASE = {"lease_seconds": 6, "renew_seconds": 2, "sweep_seconds": 1}
+SILENT = """
+SELECT coalesce(max(extract(epoch FROM now() - heartbeat_at)), 0)::float8,
+       (SELECT count(*) FROM jobs_job WHERE lease_expires_at < now())
+  FROM jobs_executor
+"""
+
+
 @pytest.fixture
-def line(transactional_db: None) -> Iterator[BadLine]:
+def real_url(transactional_db: None) -> str:
+    """Of the server itself, past the line."""
+    return database_url()
+
+
+@pytest.fixture
+def line(real_url: str) -> Iterator[BadLine]:
     """Every connection of this process, and of those that it starts, goes through it."""
     given = connection.get_connection_params()
     host, port = given.get("host", ""), given.get("port") or 5432
@@ -66,6 +83,29 @@ def processes(running: Cluster) -> set[psutil.Process]:
 
 def is_done(ledger: Ledger, job_id: object) -> bool:
     return job_id in ledger.by_job()
+
+
+def test_through_a_line_so_slow_that_a_cycle_outlasts_a_lease_none_lapses(
+    line: BadLine, ledger: Ledger, figures: Any, real_url: str
+):
+    """Their neighbours would kill the executors, and carry out their jobs again."""
+    longest = lapsed = 0.0
+    with cluster(ledger, **SHORT_LEASE) as running, psycopg.connect(real_url, autocommit=True) as beside:
+        before = processes(running)
+        submit_work(600, "write")
+        line.delay(SLOW_SECONDS)
+        until = time.monotonic() + 4 * SHORT_LEASE["lease_seconds"]
+        while time.monotonic() < until:
+            [(silent, late)] = beside.execute(SILENT).fetchall()
+            longest, lapsed = max(longest, silent), max(lapsed, late)
+            time.sleep(0.1)
+        line.mend()
+        wait_until_drained()
+        assert processes(running) == before, "an executor ended"
+    figures(f"the longest silence of an executor was {longest:.1f} s, of {SHORT_LEASE['lease_seconds']} s")
+    assert longest < SHORT_LEASE["lease_seconds"]
+    assert not lapsed
+    assert {len(entries) for entries in ledger.by_job().values()} == {1}, "a job had two owners"
 
 
 def check_the_kernels_patience() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,23 +24,58 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from jobs.models import DeadLetter, IdempotencyRecord, Job, JobCount, JobEvent, PauseSwitch, RetryPolicy, Webhook
+from jobs.models import (
+    Batch,
+    BulkOperation,
+    DeadLetter,
+    IdempotencyRecord,
+    Job,
+    JobCount,
+    JobEvent,
+    PauseSwitch,
+    RetryPolicy,
+    Webhook,
+)
 from jobs.services.claim.claim import claim_jobs
 from jobs.services.claim.turns import ClassTurns
-from jobs.services.operate.dead_letters import RequeueOptions, carry_out_requeue, requeue_dead_letters
-from jobs.services.operate.operate import change_priority
+from jobs.services.operate.bulk_actions import ACTIONS
+from jobs.services.operate.dead_letters import (
+    RequeueOptions,
+    carry_out_requeue,
+    discard_dead_letters,
+    requeue_dead_letters,
+)
+from jobs.services.operate.operate import cancel_jobs, change_priority
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.submit.submit import refuse_when_full
 from jobs.services.upkeep.paused import watch_paused
 from jobs.states import JobState, Priority
+from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops.site.moving import copying, move
 from queueops.site.moving.tables import SORTS, STAYS
 from queueops.tenancy import credentials
-from queueops.tenancy.models import Credential, Issuer, ProducerKey, Project, Scope, UserLabel, digest_of
+from queueops.tenancy.issuing import issue_key
+from queueops.tenancy.models import (
+    Credential,
+    Issuer,
+    ProducerKey,
+    Project,
+    ProjectMove,
+    Scope,
+    UserLabel,
+    digest_of,
+)
 from queueops.tenancy.moves import ProjectMoved, ProjectMoving
 from queueops.tenancy.signing import open_signing_secret
-from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert, UsageTracking
+from ratelimits.api.views import usage as usage_views
+from ratelimits.models import Counter, Limit, LimitOverride, QuotaAlert, UsageEvent, UsageReservation, UsageTracking
+from ratelimits.services.limits import catalogue
+from ratelimits.services.limits.overrides import set_override
+from ratelimits.services.money.save_budget import create_budget
+from ratelimits.services.usage import ingest as ingest_service
+from ratelimits.services.usage.ingest import Reported, ingest
+from ratelimits.services.usage.reserve import reserve
 from tests.factories import (
     SIGNING_SECRET,
     make_allowance,
@@ -73,6 +109,12 @@ def at(name: str) -> Iterator[None]:
     finally:
         connection.close()
         connection.settings_dict["NAME"] = before
+
+
+@pytest.fixture(autouse=True)
+def limits_of_this_test() -> None:
+    """Those that another test had are gone."""
+    catalogue.forget()
 
 
 @pytest.fixture(scope="module")
@@ -435,6 +477,261 @@ def test_a_change_that_is_being_made_at_the_switch_is_waited_for(cell, acme, mon
         monkeypatch.setattr(move, "_switch", revoke_and_switch)
         assert "while acme was copied: keys." in refused(cell, "--yes")
     assert is_empty(cell)
+
+
+def issue_a_key() -> None:
+    issue_key(Project.objects.get(pk="acme"), actor="user:1", name="another", scopes=[Scope.READ])
+
+
+def resume_the_batch() -> None:
+    resume_scope("batch", str(Batch.objects.get(paused=True).pk), actor="user:1")
+
+
+def discard_the_letter() -> None:
+    letters = DeadLetter.objects.filter(project_id="acme").values_list("pk", flat=True)
+    discard_dead_letters(letters, actor="user:1", reason="because")
+
+
+def cancel_jobs_of_two_projects() -> None:
+    ids = Job.objects.filter(status="queued").values_list("pk", flat=True)
+    assert cancel_jobs(ids, actor="user:1", reason="because").moved
+
+
+def give_it_a_capacity() -> None:
+    set_override(Limit.objects.get(name="http").pk, "project:acme", capacity=7, actor="user:1")
+
+
+def give_it_a_budget() -> None:
+    create_budget("acme", {"name": "cap", "amount": 1, "period": "total"}, actor="user:1")
+
+
+CHANGES = [
+    issue_a_key,
+    resume_the_batch,
+    discard_the_letter,
+    cancel_jobs_of_two_projects,
+    give_it_a_capacity,
+    give_it_a_budget,
+]
+
+
+@pytest.mark.concurrency
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_the_project_whose_transaction_is_open_at_the_switch_is_waited_for_and_found(
+    cell, acme, monkeypatch, change
+):
+    real = move._switch
+    changed, commit = threading.Event(), threading.Event()
+
+    def change_slowly() -> None:
+        record = trail.record
+
+        def record_slowly(**given: Any) -> Any:
+            entry = record(**given)
+            changed.set()
+            assert commit.wait(60)
+            return entry
+
+        try:
+            with patched(trail, "record", record_slowly):
+                change()
+        finally:
+            changed.set()
+            connection.close()
+
+    def commit_when_waited_for() -> None:
+        waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        with psycopg.connect(database_url(), autocommit=True) as looking:
+            wait_for(lambda: looking.execute(waiting).rowcount, what="the switch to wait")
+        commit.set()
+
+    with ThreadPoolExecutor(2) as beside:
+
+        def change_and_switch(*arguments: Any, **options: Any) -> None:
+            begun = beside.submit(change_slowly)
+            assert changed.wait(60)
+            waited = beside.submit(commit_when_waited_for)
+            try:
+                real(*arguments, **options)
+            finally:
+                commit.set()
+                waited.result(60)
+                begun.result(60)
+
+        monkeypatch.setattr(move, "_switch", change_and_switch)
+        assert "Nothing was moved; try again." in refused(cell, "--yes")
+    assert is_empty(cell)
+    monkeypatch.undo()
+    assert "acme has moved" in run(cell, "--yes")
+
+
+def test_a_project_that_somebody_resumed_as_its_move_began_stays(cell, acme, monkeypatch):
+    real = move._wait_until_still
+
+    def wait_and_resume(*arguments: Any) -> None:
+        real(*arguments)
+        PauseSwitch.objects.filter(scope="project").delete()
+
+    monkeypatch.setattr(move, "_wait_until_still", wait_and_resume)
+    assert "Somebody resumed acme" in refused(cell, "--yes")
+    assert is_empty(cell)
+
+
+def test_a_switch_that_the_database_refuses_leaves_the_project_here(cell, acme):
+    """As it does where the switch and somebody's change wait for each other."""
+    refuse = """
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE deadlock_detected; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON tenancy_project
+       FOR EACH ROW WHEN (NEW.move = 'moved') EXECUTE FUNCTION refuse()
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(refuse)
+    try:
+        assert "Nothing was moved; try again." in refused(cell, "--yes")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION refuse CASCADE")
+    assert Project.objects.get(pk="acme").move == ""
+    assert is_empty(cell)
+
+
+@contextmanager
+def patched(module: Any, name: str, value: Any) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, value)
+        yield
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nobody_changes_a_project_here_that_has_moved(cell, acme, change):
+    run(cell, "--yes")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(id) FROM jobs_jobevent")
+        before = cursor.fetchone(), AuditEntry.objects.count(), DeadLetter.objects.filter(resolution=None).count()
+    with pytest.raises(ProjectMoved):
+        change()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(id) FROM jobs_jobevent")
+        after = cursor.fetchone(), AuditEntry.objects.count(), DeadLetter.objects.filter(resolution=None).count()
+    assert after == before
+
+
+@pytest.mark.parametrize("state", [ProjectMove.MOVING, ProjectMove.MOVED], ids=str)
+def test_a_bulk_operation_leaves_a_project_alone_that_is_on_its_way(acme, state):
+    mine = sorted(Job.objects.filter(project_id="acme", status="queued").values_list("pk", flat=True))
+    others = sorted(Job.objects.filter(project_id="globex").values_list("pk", flat=True))
+    letters = list(DeadLetter.objects.values_list("pk", flat=True))
+    Project.objects.filter(pk="acme").update(move=state)
+    for action, given in (
+        ("cancel_jobs", {}),
+        ("schedule_jobs", {"delay_seconds": 5}),
+        ("change_priority", {"priority": "urgent"}),
+        ("discard_dead_letters", {}),
+    ):
+        operation = BulkOperation(action=action, parameters=given, reason="because", actor="user:1")
+        ids = letters if action == "discard_dead_letters" else mine
+        with transaction.atomic():
+            assert not ACTIONS[action].carry_out(ids, operation), action
+    with transaction.atomic():
+        operation = BulkOperation(action="cancel_jobs", parameters={}, reason="because", actor="user:1")
+        assert sorted(ACTIONS["cancel_jobs"].carry_out([*mine, *others], operation)) == others
+
+
+def an_event(_held: UUID) -> dict[str, object]:
+    return {"event_id": str(uuid4()), "user_id": str(USER), "tokens": 1, "ts": f"{timezone.now():%FT%TZ}"}
+
+
+WRITES: dict[str, tuple[str, Callable[[UUID], dict[str, object]]]] = {
+    "ingest": ("usage/ingest/", an_event),
+    "reserve": ("usage/reserve/", lambda _: {"user_id": str(USER), "amount": 1}),
+    "cancel": ("usage/cancel/", lambda held: {"reservation_id": str(held)}),
+}
+
+
+def of_usage() -> list[object]:
+    return [
+        list(UsageEvent.objects.order_by("pk").values()),
+        list(UsageReservation.objects.order_by("pk").values()),
+        list(UsageTracking.objects.order_by("pk").values()),
+    ]
+
+
+@pytest.mark.concurrency
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("after", ["the copy", "the switch"])
+def test_a_usage_write_that_was_let_in_before_a_move_writes_nothing_after_it(cell, acme, monkeypatch, *, write, after):
+    """It was authenticated while the project was open, and stood still before its transaction began."""
+    held = reserve(project_id="acme", user_id=USER, amount=3).reservation_id
+    path, body = WRITES[write]
+    let_in, go_on = threading.Event(), threading.Event()
+    real = getattr(usage_views, write)
+
+    def stand_still(*arguments: Any, **options: Any) -> Any:
+        let_in.set()
+        assert go_on.wait(60)
+        return real(*arguments, **options)
+
+    def ask() -> tuple[int, str]:
+        try:
+            client = Client(headers={"Authorization": f"Bearer {acme}"})
+            answer = client.post(f"/api/v1/{path}", body(held), content_type="application/json")
+            return answer.status_code, answer.json()["error"]["code"]
+        finally:
+            connection.close()
+
+    def copy_and_let_go(*arguments: Any, **options: Any) -> Any:
+        done = copying.copy_project(*arguments, **options)
+        go_on.set()
+        assert asked.result(60) == (503, "project_moving")
+        return done
+
+    monkeypatch.setattr(usage_views, write, stand_still)
+    before = of_usage()
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(ask)
+        assert let_in.wait(60)
+        if after == "the copy":
+            monkeypatch.setattr(move, "copy_project", copy_and_let_go)
+        assert "acme has moved" in run(cell, "--yes")
+        go_on.set()
+        assert asked.result(60) == ((410, "project_moved") if after == "the switch" else (503, "project_moving"))
+    assert of_usage() == before
+    with at(cell):
+        assert UsageReservation.objects.get().status == "active"
+
+
+@pytest.mark.concurrency
+def test_a_usage_report_whose_transaction_began_before_the_move_is_waited_for_and_goes_along(cell, acme, monkeypatch):
+    counted, commit = threading.Event(), threading.Event()
+    real = ingest_service._count
+
+    def count_slowly(*arguments: Any, **options: Any) -> Any:
+        done = real(*arguments, **options)
+        counted.set()
+        assert commit.wait(60)
+        return done
+
+    def report() -> str:
+        try:
+            event = Reported(uuid4(), USER, 1, timezone.now())
+            return ingest([event], project_id="acme").results[0].status
+        finally:
+            connection.close()
+
+    def say_and_let_go(words: str) -> None:
+        if words.startswith("waiting: "):
+            assert "1 transactions" in words
+            commit.set()
+
+    monkeypatch.setattr(ingest_service, "_count", count_slowly)
+    with ThreadPoolExecutor(1) as beside:
+        reported = beside.submit(report)
+        assert counted.wait(60)
+        outcome = move.move_project("acme", url=url_of(cell), address=ADDRESS, wait_seconds=60, say=say_and_let_go)
+        assert reported.result(60) == "accepted"
+    assert outcome.rows["usage events"] == 2
+    with at(cell):
+        assert UsageEvent.objects.count() == 2
 
 
 def test_a_dead_letter_of_a_project_that_has_moved_is_not_requeued_here(cell, acme):

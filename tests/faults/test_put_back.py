@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -251,6 +252,17 @@ def test_a_claim_that_the_database_lacks_pauses_it_once_whoever_notices(witness:
     other.refuse_the_past()
     assert not _is_paused(), "what was resumed is paused again"
     assert Epoch.objects.get() == epoch
+
+
+def test_a_claim_whose_job_the_database_lacks_is_missed_by_its_token(witness: Witness):
+    """The job came after the moment to which the database was put back: there is no row to compare."""
+    [claimed] = claim_jobs(uuid4(), wanted=1, lease_seconds=30, turns=ClassTurns())
+    witness.note([claimed])
+    Job.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT setval('jobs_fencing_token', %s)", [claimed.token - 1])
+    witness.refuse_the_past()
+    assert _is_paused()
 
 
 def test_what_somebody_has_looked_at_since_is_left_alone(witness: Witness):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from uuid import UUID
 
-import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.operate.pauses import pause_scope, resume_scope
@@ -20,54 +17,10 @@ from queueops.audit.models import AuditEntry
 from tests.faults.clusters import cluster, kill
 from tests.faults.ledger import Ledger
 from tests.faults.records import counted, submit, submit_work, wait_until_drained
+from tests.support.earlier import Clock
 from tests.support.processes import wait_for
 
 pytestmark = pytest.mark.usefixtures("transactional_db", "quick_retries")
-
-EARLIER = "queueops_earlier"
-
-
-class Clock:
-    """The database now, and as it was at a moment: the server's own copy of it, byte by byte."""
-
-    def __init__(self) -> None:
-        self.name = connection.settings_dict["NAME"]
-
-    def keep_moment(self) -> None:
-        self._run(f'CREATE DATABASE {EARLIER} TEMPLATE "{self.name}"')
-
-    def put_back(self) -> None:
-        """From here on the test, and every process that it starts, has the database of that moment."""
-        connection.close()
-        connection.settings_dict["NAME"] = EARLIER
-
-    def cut_off(self) -> None:
-        """Nobody reaches the database of now any more."""
-        self._run(f'ALTER DATABASE "{self.name}" ALLOW_CONNECTIONS false')
-        self._run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self.name}'")  # noqa: S608
-
-    def let_in(self) -> None:
-        self._run(f'ALTER DATABASE "{self.name}" ALLOW_CONNECTIONS true')
-
-    def end(self) -> None:
-        connection.close()
-        self.let_in()
-        connection.settings_dict["NAME"] = self.name
-        self._run(f"DROP DATABASE IF EXISTS {EARLIER} WITH (FORCE)")
-
-    def _run(self, statement: str) -> None:
-        connection.close()
-        given = {**connection.get_connection_params(), "dbname": "postgres"}
-        known = {name: given[name] for name in ("dbname", "user", "password", "host", "port") if given.get(name)}
-        with psycopg.connect(**known, autocommit=True) as alone:
-            alone.execute(statement.encode())
-
-
-@pytest.fixture
-def clock() -> Iterator[Clock]:
-    made = Clock()
-    yield made
-    made.end()
 
 
 def said(*arguments: object, **options: object) -> str:

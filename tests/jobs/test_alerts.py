@@ -28,6 +28,7 @@ from jobs.services.upkeep.watch import (
     watch_ready,
 )
 from jobs.services.upkeep.watch_lanes import watch_lanes
+from jobs.services.upkeep.watch_runs import watch_runs
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from ratelimits.models import Charge, Counter, Limit, QuotaAlert
@@ -370,3 +371,21 @@ def test_every_kind_of_alert_has_its_runbook_and_every_runbook_its_kind():
         text = (Path(django_settings.BASE_DIR) / QuotaAlert(kind=kind).runbook).read_text(encoding="utf-8")
         for heading in ("Symptoms", "Likely causes", "What to look at", "What to do"):
             assert f"## {heading}\n" in text, (kind, heading)
+
+
+def test_jobs_that_run_for_long_are_told_of_by_kind_until_they_end():
+    make_jobs(3, state=JobState.IN_PROGRESS, kind="slow.read")
+    quick = make_job(state=JobState.IN_PROGRESS, kind="quick.read")
+    long_ago = timezone.now() - timedelta(minutes=61)
+    Job.objects.exclude(pk=quick.pk).update(started_at=long_ago)
+    oldest = Job.objects.filter(kind="slow.read").latest("pk")
+    Job.objects.filter(pk=oldest.pk).update(started_at=long_ago - timedelta(minutes=9))
+    waits_again = make_job(state=JobState.RETRIED, kind="tried.again")
+    Job.objects.filter(pk=waits_again.pk).update(started_at=long_ago)
+    watch_runs()
+    message = f"slow.read: job {oldest.pk} of acme has been running for 70 min; so have 2 other jobs"
+    assert opened("long_running") == [("slow.read", "warning", message)]
+    assert QuotaAlert.objects.get(kind="long_running").projects == frozenset({"acme"})
+    move_jobs("complete", [Move(job.pk, token=job.fencing_token) for job in Job.objects.filter(kind="slow.read")])
+    watch_runs()
+    assert opened("long_running") == []

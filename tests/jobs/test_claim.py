@@ -28,13 +28,16 @@ def claimed_ids(wanted: int = 50, *, turns: ClassTurns | None = None) -> list[UU
     return [job.id for job in claim_jobs(uuid4(), wanted=wanted, lease_seconds=30, turns=turns or ClassTurns(0.0))]
 
 
-def test_a_jobs_token_only_grows():
+@pytest.mark.parametrize("crashes", [0, 2])
+def test_a_jobs_token_only_grows(crashes):
     """A claim draws its token before it locks: a later one may have had the job and given it back meanwhile."""
-    job = make_job()
-    Job.objects.update(fencing_token=10**18)
-    assert claimed_ids() == []
+    job = make_job(crash_count=crashes)
+    later = make_job(crash_count=crashes)
+    Job.objects.filter(pk=job.pk).update(fencing_token=10**18)
+    assert claim_somehow() == [later.pk]
+    assert claim_somehow() == []
     Job.objects.update(fencing_token=0)
-    assert claimed_ids() == [job.pk]
+    assert claim_somehow() == [job.pk]
 
 
 def one_by_one(turns: ClassTurns | None = None, *, most: int = 100) -> Iterable[UUID]:

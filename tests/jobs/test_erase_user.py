@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import zlib
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models import F
 from django.utils import timezone
 
 from jobs.models import (
@@ -40,16 +42,21 @@ from queueops.site import backup
 from queueops.tenancy.models import UserLabel
 from ratelimits.models import (
     AllowanceOverride,
+    Budget,
+    BudgetHold,
+    BudgetPeriod,
     CallTally,
     Charge,
     Counter,
     Limit,
     LimitOverride,
     QuotaAlert,
+    Spend,
     UsageEvent,
     UsageReservation,
     UsageTracking,
 )
+from ratelimits.services.money import standings
 from tests.factories import make_batch, make_dead_letter, make_jobs, make_project, make_usage_month
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -96,6 +103,22 @@ def live(name: str, user: UUID, at: str = "acme") -> None:
         idempotency_key=secret, remaining=1, **own,
     )  # fmt: skip
     AllowanceOverride.objects.create(project=project, quota=5, note=secret, **own)
+    under_way: dict[str, Any] = {"project": project, "provider": "s", "at": timezone.now(), **own}
+    Spend.objects.create(job_id=done.pk, token=1, money=3, **under_way)
+    for scope, key in (("project", ""), ("each_user", str(user))):
+        budget = Budget.objects.get_or_create(project=project, name=scope, scope=scope, amount=10)[0]
+        period = BudgetPeriod.objects.get_or_create(
+            budget=budget, project=project, key=key, starts_at=standings.begin_of(budget, timezone.now())
+        )[0]
+        BudgetPeriod.objects.filter(pk=period.pk).update(held=F("held") + 2)
+        BudgetHold.objects.create(
+            period=period,
+            job_id=done.pk,
+            token=2,
+            amount=2,
+            expires_at=timezone.now() + timedelta(hours=1),
+            **under_way,
+        )
     limit = Limit.objects.first() or Limit.objects.create(
         name="a", service="s", scope="project_user", algorithm="concurrency", capacity=1
     )
@@ -183,6 +206,8 @@ def test_nothing_is_left_of_an_erased_user_and_everything_of_another(tmp_path: P
         call_command("unarchive", "--from", str(archive), "--verify", stdout=StringIO())
     wrote = json.loads(report.read_text())
     assert wrote["user"] == str(user)
+    whole = BudgetPeriod.objects.get(key="")  # what the erased one's call held is spent, and held no more
+    assert (whole.held, whole.spent) == (2, 2)
     assert wrote["rows_with_the_id"] == {}
     assert wrote["erased"]["usage events"] == 1
     assert wrote["called_now"] in said

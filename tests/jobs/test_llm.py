@@ -138,9 +138,11 @@ def test_a_failure_keeps_its_status(sandbox, provider, status, stream):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("provider", "unit"), [("gemini", "tokens"), ("openai", "tokens"), ("openai", "requests")])
+@pytest.mark.parametrize(
+    ("provider", "unit"), [("gemini", "input_tokens"), ("openai", "tokens"), ("openai", "requests")]
+)
 def test_a_429_names_the_quota_that_had_no_room(sandbox, provider, unit, stream):
-    name = "tokens_per_minute" if unit == "tokens" else "requests_per_minute"
+    name = "requests_per_minute" if unit == "requests" else "tokens_per_minute"
     sandbox.turn(**{provider: {name: 0}})
     error = failing(sandbox.url, provider=provider, stream=stream)
     assert (error.status, error.outcome) == (429, "answered")

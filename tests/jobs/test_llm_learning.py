@@ -39,7 +39,9 @@ def test_the_output_of_the_next_call_is_taken_to_be_what_ten_needed(sandbox):
     drain(seconds=60)  # its parts are smaller than what was known of it, and teach nothing
     row = CostEstimate.objects.get()
     assert (row.id, set(row.samples), row.p90) == ("llm.generate|small-1", {OUTPUT_TOKENS}, OUTPUT_TOKENS)
+    assert (set(row.outputs), row.output_p90) == ({OUTPUT_TOKENS}, OUTPUT_TOKENS)
     estimates.forget()
     spec = JobSpec.model_validate(model.line(WORDS, max_output_tokens=LARGEST_OUTPUT))
     taught = submit_job(spec, project_id=PROJECT, actor="key:test")
-    assert Job.objects.get(pk=taught.id).cost == 100 + OUTPUT_TOKENS
+    job = Job.objects.get(pk=taught.id)
+    assert (job.cost, job.costs) == (100 + OUTPUT_TOKENS, {"input_tokens": 100, "output_tokens": OUTPUT_TOKENS})

@@ -49,16 +49,20 @@ def test_the_service_is_the_provider_unless_named():
 
 
 def test_geminis_limits_count_input_and_others_output_too():
-    assert parsed(prompt="x" * 400, max_output_tokens=50).cost() == Cost(100)
-    assert parsed(provider="openai", prompt="x" * 400, max_output_tokens=50).cost() == Cost(100, 50)
-    assert parsed(provider="openai", prompt="x" * 400).cost() == Cost(100, 1_000)
+    assert parsed(prompt="x" * 400, max_output_tokens=50).cost() == Cost(100, units=_units(100, 50))
+    assert parsed(provider="openai", prompt="x" * 400, max_output_tokens=50).cost() == Cost(100, 50, _units(100, 50))
+    assert parsed(provider="openai", prompt="x" * 400).cost() == Cost(100, 1_000, _units(100, 1_000))
 
 
 def test_a_tokenizer_that_takes_fewer_bytes_raises_the_estimate():
-    assert parsed(prompt="日" * 100, bytes_per_token=1.5).cost() == Cost(200)
+    assert parsed(prompt="日" * 100, bytes_per_token=1.5).cost() == Cost(200, units=_units(200, 1_000))
 
 
 def test_parts_of_white_space_alone_are_not_sent():
     payload = parsed(prompt="word " * 100 + " " * 2_000 + "end", split=True, split_tokens=100)
     assert all(part.strip() for part in payload.parts)
     assert parsed(prompt=" " * 2_000, split=True, split_tokens=100).parts == (" " * 2_000,)
+
+
+def _units(known: int, output: int) -> dict[str, int]:
+    return {"input_tokens": known, "output_tokens": output}

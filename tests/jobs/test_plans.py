@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.executor import pump
-from jobs.models import DeadLetter, Job, JobEvent, new_id
+from jobs.models import DeadLetter, Job, JobEvent, Objective, new_id
 from jobs.services.claim import claim
 from jobs.services.explain.snapshots import batch_counts, project_counts
 from jobs.services.upkeep import retention, upkeep
@@ -51,6 +51,7 @@ SELECT gen_random_uuid(), 'p' || 1 + i % {projects}, CASE WHEN i % 40 = 0 THEN u
        LATERAL (SELECT CASE i % 20 WHEN 14 THEN 'rate_limited' WHEN 15 THEN 'retried' WHEN 16 THEN 'in_progress'
                        WHEN 17 THEN 'completed' WHEN 18 THEN 'completed' WHEN 19 THEN 'failed'
                        ELSE 'queued' END AS state) AS chosen;
+SELECT setval('jobs_fencing_token', greatest({jobs}, last_value)) FROM jobs_fencing_token;
 INSERT INTO jobs_jobevent (job_id, project_id, event_type, to_status)
 SELECT id, project_id, 'state_change', 'queued' FROM jobs_job LIMIT {jobs} / 4;
 SET CONSTRAINTS ALL IMMEDIATE;
@@ -269,9 +270,12 @@ def test_a_submission_reads_no_jobs(backlog):
             "origins",
             "batch",
             "known_costs",
+            "costs_by_unit",
             "credentials",
             "lanes",
             "coalesce_keys",
+            "complete_bys",
+            "vias",
         )
     )
     given |= {
@@ -298,6 +302,15 @@ def test_a_jobs_events_are_found_by_its_id(backlog):
 def test_the_end_of_an_id_is_looked_for_in_one_window_of_the_primary_key(backlog):
     plan = explain_file("find_by_ending", before=None, most=500, ending=b"abcd")
     assert_bounded(plan, rows=500, blocks=1500)
+
+
+def test_counting_objectives_reads_the_jobs_of_the_part_of_the_log(backlog):
+    objective = Objective.objects.create(name="x", within_seconds=60, counts_from=timezone.now() - timedelta(days=1))
+    newest = JobEvent.objects.order_by("-id").values_list("id", flat=True)[0]
+    plan = explain_file("count_objectives", after=newest - 50, upto=newest)
+    assert sum(node.get("Index Name") == "jobs_job_pkey" for node in nodes(plan)) == 1
+    assert_bounded(plan, rows=200, blocks=2000)
+    objective.delete()
 
 
 def test_counts_are_not_counted(backlog):

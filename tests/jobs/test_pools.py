@@ -13,14 +13,13 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from jobs.errors import BadPool, PoolInUse
-from jobs.models import Executor, Job, PauseSwitch, Pool, PoolSweep, ServiceBreaker
+from jobs.models import Executor, Job, Pool, PoolSweep, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, claim_suspect
 from jobs.services.claim.lanes import LaneGate
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.pools import pool_depths
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish import breaker
-from jobs.services.finish.kinds import ServedKinds, take_up
 from jobs.services.operate.pools import delete_pool, ensure_pool, pools_served, save_pool
 from jobs.services.upkeep import pools as upkeep_pools
 from jobs.services.upkeep import watch
@@ -322,22 +321,6 @@ def test_no_probe_is_a_job_of_a_pool_that_nobody_serves():
     assert Job.objects.get(pk=probe).kind == "quick.read"
     assert claimed("slow") == []
     assert claimed("quick") == ["quick.read"]
-
-
-def test_a_kind_known_in_another_pool_only_is_held_and_not_taken_up_by_that_pool():
-    save_pool("slow", kinds=["slow.*"], actor=ACTOR)
-    save_pool("quick", kinds=["quick.*"], actor=ACTOR)
-    make_job(kind="slow.new")
-    executor("quick", kinds={"slow.new": "1"})
-    kinds = ServedKinds(executor("slow").pk, pool="slow")
-    jobs = claim_jobs(kinds.executor_id, wanted=9, lease_seconds=30, turns=ClassTurns(0.1), kinds=kinds, pool="slow")
-    assert jobs == []
-    kinds.tend()
-    assert PauseSwitch.objects.get().scope == PauseSwitch.Scope.UNKNOWN
-    take_up({"slow.new": "1"}, pool="quick")
-    assert PauseSwitch.objects.exists()
-    take_up({"slow.new": "1"}, pool="slow")
-    assert not PauseSwitch.objects.exists()
 
 
 def test_depths_are_those_of_each_pool():

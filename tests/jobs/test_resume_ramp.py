@@ -13,16 +13,21 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.db.models.functions import Now
 from django.test import Client
+from django.utils import timezone
 
 from jobs.errors import NotPaused
+from jobs.executor.duties import Duties
 from jobs.models import Executor, Job, PauseSwitch
 from jobs.services.claim import claim
 from jobs.services.claim.turns import ClassTurns
+from jobs.services.explain.forecast import read_limits
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.operate import pauses
+from jobs.services.operate.epochs import declare_restored
 from jobs.services.operate.pauses import pause_scope, resume_everything, resume_scope, tend_ramp
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
+from queueops.core.notify import Channel
 from ratelimits.models import ResumeRamp
 from ratelimits.services.limits import catalogue, ramps
 from tests.factories import make_job, make_jobs
@@ -77,6 +82,10 @@ def test_slots_that_come_and_go_are_counted_while_the_ramp_is_on():
     executor(30)
     tend_ramp()
     assert ResumeRamp.objects.get().slots == 30
+    ResumeRamp.objects.update(started_at=None)  # it waits for the pause to end
+    Executor.objects.update(slots=35)
+    tend_ramp()
+    assert ResumeRamp.objects.get().slots == 35
     Executor.objects.update(draining=True)
     tend_ramp()
     assert ResumeRamp.objects.get().slots == 1
@@ -108,6 +117,50 @@ def test_a_pause_meanwhile_holds(monkeypatch):
     with pytest.raises(NotPaused, match="again"):
         resume_everything(over_seconds=600, actor=ACTOR)
     assert PauseSwitch.objects.filter(scope=GLOBAL).exists()
+
+
+def test_a_plain_resume_meanwhile_leaves_no_ramp_behind(monkeypatch):
+    """It would keep every limit at its first share, and nobody could see or end it."""
+    paused()
+    monkeypatch.setattr(time, "sleep", lambda _: resume_scope(GLOBAL, "", actor=ACTOR))
+    with pytest.raises(NotPaused):
+        resume_everything(over_seconds=600, actor=ACTOR)
+    assert not ResumeRamp.objects.exists()
+    assert catalogue.rule_of_ramp() is None
+
+
+def test_a_ramp_that_waits_is_forgotten_when_the_database_turns_out_to_be_put_back():
+    """It would take the new pause for the one that it ends."""
+    paused()
+    ramps.prepare_ramp(over_seconds=600, slots=1, actor=ACTOR)
+    declare_restored(actor="op")
+    assert not ResumeRamp.objects.exists()
+
+
+def test_house_keeping_tells_the_ramp_how_many_slots_there_are():
+    one = executor(30)
+    paused()
+    resume_everything(over_seconds=600, actor=ACTOR)
+    Executor.objects.update(slots=25)
+    Duties(one, sweep_seconds=5, silent_seconds=30, stuck_seconds=30).do(time.monotonic())
+    assert ResumeRamp.objects.get().slots == 25
+
+
+def test_a_job_from_before_the_ramp_is_forecast_by_it():
+    executor(20)
+    job = make_job(service="free")
+    assert read_limits(job, now=timezone.now()) == ()
+    paused()
+    resume_everything(over_seconds=600, actor=ACTOR)
+    assert [found.rule.name for found in read_limits(job, now=timezone.now())] == ["ramp"]
+
+
+def test_executors_are_woken(monkeypatch):
+    paused()
+    told: list[str] = []
+    monkeypatch.setattr(pauses, "notify", told.append)
+    resume_everything(over_seconds=600, actor=ACTOR)
+    assert told == [Channel.READY]
 
 
 def test_a_new_pause_of_everything_ends_the_ramp_and_another_pause_does_not():

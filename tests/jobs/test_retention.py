@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -40,7 +41,7 @@ from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops.core.values.identifiers import first_id_at
 from queueops.site.diagnosis import DoctorVerdict, examine_retention
-from ratelimits.models import QuotaAlert
+from ratelimits.models import Budget, BudgetHold, BudgetPeriod, QuotaAlert, Spend
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
 
 pytestmark = pytest.mark.django_db
@@ -288,9 +289,25 @@ def admins_line(days: float) -> Any:
     return aged(made, "action_time", days)
 
 
+def spend(days: float) -> Any:
+    return Spend.objects.create(
+        job_id=uuid4(), token=1, project=make_project(), provider="openai", at=Now() - timedelta(days=days), money=1
+    )
+
+
+def lost_hold(days: float) -> Any:
+    budget = Budget.objects.get_or_create(project=make_project(), name="b", amount=1)[0]
+    period = BudgetPeriod.objects.get_or_create(budget=budget, project=make_project(), starts_at="2026-01-01T00:00Z")[0]
+    of = {"period": period, "project": make_project(), "provider": "openai", "at": Now()}
+    made = BudgetHold.objects.create(job_id=uuid4(), token=1, amount=1, lost=True, expires_at=Now(), **of)
+    return aged(made, "expires_at", days)
+
+
 @pytest.mark.parametrize(
     ("name", "make", "days"),
     [
+        ("spend", spend, 400),
+        ("what calls held that nobody heard of", lost_hold, 400),
         ("resolved alerts", alert, 30),
         ("bulk operations", operation, 90),
         ("stored answers", answer, 7),

@@ -49,11 +49,14 @@ def set_back(hours: float) -> None:
 def test_a_claim_takes_what_it_knows_and_the_next_leaves_out_what_it_does_not():
     make_jobs(5, kind="later.kind", payload="{}")
     make_jobs(2)
+    executor(pid=2, kinds={"later.kind": "1"})
     kinds = ServedKinds(executor().pk)
     assert claimed_by(kinds) == ["http.request"] * 2
-    assert kinds.strange == {"later.kind"}
     assert kinds.must_look
-    assert claimed_by(kinds) == []
+    kinds.tend()
+    assert kinds.strange == {("later.kind", "")}
+    make_jobs(2)
+    assert claimed_by(kinds, wanted=2) == ["http.request"] * 2
     assert set(Job.objects.filter(kind="later.kind").values_list("status", "held")) == {(JobState.QUEUED, False)}
 
 
@@ -84,7 +87,7 @@ def test_what_another_living_executor_knows_is_left_to_it():
     kinds.tend()
     assert not Job.objects.filter(held=True).exists()
     assert claimed_by(kinds) == []
-    assert kinds.strange == {"later.kind"}
+    assert kinds.strange == {("later.kind", "")}
     Executor.objects.filter(pk=other.pk).update(heartbeat_at=Now() - timedelta(hours=1))
     for _ in range(2):  # it is left to nobody any more, is met again, and is held
         kinds.tend()
@@ -137,16 +140,17 @@ def test_a_payload_that_does_not_fit_waits_for_another_version_and_is_taken_up_b
 
 
 def test_of_two_versions_that_refuse_the_later_goes_on():
+    job = make_job()
     first, second = executor(pid=1), executor(pid=2, started_at=Now() + timedelta(seconds=1))
     Executor.objects.filter(pk=first.pk).update(kinds={"http.request": "old"})
     Executor.objects.filter(pk=second.pk).update(kinds={"http.request": "new"})
     ways = [ServedKinds(one.pk) for one in (first, second)]
     for one in ways:
-        one.refuse(["http.request"])
+        one.refuse([job.pk])
         one.tend()
-    assert [one.strange for one in ways] == [{"http.request"}, frozenset()]
+    assert [one.strange for one in ways] == [{("http.request", "")}, frozenset()]
     Executor.objects.filter(pk=second.pk).delete()
-    ways[0].refuse(["http.request"])
+    ways[0].refuse([job.pk])
     ways[0].tend()
     assert ways[0].strange == frozenset()
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from django.db.models.functions import Now
 
+from jobs.admin import forecasts
 from jobs.errors import UnknownUpload
 from jobs.models import Batch, Job, Upload
 from jobs.services.submit import uploads
@@ -17,6 +18,7 @@ from jobs.services.submit.submit import BatchRejected, EmptyBatch, QueueFull, su
 from jobs.services.submit.uploads import UploadTooLarge, forget_uploads, store_upload, submit_upload
 from queueops.audit.models import AuditEntry
 from tests.factories import make_project
+from tests.support.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -70,6 +72,19 @@ def test_bad_rows_reject_all_unless_they_are_to_be_left_out():
     entry = AuditEntry.objects.get(action="submit_upload")
     assert entry.after is not None
     assert (entry.moved, entry.after["left_out"]) == (2, 1)
+
+
+def test_the_page_forecasts_what_is_not_submitted_yet_and_large_files_on_request(monkeypatch):
+    upload = stored(GOOD + row(1) + row(2, kind="no.such"))
+    page = f"/admin/jobs/upload/{upload.pk}/change/"
+    operator = signed_in("operator")
+    assert "no executor is running" in operator.get(page).content.decode()
+    monkeypatch.setattr(forecasts, "MOST_AT_ONCE", 1)
+    assert "Forecast it" in operator.get(page).content.decode()
+    assert "no executor is running" in operator.get(f"{page}?forecast=yes").content.decode()
+    assert "Forecast" not in signed_in("viewer").get(page).content.decode()
+    submit_upload(upload.pk, actor=ACTOR, partial=True)
+    assert "Forecast" not in operator.get(page).content.decode()
 
 
 def test_submitting_twice_makes_one_batch():

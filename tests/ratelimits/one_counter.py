@@ -14,7 +14,7 @@ from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.measures import MICRO, cost_units, microseconds, seconds
 from ratelimits.models import Limit, Unit
 from ratelimits.services.limiter.calls import Call
-from ratelimits.services.limiter.charges import Entry, settle_charges
+from ratelimits.services.limiter.charges import Entry, Settlement, settle_charges
 from ratelimits.services.limiter.counters import OpenCounter, open_counter
 from ratelimits.services.limiter.weigh import weigh
 from ratelimits.services.limits.catalogue import Rule, rule_of
@@ -141,7 +141,7 @@ def id_of(counter: OpenCounter) -> str:
 
 def settled(counter: OpenCounter, *, units: int, booked_at: int, actual: Any) -> State:
     entry = Entry(id_of(counter), counter.rule.unit, units, booked_at)
-    settle_charges([("call", [entry])], {id_of(counter): counter}, {"call": actual})
+    settle_charges([("call", [entry])], {id_of(counter): counter}, {"call": Settlement("call", actual)})
     return written(counter)
 
 

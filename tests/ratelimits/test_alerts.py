@@ -13,7 +13,7 @@ from django.utils import timezone
 from queueops.core.sql import load_sql
 from ratelimits.models import CallTally, Counter, Limit, QuotaAlert
 from ratelimits.services.alerts import alerts, forecast
-from ratelimits.services.alerts.alerts import Usage, acknowledge_alerts, note_saturated, tell_exceeded, watch
+from ratelimits.services.alerts.alerts import Fullness, acknowledge_alerts, note_saturated, tell_exceeded, watch
 from ratelimits.services.limiter.decide import Call, Settlement, decide, settle
 from ratelimits.services.limits import catalogue
 from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
@@ -42,8 +42,8 @@ def make_limit(**figures) -> Limit:
     return limit
 
 
-def usage(limit: Limit, used: float, *, before: float = 0, level: int = 0, capacity: float = 100) -> Usage:
-    return Usage(catalogue.rule_of(limit), KEY, before, used, capacity, level, NOW)
+def usage(limit: Limit, used: float, *, before: float = 0, level: int = 0, capacity: float = 100) -> Fullness:
+    return Fullness(catalogue.rule_of(limit), KEY, before, used, capacity, level, NOW)
 
 
 def opened() -> list[tuple[str, int, str]]:

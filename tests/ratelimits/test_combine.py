@@ -14,13 +14,16 @@ import psycopg
 import pytest
 from django.db import OperationalError, transaction
 
+from queueops.tenancy.models import Project, ProjectMove
+from queueops.tenancy.moves import ProjectMoving
 from ratelimits.models import Charge, Limit
-from ratelimits.services.limiter.answers import Asking, ask
+from ratelimits.services.limiter.answers import Asking, Reply, _carry_out, ask
 from ratelimits.services.limiter.combine import Combiner
 from ratelimits.services.limiter.decide import Call
 from ratelimits.services.limiter.gauges import gauges
 from ratelimits.services.limits.catalogue import forget
 from ratelimits.subjects import Subject
+from tests.factories import make_project
 from tests.support.processes import database_url, wait_for
 from tests.support.racing import run_together
 
@@ -276,3 +279,24 @@ def test_a_caller_in_a_transaction_is_refused_since_it_could_take_back_what_othe
     with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
         ask(Asking("acme", (call(),)))
     assert ask(Asking("acme", (call(),))).answer["decisions"][0]["kind"] == "proceed"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_projects_on_their_way_are_refused_uncounted_and_the_others_of_the_group_get_their_own_answers():
+    for name in ("here", "moving"):
+        make_project(name)
+    Project.objects.filter(pk="moving").update(move=ProjectMove.MOVING)
+    Limit.objects.create(name="hot", service="svc", scope="project", capacity=1000)
+    forget()
+    group = [
+        Asking(name, (Call(Subject("svc", "write", name)),) * count)
+        for name, count in (("moving", 1), ("here", 1), ("here", 3), ("moving", 1))
+    ]
+    refused, single, threefold, refused_too = _carry_out(group)
+    assert isinstance(refused, ProjectMoving)
+    assert isinstance(refused_too, ProjectMoving)
+    assert isinstance(single, Reply)
+    assert isinstance(threefold, Reply)
+    assert [len(one.answer["decisions"]) for one in (single, threefold)] == [1, 3]
+    [gauge] = gauges()
+    assert gauge.used == 4

@@ -489,7 +489,8 @@ limits = st.fixed_dictionaries(
         "scope": st.sampled_from(list(Limit.Scope)),
         "capacity": st.integers(1, 12),
         "headroom_percent": st.sampled_from([0, 0, 10]),
-        "tokens": st.booleans(),
+        "unit": st.sampled_from(["requests", "tokens", "input_tokens", "output_tokens"]),
+        "counts_cached": st.booleans(),
         "call_type": st.sampled_from(["any", "write"]),
         "per_model": st.booleans(),
     }
@@ -502,9 +503,13 @@ subjects = st.builds(
     st.sampled_from(["", "ada", "bob"]),
     st.sampled_from(["", "small"]),
 )
-calls = st.tuples(subjects, st.integers(1, 8), st.none() | st.integers(0, 8), st.booleans(), st.booleans()).map(
-    lambda drawn: Call(drawn[0], drawn[1], drawn[2], paced=drawn[3], crowded=drawn[4])
+NOTHING_STATED: dict[str, int] = {}
+vectors = st.just(NOTHING_STATED) | st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(["input_tokens", "cached_tokens", "output_tokens", "tokens"], st.integers(0, 8))
 )
+calls = st.tuples(
+    subjects, st.integers(1, 8), st.none() | st.integers(0, 8), st.booleans(), st.booleans(), vectors
+).map(lambda drawn: Call(drawn[0], drawn[1], drawn[2], paced=drawn[3], crowded=drawn[4], amounts=drawn[5]))
 histories = st.lists(st.tuples(st.floats(0, 15), st.lists(calls, max_size=8)), min_size=1, max_size=8)
 
 
@@ -513,9 +518,9 @@ def with_limits(drawn: list[dict[str, Any]]) -> tuple[catalogue.Rule, ...]:
     LimitOverride.objects.all().delete()
     Limit.objects.all().delete()
     for number, one in enumerate(drawn):
-        figures = {name: value for name, value in one.items() if name not in ("shape", "tokens")} | one["shape"]
-        if one["tokens"] and figures["algorithm"] not in ("leaky_bucket", "concurrency"):
-            figures["unit"] = "tokens"
+        figures = {name: value for name, value in one.items() if name != "shape"} | one["shape"]
+        if figures["algorithm"] == "leaky_bucket":
+            figures["unit"] = "requests"
         make_limit(f"limit-{number}", **figures)
     return catalogue.rules()
 
@@ -536,9 +541,10 @@ def test_grants_never_pass_what_each_limit_promises_and_are_charged_to_all_or_no
                 continue
             for rule in catalogue.rules_for(call.subject):
                 key = rule.key(call.subject)
-                cost = 1.0 if rule.unit != "tokens" else clamped_cost(call, rule.algorithm(key).capacity)
+                cost = 1.0 if rule.per_call else clamped_cost(call, rule, rule.algorithm(key).capacity)
                 granted[rule.id, key].append((clock.at, cost))
-                touched.add(counter_id(rule.id, key))
+                if cost or rule.unit == "tokens":
+                    touched.add(counter_id(rule.id, key))
         after = {name: row for name, (_, row) in versions().items()}
         assert {name for name in before if before[name] != after[name]} <= touched
         assert touched <= after.keys()
@@ -548,10 +554,19 @@ def test_grants_never_pass_what_each_limit_promises_and_are_charged_to_all_or_no
                 assert_promise(rule, key, grants)
 
 
-def clamped_cost(call: Call, capacity: float) -> float:
-    if call.known_cost is None:
+def clamped_cost(call: Call, rule: catalogue.Rule, capacity: float) -> float:
+    """What a call takes of a limit of tokens: what it states of that unit, or what follows from its cost."""
+    stated, known = call.amounts.get(rule.unit), call.known_cost
+    if stated is not None:
+        cached = 0 if rule.counts_cached else call.amounts.get("cached_tokens", 0)
+        taken = {"tokens": stated, "input_tokens": max(0, stated - cached), "output_tokens": min(stated, capacity / 2)}
+        return taken[rule.unit]
+    if known is None:
         return call.cost
-    return max(call.known_cost, min(call.cost, capacity / 2))
+    output = min(max(0, call.cost - known), capacity / 2)
+    return {"tokens": max(known, min(call.cost, capacity / 2)), "input_tokens": known, "output_tokens": output}[
+        rule.unit
+    ]
 
 
 def assert_promise(rule: catalogue.Rule, key: str, grants: list[tuple[float, float]]) -> None:

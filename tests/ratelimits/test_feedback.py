@@ -64,9 +64,9 @@ def google(body, **headers):
         ("1/d/{project}", QuotaName("project", "", "", "day")),
         ("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "minute")),
         ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", QuotaName("project", "requests", "", "day")),
-        ("GenerateContentInputTokensPerModelPerMinute-FreeTier", QuotaName("project", "tokens", "", "minute")),
-        ("GenerateContentPaidTierInputTokensPerModelPerMinute", QuotaName("project", "tokens", "", "minute")),
-        ("generate_content_free_tier_input_token_count", QuotaName("", "tokens", "", "")),
+        ("GenerateContentInputTokensPerModelPerMinute-FreeTier", QuotaName("project", "input_tokens", "", "minute")),
+        ("GenerateContentPaidTierInputTokensPerModelPerMinute", QuotaName("project", "input_tokens", "", "minute")),
+        ("generate_content_free_tier_input_token_count", QuotaName("", "input_tokens", "", "")),
         ("tokens per min (TPM)", QuotaName("project", "tokens", "", "minute")),
         ("requests per day (RPD)", QuotaName("project", "requests", "", "day")),
         ("RequestsPer100SecondsPerUser", QuotaName("user", "requests", "", "other")),
@@ -194,7 +194,7 @@ def test_violations_that_share_a_short_delay_are_told_apart(backwards):
     found = google(google_body("You exceeded your current quota.", *(reversed(details) if backwards else details)))
     assert found.retry_after == 7.5
     assert [(one.name, one.unit, one.per_day, one.stated_cap, one.model) for one in found.violations] == [
-        (TOKENS, "tokens", False, None, "gemini-2.5-flash"),
+        (TOKENS, "input_tokens", False, None, "gemini-2.5-flash"),
         (PER_DAY, "requests", True, 50, "gemini-2.5-flash"),
         (PER_MINUTE, "requests", False, 15, "gemini-2.5-flash"),
     ]
@@ -505,7 +505,7 @@ def test_gemini_names_tokens_and_their_cap(sandbox):
     generate(sandbox.url, "a b c d e f g h")
     answer = generate(sandbox.url, "a b c d e f g h" * 50)
     [violation] = google(answer.body).violations
-    assert (violation.unit, violation.per_day, violation.stated_cap) == ("tokens", False, 2)
+    assert (violation.unit, violation.per_day, violation.stated_cap) == ("input_tokens", False, 2)
 
 
 def test_gemini_without_details_is_a_push_back_and_without_credit_is_none(sandbox):

@@ -67,6 +67,13 @@ def test_a_limit_of_tokens_alone_has_room_or_none(clock):
     assert room(tokens=20).rate_per_second == pytest.approx(100 / 61 / 20)
 
 
+def test_what_batches_have_enqueued_leaves_live_calls_their_room():
+    make_limit(unit="enqueued_tokens", algorithm="concurrency", capacity=10)
+    decide([Call(ADA, amounts={"enqueued_tokens": 10}, holder="batch")])
+    assert room().calls == WITHOUT_END
+    assert kinds(decide([Call(ADA)])) == "p"
+
+
 @pytest.mark.parametrize("figures", [{"capacity": 0}, {"capacity": 0.9}])
 def test_a_cap_below_one_call_never_opens(figures):
     override(make_limit(), "project:acme", **figures)
@@ -139,7 +146,7 @@ def test_the_decision_admits_what_the_room_says_and_refuses_where_there_is_none(
     if found.calls == 0:
         assert went == 0
         assert found.opens_at > clock.at
-    elif any(rule.unit == "tokens" for rule in catalogue.rules_for(subject)):
+    elif not all(rule.per_call for rule in catalogue.rules_for(subject)):
         assert 1 <= went <= found.calls
     else:
         assert went == min(found.calls, asked)

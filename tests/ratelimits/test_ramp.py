@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
 from hypothesis import given
 from hypothesis import strategies as st
 
 from queueops.audit.models import AuditEntry
 from queueops.core.clock import database_now
+from queueops.core.database import connect_directly
 from ratelimits.algorithms.ramp import FIRST_SHARE, Ramp
 from ratelimits.errors import InvalidRamp, NoRamp
 from ratelimits.models import Charge, Counter, Limit, ResumeRamp
@@ -21,12 +25,20 @@ from ratelimits.services.limiter.gauges import gauges
 from ratelimits.services.limiter.headroom import read_headroom
 from ratelimits.services.limits import catalogue, ramps
 from ratelimits.subjects import Subject
+from tests.support.processes import wait_for
 
 SUBJECT = Subject("svc", "write", "acme")
 FREE = Subject("free", "write", "acme")
 ACTOR = "user:1"
 TIMES = st.floats(0, 1e5)
 SHARES = st.floats(FIRST_SHARE, 1)
+
+
+@pytest.fixture(autouse=True)
+def _knows_of_none() -> Iterator[None]:
+    catalogue.forget()
+    yield
+    catalogue.forget()
 
 
 @st.composite
@@ -72,12 +84,17 @@ def test_what_would_come_at_the_present_share_comes_when_as_much_has_passed(ramp
     assert amount(ramp, now, at) == pytest.approx(wait * ramp.share(now), rel=1e-2, abs=1e-3)
 
 
+def test_a_clock_that_has_gone_back_behind_the_ramps_start_is_taken_to_stand_there():
+    ramp = Ramp(100.0, 10.0)
+    for wait in (10.0, 1000.0):
+        assert ramp.sooner(40.0 + wait, 40.0) - 40.0 == pytest.approx(ramp.sooner(100.0 + wait, 100.0) - 100.0)
+
+
 @pytest.fixture
 def ramp(db: None):
     """One that is held at a tenth."""
     yield held_at(0.1)
     ResumeRamp.objects.all().delete()
-    catalogue.forget()
 
 
 def held_at(share: float | None, **figures: Any) -> ResumeRamp:
@@ -118,6 +135,7 @@ def granted(count: int, *, subject: Subject = SUBJECT, **more: Any) -> int:
 def test_a_limit_lets_the_share_of_its_cap_through_and_at_least_one(ramp, figures, let_through):
     limit(**figures)
     assert granted(40) == let_through
+    assert not Counter.objects.filter(shadow_denials__gt=0), "a shadow tells what its whole cap would have refused"
 
 
 @pytest.mark.django_db
@@ -210,6 +228,98 @@ def test_a_ramp_is_held_continued_and_ended_and_each_is_in_the_audit_trail():
     assert ramps.ramp_now() is None
     entries = AuditEntry.objects.order_by("pk").values_list("action", "reason")
     assert list(entries) == [("hold_ramp", "look"), ("continue_ramp", ""), ("end_ramp", "")]
+
+
+@pytest.mark.django_db
+def test_a_ramp_that_was_held_for_long_goes_on_from_its_share():
+    held_at(0.3, started_at=Now() - timedelta(seconds=500))
+    assert ramps.continue_ramp(actor=ACTOR).percent == 30
+
+
+@pytest.mark.django_db
+def test_this_process_follows_each_change_at_once():
+    def known() -> Ramp:
+        rule = catalogue.rule_of_ramp()
+        assert rule is not None
+        assert rule.ramp is not None
+        return rule.ramp
+
+    assert catalogue.rule_of_ramp() is None
+    ramps.prepare_ramp(over_seconds=600, slots=1, actor=ACTOR)
+    assert known().started_at is None
+    ramps.begin_ramp()
+    assert known().started_at is not None
+    ramps.hold_ramp(actor=ACTOR)
+    assert known().held_share is not None
+    ramps.continue_ramp(actor=ACTOR)
+    assert known().held_share is None
+    ramps.end_ramp(actor=ACTOR)
+    assert catalogue.rule_of_ramp() is None
+
+
+@pytest.mark.django_db
+def test_a_ramp_that_waits_for_the_pause_to_end_is_shown_and_steered_by_nobody():
+    ramps.prepare_ramp(over_seconds=600, slots=1, actor=ACTOR)
+    assert ramps.ramp_now() is None
+    for steer in (ramps.hold_ramp, ramps.continue_ramp, ramps.end_ramp):
+        with pytest.raises(NoRamp):
+            steer(actor=ACTOR)
+    assert ResumeRamp.objects.exists()
+    assert not AuditEntry.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_ramp_begins_once():
+    held_at(None, started_at=None)
+    assert ramps.begin_ramp()
+    before = ResumeRamp.objects.get().started_at
+    assert not ramps.begin_ramp()
+    assert ResumeRamp.objects.get().started_at == before
+
+
+@pytest.mark.django_db
+def test_a_new_ramp_has_nothing_of_one_that_came_with_a_restored_database():
+    """That one was held, and its executors are gone with what they held of its slots."""
+    held_at(0.5)
+    assert granted(10, subject=FREE, paced=True, holder="job:1", hold_seconds=60) == 10
+    ramps.prepare_ramp(over_seconds=600, slots=20, actor=ACTOR)
+    assert ResumeRamp.objects.get().held_share is None
+    assert granted(1, subject=FREE, paced=True, holder="job:2", hold_seconds=60) == 1
+
+
+def test_only_all_of_it_is_a_hundred_per_cent():
+    assert [ramps.ShownRamp(share, False, None).percent for share in (0.05, 0.996, 1.0)] == [5, 99, 100]
+
+
+@pytest.mark.django_db
+def test_a_ramp_that_ends_as_it_is_held_is_none(monkeypatch):
+    held_at(None)
+    monkeypatch.setattr(ramps, "ramp_now", lambda: None)
+    with pytest.raises(NoRamp):
+        ramps.hold_ramp(actor=ACTOR)
+
+
+@pytest.mark.concurrency
+@pytest.mark.django_db(transaction=True)
+def test_who_changes_a_ramp_waits_for_who_is_changing_it():
+    held_at(0.3)
+    continued = "UPDATE ratelimits_resumeramp SET held_share = NULL, started_at = now() - interval '300 seconds'"
+    blocked = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+
+    def go_on() -> int:
+        try:
+            return ramps.continue_ramp(actor=ACTOR).percent
+        finally:
+            connection.close()
+
+    with connect_directly() as other, connect_directly() as looking, ThreadPoolExecutor(1) as beside:
+        with other.transaction():
+            other.execute(continued)
+            going_on = beside.submit(go_on)
+            wait_for(lambda: looking.execute(blocked, [other.info.backend_pid]).fetchone(), what="the second to wait")
+        assert going_on.result(30) >= 52
+    assert not AuditEntry.objects.exists()
+    ResumeRamp.objects.all().delete()
 
 
 @pytest.mark.django_db

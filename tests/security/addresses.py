@@ -19,6 +19,7 @@ API_ROWS = {
     "jobs": "jobs_job",
     "batches": "jobs_batch",
     "dead-letters": "jobs_deadletter",
+    "provider-batches": "jobs_providerbatch",
     "operations": "jobs_bulkoperation",
     "limits": "ratelimits_limit",
     "counters": "ratelimits_counter",

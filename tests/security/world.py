@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
@@ -15,15 +15,20 @@ from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
 from django.db.models import Model
 from django.db.models.functions import Now
+from django.utils import timezone
 from django_q.models import Schedule
 
 from jobs.models import (
+    BatchPolicy,
     BulkOperation,
     Executor,
     Job,
     JobEvent,
+    Objective,
     PauseSwitch,
     Pool,
+    ProviderBatch,
+    ProviderBatchLine,
     SavedFilter,
     ServiceBreaker,
     Upload,
@@ -33,8 +38,8 @@ from queueops.access.models import SignInCount
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from queueops.tenancy import credentials
-from queueops.tenancy.models import Credential, Issuer, ProducerKey
-from ratelimits.models import AllowanceOverride, Limit, ResumeRamp, UsageTracking
+from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember, Issuer, ProducerKey, Project
+from ratelimits.models import AllowanceOverride, Budget, Limit, Price, ResumeRamp, Spend, UsageTracking
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.alerts.silences import silence_alerts
 from ratelimits.services.limiter.decide import Call, decide
@@ -112,6 +117,7 @@ class World:
         made["jobs_servicebreaker"] = ServiceBreaker.objects.create(
             service="a-service", project_id=project, failures=9, opened_at=Now(), last_error=text
         )
+        made |= _lane_of(made_project, text, letter.job_id) | _objective(made_project, text)
         webhook = make_webhook(made_project, url="https://example.org/", secret=f"whsec_{text}")
         made["jobs_webhook"] = webhook
         made["jobs_webhookdelivery"] = WebhookDelivery.objects.create(webhook=webhook, batch=batch, job=letter.job)
@@ -133,9 +139,15 @@ class World:
             project_id=project, actor=text, action="x", target=text, reason=text, before={text: text}, after={"a": text}
         )
         made["tenancy_producerkey"] = ProducerKey.issue(made_project, name=text)[0]
-        made["tenancy_credential"] = Credential.objects.create(
+        credential = Credential.objects.create(
             name=f"credential-{len(text)}", service=text[:64], secret=credentials.seal({"token": text})
         )
+        made["tenancy_credential"] = credential
+        pool_of_keys = CredentialPool.objects.create(name=f"pool-{len(text)}", service=text[:64])
+        CredentialPoolMember.objects.create(
+            pool=pool_of_keys, credential=credential, taken_out_at=Now(), reason=text[:500]
+        )
+        made["tenancy_credentialpool"] = pool_of_keys
         made["tenancy_issuer"] = Issuer.objects.create(
             project=made_project,
             name=text,
@@ -160,7 +172,7 @@ class World:
         made["access_signincount"] = SignInCount.objects.create(
             purpose="password", account=text, failures=1, forget_at=Now() + timedelta(hours=1)
         )
-        made |= _usage(text, project)
+        made |= _usage(text, project) | _money(text, project)
         pool, _ = Pool.objects.update_or_create(name="shared", defaults={"kinds": [text[:100]], "place": 900})
         made["jobs_pool"] = pool
         made["jobs_agingrule"] = apps.get_model("jobs.AgingRule").objects.earliest("tier")
@@ -184,9 +196,52 @@ def _usage(text: str, project: str) -> dict[str, Model]:
     }
 
 
+def _money(text: str, project: str) -> dict[str, Model]:
+    """A price, a budget, and a call of this moment that cost something."""
+    now = timezone.now()
+    price = Price.objects.create(provider=text[:64], model=text[:100], unit="input_tokens", amount=1, valid_from=now)
+    budget = Budget.objects.create(project_id=project, name=text[:100], amount=10**9, note=text)
+    spend = Spend.objects.create(
+        job_id=uuid4(), token=1, project_id=project, provider=text[:64], model=text[:100], at=now, money=1
+    )
+    return {"ratelimits_price": price, "ratelimits_budget": budget, "ratelimits_spend": spend}
+
+
 def cursor_before_its_events() -> int:
     """One that reads the project's events. 0 does not, once other tests wrote many: a socket takes it as too old."""
     return JobEvent.objects.filter(project_id=PROJECT).earliest("id").id - 1
+
+
+def _lane_of(project: Project, text: str, job_id: UUID) -> dict[str, Model]:
+    """A batch at a provider, with a line, and a batch policy."""
+    provider_batch = ProviderBatch.objects.create(
+        project=project,
+        kind="llm.generate",
+        service="openai",
+        provider="openai",
+        model=text[:100],
+        credential=text[:100],
+        state="failed",
+        provider_id=text[:200],
+        files={"input": text},
+        lines=1,
+        error=text,
+        cancel_reason=text[:200],
+        complete_by=timezone.now(),
+        live_at=timezone.now(),
+        create_before=timezone.now(),
+        closed_at=timezone.now(),
+    )
+    ProviderBatchLine.objects.create(provider_batch=provider_batch, number=0, job_id=job_id, token=1)
+    policy = BatchPolicy.objects.create(project=project, kind="llm.generate")
+    return {"jobs_providerbatch": provider_batch, "jobs_batchpolicy": policy}
+
+
+def _objective(project: Project, text: str) -> dict[str, Model]:
+    objective = Objective.objects.create(
+        name=text[:100], project=project, kind=text[:100], within_seconds=60, note=text
+    )
+    return {"jobs_objective": objective}
 
 
 def everything(*, project: str = "", signed_in: User | None = None) -> dict[str, list[dict[str, Any]]]:

@@ -51,8 +51,24 @@ class Sandbox:
         return {effect["name"]: effect["count"] for effect in found}
 
     def usage(self, service: str) -> list[dict[str, Any]]:
-        """Return limit, use and rejections of each key under each quota of google_sheets, gemini or openai."""
+        """Return limit, use and rejections of each key under each quota of a provider that has any."""
         return list(self._ask("GET", f"/_sandbox/usage?{urlencode({'service': service})}")["quotas"])
+
+    def batches(self, **filters: Any) -> list[dict[str, Any]]:
+        """Return every batch as it is, in the order in which they were made; filters: provider, project, phase."""
+        return self._pages("/_sandbox/batches", "batches", filters)
+
+    def batch_lines(self, batch_id: str) -> list[dict[str, Any]]:
+        """Return what became of each line of a batch, and what it was billed."""
+        return self._pages(f"/_sandbox/batches/{batch_id}/lines", "lines", {})
+
+    def billing(self) -> dict[str, Any]:
+        """Return the sums of what was billed, delivered and paid for again."""
+        return dict(self._ask("GET", "/_sandbox/billing"))
+
+    def revoke(self, key: str) -> list[str]:
+        """Answer 401 to every call with this key from now on; return all keys that are revoked."""
+        return list(self._ask("POST", "/_sandbox/revoked_keys", {"key": key})["revoked_keys"])
 
     def reset(self) -> None:
         """Default knobs, no rows, an empty ledger."""

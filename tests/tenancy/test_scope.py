@@ -15,6 +15,8 @@ from jobs.services.submit.submit import _one_ahead
 from queueops.core.postgres import local_settings
 from queueops.core.postgres.local_settings import UnscopedStatement
 from queueops.core.sql import hot_cursor, run_sql
+from queueops.tenancy.models import Project, ProjectMove
+from queueops.tenancy.moves import ProjectMoved, ProjectMoving
 from queueops.tenancy.scope import API_ROLE, acting_for, for_everyone, reading_for
 from tests.factories import make_job, make_project
 
@@ -204,3 +206,25 @@ def test_a_reader_of_one_project_finds_nothing_of_another_though_nothing_filters
 def test_values_are_written_as_text_whatever_they_hold():
     statement = local_settings.set_statement((("queueops.project", "a'); DROP TABLE jobs_job; --\\"),))
     assert b"set_config('queueops.project',  E'a''); DROP TABLE jobs_job; --\\\\'" in statement
+
+
+@in_autocommit
+@pytest.mark.parametrize(
+    ("move", "refusal"), [(ProjectMove.MOVING, ProjectMoving), (ProjectMove.MOVED, ProjectMoved)], ids=str
+)
+def test_of_a_project_on_its_way_no_transaction_that_may_write_begins(login, move, refusal):
+    make_project("acme")
+    with acting_for("acme"):
+        make_job()
+        Project.objects.get(pk="acme")
+    Project.objects.filter(pk="acme").update(move=move)
+    with acting_for("acme"):
+        with pytest.raises(refusal), transaction.atomic():
+            raise AssertionError("it began")
+        assert who() == ACME, "a statement of its own reads: maybe what was written before, for the answer"
+        assert connection.get_autocommit()
+    with reading_for("acme"):
+        assert Job.objects.count() == 1
+    Project.objects.filter(pk="acme").update(move=ProjectMove.NONE)
+    with acting_for("acme"), transaction.atomic():
+        assert who() == ACME

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import URLPattern
+from django.utils import timezone
 
 from jobs.api.urls import urlpatterns as queue
 from jobs.models import Batch, BulkOperation, IdempotencyRecord, Job
@@ -18,8 +19,9 @@ from queueops.core.values.rate import Rate
 from queueops.tenancy.callers.throttles import BAD_KEYS_PER_MINUTE, CallerThrottle, bad_keys
 from queueops.tenancy.models import Issuer, ProducerKey
 from ratelimits.api.urls import urlpatterns as limiter
+from ratelimits.models import Spend
 from tests.api.conftest import SPEC, Api, error_of, key_for
-from tests.factories import make_batch, make_dead_letter, make_job
+from tests.factories import make_batch, make_dead_letter, make_job, make_provider_batch
 from tests.support.issuers import OTHER_USER, USER, make_issuer, shared_token
 
 pytestmark = pytest.mark.django_db
@@ -42,6 +44,7 @@ ADDRESSES = {
     "POST jobs/<uuid:pk>/retry/": "whole",
     "GET batches/": "own",
     "POST batches/": "own",
+    "POST forecast/": "own",
     "GET batches/<uuid:pk>/": "own",
     "GET batches/<uuid:pk>/jobs/": "own",
     "GET batches/<uuid:pk>/waiting/": "own",
@@ -62,12 +65,18 @@ ADDRESSES = {
     "GET operations/": "own",
     "GET operations/<uuid:pk>/": "own",
     "POST operations/<uuid:pk>/cancel/": "whole",
+    "GET provider-batches/": "whole",
+    "GET provider-batches/<uuid:pk>/": "whole",
+    "POST provider-batches/<uuid:pk>/cancel/": "whole",
+    "GET spend/": "own",
+    "GET budgets/": "whole",
     "GET project/": "whole",
     "POST project/pause/": "whole",
     "POST project/resume/": "whole",
     "POST ratelimits/decide/": "whole",
     "POST ratelimits/settle/": "whole",
     "GET limits/": "whole",
+    "GET objectives/": "whole",
     "POST limits/": "whole",
     "GET limits/<int:pk>/": "whole",
     "PATCH limits/<int:pk>/": "whole",
@@ -129,11 +138,15 @@ def make_rows(user_id: Any, actor: str) -> dict[str, str]:
     operation = BulkOperation.objects.create(
         action="cancel_jobs", parameters={"project_id": "acme", "batch_id": str(batch.pk)}, actor=actor, total=1
     )
+    Spend.objects.create(
+        project_id="acme", job_id=letter.job_id, token=1, user_id=user_id, provider="openai", at=timezone.now(), money=7
+    )
     return {
         "jobs": str(make_job(batch=batch, user_id=user_id).pk),
         "batches": str(batch.pk),
         "dead-letters": str(letter.pk),
         "operations": str(operation.pk),
+        "provider-batches": str(make_provider_batch().pk),
     }
 
 
@@ -181,6 +194,8 @@ def test_nothing_of_another_user_is_shown_or_changed(user, named, of):
     shown = response.content.decode()
     if "pk" in named:
         assert error_of(response, 404)["code"] == "not_found"
+    elif named == "GET spend/":
+        assert (json.loads(shown)["total"]["calls"], json.loads(shown)["groups"]) == (0, [])
     elif named.startswith("GET"):
         assert json.loads(shown)["results"] == []
     elif named == "POST jobs/cancel/":
@@ -217,6 +232,13 @@ def test_nobody_submits_for_another(user):
     assert error_of(user.post("/jobs/", {**SPEC, "user_id": str(OTHER_USER)}), 403)["code"] == "foreign_user"
     refused = error_of(user.post("/batches/", {"jobs": [SPEC, {**SPEC, "user_id": str(OTHER_USER)}]}), 422)
     assert [(line["line"], line["code"]) for line in refused["details"]["errors"]] == [(2, "foreign_user")]
+    assert not Job.objects.exists()
+
+
+def test_a_forecast_is_of_what_a_user_may_submit(user):
+    told = user.post("/forecast/", {"jobs": [SPEC, {**SPEC, "user_id": str(OTHER_USER)}]}).json()
+    assert told["jobs"]["count"] == 1
+    assert [(line["line"], line["code"]) for line in told["rejected"]["jobs"]] == [(2, "foreign_user")]
     assert not Job.objects.exists()
 
 

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from jobs.admin.dead_letters.groups import causes_of
 from jobs.admin.filters import TagFilter, tags_shown
+from jobs.admin.money import money_shown
 from jobs.admin.pictures import picture_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge
@@ -30,6 +31,7 @@ from queueops.screens.verbs import ReadOnlyMixin, on_one, on_selected
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
 from ratelimits.services.limits.catalogue import rules
+from ratelimits.services.money.reports import spent_on_batch
 
 from .verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
@@ -219,6 +221,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "created": showing.ago(batch.created_at),
         "who": name_of(batch.submitted_by),
         "total": f"{batch.total:,}",
+        "money": money_shown(spent_on_batch(batch.pk)),
         "tags": tags_shown("jobs_batch", Tag.objects.of([batch.pk]).get(batch.pk, ())),
         "whose": users_shown(batch.project_id, [batch.user_id])[batch.user_id] if batch.user_id else None,
         "picture": picture_of(Job.objects.filter(batch_id=batch.pk)),

@@ -10,17 +10,21 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.admin.filters import tags_shown
+from jobs.admin.money import money_shown, prices_shown
 from jobs.admin.states import state_badge
-from jobs.models import DeadLetter, Job, Tag
+from jobs.lanes import pool_of_lane
+from jobs.models import DeadLetter, Job, JobEvent, ProviderBatchLine, Tag
 from jobs.services.explain.history import read_history
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
+from jobs.services.explain.ways import way_prices
 from jobs.services.finish.outages import is_held, out_keys
-from jobs.states import OUTAGE, RUNNING, TERMINAL, JobState
+from jobs.states import OUTAGE, RUNNING, TERMINAL, WAITING, JobState
 from queueops.core.values.masking import masked_text, pretty
 from queueops.screens import showing
 from queueops.tenancy.people import name_of
 from queueops.tenancy.user_labels import users_shown
+from ratelimits.services.money.reports import spent_on_jobs
 
 from .timeline import MOST_EVENTS_SHOWN, attempts_of, happenings_of, path_of
 
@@ -63,6 +67,7 @@ def page_of(job: Job) -> dict[str, Any]:
 # Tone (of admin.css) and sign of what a job waits for; the words are the reason's own.
 SIGNS: dict[Code, tuple[str, str, str]] = {
     "paused": ("amber", "pause", "paused"),
+    "budget": ("amber", "savings", "budget"),
     "outage": ("red", "cloud_off", "outage"),
     "scheduled": ("grey", "schedule", "scheduled"),
     "retry_backoff": ("amber", "replay", "retry"),
@@ -71,6 +76,7 @@ SIGNS: dict[Code, tuple[str, str, str]] = {
     "turn": ("grey", "format_list_numbered", "turn"),
     "slots": ("grey", "group_work", "slots"),
     "pool": ("red", "group_work", "pool"),
+    "credentials": ("red", "key_off", "credentials"),
 }
 
 
@@ -126,8 +132,13 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
         ),
         ("Service", f"{job.service}, {job.call_type}"),
         ("Model", job.model),
+        ("Credential", _credential(job)),
+        ("Way", f"fallback {job.fallback_step}: {job.fallback_reason}" if job.fallback_step else None),
         ("Cost", "1 unit" if job.cost == 1 else f"{job.cost:,} units"),
+        ("Money", money_shown(spent_on_jobs([job.pk]).get(job.pk))),
+        ("Price of both ways", prices_shown(way_prices(job))),
         ("Priority", job.priority),
+        ("Goes", "by a batch of its provider" if job.via == "batch" else None),
         ("Retry policy", job.retry_policy_id or "the handler's"),
         ("Retries", job.retry_count),
         ("Crashes", job.crash_count),
@@ -140,12 +151,27 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
     return [(label, value) for label, value in facts if value is not None]
 
 
+def _credential(job: Job) -> str | None:
+    """The one that it names; of a pool with the member that its last claim chose."""
+    pool = pool_of_lane(job.lane)
+    if not pool:
+        return job.credential
+    claims = JobEvent.objects.filter(job_id=job.pk, data__has_key="credential").order_by("-id")
+    last = claims.values_list("data__credential", flat=True).first()
+    return f"pool {pool}, last with {last}" if last else f"pool {pool}"
+
+
 def _times(job: Job) -> list[tuple[str, Any]]:
     times = (
         ("Created", job.created_at),
         ("Age counts from", job.eligible_since),
         # In a lane the time is only what was foreseen when it was parked; "What it waits for" has today's.
-        ("Scheduled for", None if job.status == JobState.RATE_LIMITED and job.lane else job.scheduled_at),
+        ("Goes live", job.scheduled_at if job.via == "batch" and job.status in WAITING else None),
+        (
+            "Scheduled for",
+            None if job.via == "batch" or (job.status == JobState.RATE_LIMITED and job.lane) else job.scheduled_at,
+        ),
+        ("Wanted by", job.complete_by),
         ("Expires", job.expires_at),
         ("First attempt", job.first_attempt_at),
         ("Started", job.started_at),
@@ -163,8 +189,27 @@ def _related(job: Job) -> list[tuple[str, SafeString]]:
         related.append(("Requeued from", showing.link("jobs_job", job.origin_id)))
     requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MOST_RELATED])
     related += [("Requeued as", showing.link("jobs_job", newer)) for newer in sorted(requeues)]
+    related += _provider_batches(job)
     letter = DeadLetter.objects.filter(job_id=job.pk).only("pk", "resolution").first()
     if letter is not None:
         words = f"{letter.resolution or 'open'}: see why and requeue"
         related.append(("Dead letter", showing.link("jobs_deadletter", letter.pk, words)))
     return related
+
+
+def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:
+    """Those that the job was a line of, the newest first."""
+    if job.via is None:
+        return []
+    lines = ProviderBatchLine.objects.filter(job_id=job.pk).select_related("provider_batch").order_by("-pk")
+    return [
+        (
+            "Provider batch",
+            showing.link(
+                "jobs_providerbatch",
+                line.provider_batch_id,
+                f"{line.provider_batch}, line {line.number}: {ProviderBatchLine.State(line.state).label}",
+            ),
+        )
+        for line in lines[:MOST_RELATED]
+    ]

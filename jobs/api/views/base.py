@@ -29,6 +29,9 @@ REQUEUE = Need(Scope.OPERATE, "jobs.requeue_deadletter")
 DISCARD = Need(Scope.OPERATE, "jobs.discard_deadletter")
 READ_DEAD_LETTERS = Need(Scope.READ, "jobs.view_deadletter")
 READ_OPERATIONS = Need(Scope.READ, "jobs.view_bulkoperation")
+READ_OBJECTIVES = Need(Scope.READ, "jobs.view_objective")
+READ_PROVIDER_BATCHES = Need(Scope.READ, "jobs.view_providerbatch")
+STEER_PROVIDER_BATCHES = Need(Scope.OPERATE, "jobs.steer_providerbatch")
 OPERATE_BULK = Need(Scope.OPERATE, "jobs.change_bulkoperation")
 
 Effect = Callable[[], tuple[int, dict[str, Any]]]

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 from uuid import UUID
 
-import pydantic_core
-from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import answers, examples, inputs
+from jobs.api.batch_body import read_batch
 from jobs.api.filters import BatchFilterSet, BatchJobFilterSet
 from jobs.api.serializers import (
     BatchDetailSerializer,
@@ -20,6 +19,7 @@ from jobs.api.serializers import (
     JobSerializer,
     batch_answer,
     batch_detail_answer,
+    money_answer,
     retry_after,
     tell_tags,
 )
@@ -28,23 +28,10 @@ from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
-from jobs.services.submit.accept_document import refuse_too_many
 from jobs.services.submit.submit import submit_batch
-from queueops.core.values.tags import split_tags
-from queueops.rest.parsers import (
-    JSON,
-    MAX_DOCUMENT_BYTES,
-    NDJSON,
-    JSONDocument,
-    JSONLines,
-    digest_of,
-    media_type_of,
-    parse_as,
-    parse_query_as,
-    read_document,
-    spool_lines,
-)
+from queueops.rest.parsers import JSON, NDJSON, JSONDocument, JSONLines
 from queueops.rest.schema import operation
+from ratelimits.services.money.reports import spent_on_batch
 
 from .base import READ, SUBMIT, ApiListView, ApiView
 
@@ -93,25 +80,8 @@ class BatchList(ApiListView[Batch]):
         ),
     )
     def post(self, request: Request) -> Response:
-        if media_type_of(request, JSON, NDJSON) == NDJSON:
-            return self._submit_lines(request)
-        raw = read_document(request, limit_bytes=MAX_DOCUMENT_BYTES)
-        given = parse_as(inputs.BatchDocument, raw)
-        refuse_too_many(len(given.jobs))
-        # What is no object goes on as text, so that its error names its place like any other.
-        lines = (job if isinstance(job, dict) else pydantic_core.to_json(job) for job in given.jobs)
-        return self.answer(lambda: self._submit(lines, given), digest=lambda: digest_of(request, raw))
-
-    def _submit_lines(self, request: Request) -> Response:
-        options: dict[str, Any] = {
-            name: str(value) for name, value in request.query_params.items() if name != "project"
-        }
-        if "tags" in options:
-            options["tags"] = split_tags(options["tags"])
-        given = parse_query_as(inputs.BatchInput, options)
-        spooled = spool_lines(request, enough=settings.QUEUEOPS.max_batch_jobs + 1)
-        refuse_too_many(spooled.count)
-        return self.answer(lambda: self._submit(spooled.lines, given), digest=lambda: spooled.digest)
+        body = read_batch(request)
+        return self.answer(lambda: self._submit(body.lines, body.options), digest=body.digest)
 
     def _submit(self, lines: Iterable[Any], given: inputs.BatchInput) -> tuple[int, dict[str, Any]]:
         batch = submit_batch(
@@ -157,9 +127,9 @@ class BatchDetail(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         cursor = log_cursor()
         snapshot = batch_snapshot(self.own(Batch.objects.all(), pk))
-        return Response(
-            batch_detail_answer(snapshot, cursor=cursor), headers=retry_after(snapshot.recheck_after_seconds)
-        )
+        spent = None if self.caller.is_anonymous else spent_on_batch(pk)
+        answer = batch_detail_answer(snapshot, cursor=cursor) | money_answer(spent)
+        return Response(answer, headers=retry_after(snapshot.recheck_after_seconds))
 
 
 class BatchWaiting(ApiView):

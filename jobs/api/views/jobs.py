@@ -11,7 +11,15 @@ from rest_framework.response import Response
 from jobs.api import answers, examples
 from jobs.api.filters import JobEventFilterSet, JobFilterSet
 from jobs.api.log_pages import LogPages
-from jobs.api.serializers import EventSerializer, JobDetailSerializer, JobSerializer, job_answer, retry_after
+from jobs.api.serializers import (
+    EventSerializer,
+    JobDetailSerializer,
+    JobSerializer,
+    job_answer,
+    money_answer,
+    retry_after,
+    ways_answer,
+)
 from jobs.models import Job, JobEvent
 from jobs.services.explain.event_log import log_cursor
 from jobs.services.explain.snapshots import job_snapshot
@@ -19,8 +27,11 @@ from jobs.services.submit.prepare import JobSpec, parse_spec
 from jobs.services.submit.submit import submit_job
 from queueops.rest.parsers import digest_of, parse_object, read_document
 from queueops.rest.schema import operation
+from ratelimits.services.money.reports import spent_on_jobs
 
 from .base import READ, SUBMIT, ApiListView, ApiView
+
+NO_WAYS = {"prices": None, "provider_batch": None}
 
 
 class JobList(ApiListView[Job]):
@@ -87,7 +98,12 @@ class JobDetail(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         cursor = log_cursor()
         snapshot = job_snapshot(self.own(Job.objects.all(), pk))
-        return Response(job_answer(snapshot, cursor=cursor), headers=retry_after(snapshot.recheck_after_seconds))
+        if self.caller.is_anonymous:  # what things cost is not for everyone
+            told = money_answer(None) | NO_WAYS
+        else:
+            told = money_answer(spent_on_jobs([pk]).get(pk)) | ways_answer(snapshot.job)
+        answer = job_answer(snapshot, cursor=cursor) | told
+        return Response(answer, headers=retry_after(snapshot.recheck_after_seconds))
 
 
 class JobEvents(ApiListView[JobEvent]):

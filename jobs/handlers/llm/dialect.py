@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ratelimits.costs import MOST_TOKENS, Usage
 from ratelimits.feedback import PushBack
 
 from .payload import LlmGenerate
 from .tokens import BYTES_PER_TOKEN
 
 MAX_WORD = 200
-_FINISHED = frozenset({"stop", "STOP"})
+_FINISHED = frozenset({"stop", "STOP", "end_turn", "stop_sequence"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,21 @@ class Generation:
         """Take the counts of a usage object that are numbers; `names`: theirs to ours."""
         if isinstance(usage, dict):
             found = {ours: usage.get(theirs) for theirs, ours in names.items()}
-            self.usage |= {name: number for name, number in found.items() if type(number) is int and number >= 0}
+            counts = {name: number for name, number in found.items() if type(number) is int}
+            self.usage |= {name: number for name, number in counts.items() if 0 <= number <= MOST_TOKENS}
+
+    def used(self) -> Usage | None:
+        """What the provider counted, by unit; None: it told nothing. Thoughts are output, told apart or not."""
+        found = self.usage
+        if not found:
+            return None
+        output = found.get("output_tokens")
+        return Usage(
+            input_tokens=found.get("input_tokens"),
+            cached_tokens=found.get("cached_tokens"),
+            output_tokens=None if output is None else output + found.get("thinking_tokens", 0),
+            tokens=found.get("total_tokens"),
+        )
 
     @property
     def tokens_so_far(self) -> int:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from jobs.handlers.errors import ProviderError, retry_after_of
+from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.http.answers import error_document, excerpt_of, one_line, storable
 from queueops.core.outbound.client import OutboundResponse
 
@@ -16,6 +17,11 @@ CREDIT_GONE = "credit_gone"
 
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STATUSES = range(400, 600)
+_TOO_LONG_STATUSES = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
+_TOO_LONG = re.compile(
+    r"^prompt is too long|exceed context limit|input token count .*exceeds the maximum|maximum context length is",
+    re.IGNORECASE,
+)
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 
 
@@ -37,11 +43,25 @@ def refusal(response: OutboundResponse, *, dialect: Dialect, service: str, secre
     return ProviderError(
         response.status,
         f"{service} answered {response.status}: {said}" if said else f"{service} answered {response.status}.",
-        code=_code(error) or f"http_{response.status}",
+        code=CONTEXT_TOO_LONG if is_too_long(response.status, error) else _code(error) or f"http_{response.status}",
         retry_after=retry_after_of(response, push_back),
         outcome="answered",
         details={} if error else {"excerpt": excerpt},
         push_back=push_back,
+    )
+
+
+def is_too_long(status: int, error: dict[str, Any]) -> bool:
+    """
+    Whether a provider says that the input is too long for the model; see docs/reference/wire-facts.md.
+
+    OpenAI has a code for it; Anthropic and Gemini say it in words alone.
+    """
+    if status not in _TOO_LONG_STATUSES:
+        return False
+    message = error.get("message")
+    return "context_length_exceeded" in _codes(error) or (
+        isinstance(message, str) and _TOO_LONG.search(message) is not None
     )
 
 

@@ -18,6 +18,9 @@ from queueops.core.outbound.client import OutboundFailed
 from queueops.core.outbound.policy import OutboundRefused
 
 from . import errors as llm_errors
+from .access import key_of, unusable
+from .anthropic import ANTHROPIC
+from .batches.form import batch_form
 from .dialect import Dialect, Generation, ModelRequest
 from .gemini import GEMINI
 from .openai import OPENAI
@@ -27,7 +30,7 @@ from .reading import AnswerReader
 MAX_LLM_ANSWER_BYTES = 20_000_000
 JOINT = "\n\n"
 
-_DIALECTS = {"gemini": GEMINI, "openai": OPENAI}
+_DIALECTS = {"gemini": GEMINI, "openai": OPENAI, "anthropic": ANTHROPIC}
 # 100 is for the end: a stream's length is only guessed.
 _ALMOST = 99
 
@@ -40,24 +43,36 @@ _ALMOST = 99
     idempotent=True,  # asking again costs tokens and changes nothing
     timeout=timedelta(seconds=600),
     cost=LlmGenerate.cost,
+    most=LlmGenerate.most,
     credential=lambda payload: payload.credential,
     model=lambda payload: payload.model,
+    batch=batch_form(_DIALECTS),
+    fallback=LlmGenerate.ways,
 )
 async def generate(job: RunningJob[LlmGenerate]) -> Done | Continue:
-    """Ask a language model: Gemini, or any server that speaks OpenAI's chat completions."""
+    """Ask a language model: Gemini, Claude, or any server that speaks OpenAI's chat completions."""
     payload, dialect = job.payload, _DIALECTS[job.payload.provider]
     finished = _finished_parts(job)
     parts = payload.parts
     answer, secrets = await _ask(job, dialect, parts[len(finished)], done=len(finished), total=len(parts))
-    result, cost = storable(answer.result(), secrets), dialect.cost(answer)
+    result, cost, usage = storable(answer.result(), secrets), dialect.cost(answer), answer.used()
     if len(parts) == 1:
-        return Done(result, cost=cost, known_cost=answer.usage.get("input_tokens"))
+        return Done(_routed(job, result), cost=cost, known_cost=answer.usage.get("input_tokens"), usage=usage)
     finished = [*finished, result]
     if len(finished) < len(parts):
         message = f"part {len(finished)} of {len(parts)} is done"
         job.progress(100 * len(finished) // len(parts), message)
-        return Continue({"parts": finished}, message, cost=cost)
-    return Done(_joined(finished), cost=cost)
+        return Continue({"parts": finished}, message, cost=cost, usage=usage)
+    return Done(_routed(job, _joined(finished)), cost=cost, usage=usage)
+
+
+def _routed(job: RunningJob[LlmGenerate], result: dict[str, Any]) -> dict[str, Any]:
+    """With the way it went, where that is not the first."""
+    if not job.fallback_step:
+        return result
+    payload = job.payload
+    named = {"provider": payload.provider, "service": payload.service_name, "model": payload.model}
+    return {**result, "route": {**named, "reason": job.fallback_reason, "steps": job.fallback_step}}
 
 
 async def _ask(
@@ -98,26 +113,12 @@ async def _ask(
 
 
 def _request(job: RunningJob[LlmGenerate], dialect: Dialect, part: str | None) -> ModelRequest:
-    """
-    Compose the call.
-
-    Raises:
-        ProviderError: The credential is missing, another service's, or has no key. Nothing was sent.
-    """
-    credential, service = job.credential, job.payload.service_name
+    """Compose the call; raises ProviderError where the credential does not fit."""
+    credential = job.credential
     if credential is None:
-        raise _unusable(f"There is no credential {job.payload.credential!r}.")
-    # The service names the limits: a payload may not choose another one's, or none's, for the same key.
-    if credential.service != service:
-        raise _unusable(f"Credential {credential.name!r} is for {credential.service!r}, not for {service!r}.")
-    api_key = credential.secret.get("api_key")
-    if not isinstance(api_key, str) or not api_key.isascii() or not api_key.strip():
-        raise _unusable(f"Credential {credential.name!r} needs an api_key of ASCII characters.")
-    return dialect.compose(job.payload, part, credential.base_url, api_key.strip())
-
-
-def _unusable(message: str) -> ProviderError:
-    return ProviderError(None, message, code="credential_unusable", outcome="refused")
+        raise unusable(f"There is no credential {job.payload.credential!r}.")
+    key = key_of(job.payload.service_name, credential)
+    return dialect.compose(job.payload, part, credential.base_url, key)
 
 
 def _report(job: RunningJob[LlmGenerate], answer: Generation, *, done: int, total: int) -> None:

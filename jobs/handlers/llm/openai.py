@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from ratelimits.feedback import parse_openai
 
@@ -11,6 +11,7 @@ from .dialect import Dialect, Generation, ModelRequest
 from .payload import LlmGenerate
 
 BASE_URL = "https://api.openai.com/v1"
+AZURE_HOSTS = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
 
 _COUNTS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
 
@@ -20,12 +21,15 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     body: dict[str, Any] = {"model": payload.model, "messages": turns}
     if payload.max_output_tokens is not None:
         # OpenAI's newer models refuse the old name, most other servers know no other.
-        body["max_tokens" if base_url else "max_completion_tokens"] = payload.max_output_tokens
+        name = "max_tokens" if base_url and not is_azure(base_url) else "max_completion_tokens"
+        body[name] = payload.max_output_tokens
     if payload.temperature is not None:
         body["temperature"] = payload.temperature
     if payload.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    return ModelRequest(f"{_root(base_url)}/chat/completions", {"Authorization": f"Bearer {api_key}"}, body)
+    if is_azure(base_url):
+        return ModelRequest(_azure_url(base_url, payload.model), {"api-key": api_key}, body)
+    return ModelRequest(f"{root_of(base_url)}/chat/completions", {"Authorization": f"Bearer {api_key}"}, body)
 
 
 def absorb(answer: Generation, event: dict[str, Any]) -> None:
@@ -39,7 +43,10 @@ def absorb(answer: Generation, event: dict[str, Any]) -> None:
             answer.add_text(message.get("refusal"))
         answer.note(finish_reason=choice.get("finish_reason"))
     answer.note(model=event.get("model"), answer_id=event.get("id"))
-    answer.count(event.get("usage"), _COUNTS)
+    usage = event.get("usage")
+    answer.count(usage, _COUNTS)
+    if isinstance(usage, dict):
+        answer.count(usage.get("prompt_tokens_details"), {"cached_tokens": "cached_tokens"})
 
 
 def cost(answer: Generation) -> int | None:
@@ -52,7 +59,22 @@ def cost(answer: Generation) -> int | None:
     return None
 
 
-def _root(base_url: str) -> str:
+def is_azure(base_url: str) -> bool:
+    """Whether the address is of Azure, which takes another header and other paths."""
+    return (urlsplit(base_url).hostname or "").endswith(AZURE_HOSTS)
+
+
+def _azure_url(base_url: str, model: str) -> str:
+    """The model names the deployment there; without a version in the address it is the API that needs none."""
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/")
+    if not path:
+        path = f"/openai/deployments/{quote(model, safe='')}" if parts.query else "/openai/v1"
+    return urlunsplit(parts._replace(path=f"{path}/chat/completions", fragment=""))
+
+
+def root_of(base_url: str) -> str:
+    """Where the API is."""
     root = (base_url or BASE_URL).rstrip("/")
     return root if urlsplit(root).path else f"{root}/v1"
 

@@ -9,14 +9,16 @@ from uuid import UUID
 
 from jobs.classify import Failure
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.lanes import lane_name, read_lane, subject_of
+from jobs.lanes import lane_name, pool_of_lane, read_lane, subject_of
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import bury
 from jobs.states import JobState
 from jobs.transitions import Move
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
+from ratelimits.costs import read_amounts
 from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
+from ratelimits.services.limits.alternatives import alternatives_of, is_pooled
 from ratelimits.services.limits.catalogue import limited_services, rule_of_ramp, seconds_to_send
 from ratelimits.subjects import Subject
 
@@ -56,13 +58,17 @@ def admit(
         leaders.append(job)
     # Read after the jobs were chosen: whoever saw the pause lifted sees the ramp that came before.
     paced = rule_of_ramp() is not None
-    asking = [job for job in leaders if paced or job.service in limited]
+    asking = [job for job in leaders if paced or job.service in limited or pool_of_lane(job.lane)]
     if not asking:
         settle(settlements)
         return leaders, {}
     subjects = subjects_of(asking)
+    pools = {subject: alternatives_of(subject) for subject in set(subjects) if is_pooled(subject)}
+    if shut := {subject for subject, members in pools.items() if not members}:
+        # None of its credentials may be shown: they wait as they are, and no limit is asked.
+        leaders, asking, subjects = _without(shut, leaders, asking, subjects)
     calls = [
-        _call(job, subject, lease_seconds)._replace(crowded=job.lane in crowded)
+        _call(job, subject, lease_seconds)._replace(crowded=job.lane in crowded, alternatives=pools.get(subject, ()))
         for job, subject in zip(asking, subjects, strict=True)
     ]
     decisions = decide(calls, settlements=settlements)
@@ -87,6 +93,7 @@ def admit(
     admitted = [
         job._replace(
             holds=job.id in answers and answers[job.id].holds,
+            credential=(job.id in answers and answers[job.id].credential) or job.credential,
             send_by=None if (seconds := to_send.get(job.id)) is None else decided_at + seconds,
         )
         for job in leaders
@@ -99,12 +106,28 @@ def admit(
     return admitted, delays
 
 
+def _without(
+    shut: Collection[Subject], leaders: list[ClaimedJob], asking: list[ClaimedJob], subjects: list[Subject]
+) -> tuple[list[ClaimedJob], list[ClaimedJob], list[Subject]]:
+    waiting = {job.id for job, subject in zip(asking, subjects, strict=True) if subject in shut}
+    left = [job for job in asking if job.id not in waiting]
+    return [job for job in leaders if job.id not in waiting], left, [one for one in subjects if one not in shut]
+
+
 def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
-    """Whom the provider counts: the lane says so; where a limit came after the job, it is worked out now."""
+    """
+    Whom the provider counts: the lane says so; where a limit came after the job, it is worked out now.
+
+    Of a pool's job that has been claimed it is the credential that was chosen; before that, the pool.
+    """
+    members = {job.id: job.credential or "" for job in jobs if pool_of_lane(job.lane) not in ("", job.credential)}
     names = {job.credential for job in jobs if job.lane is None and job.credential}
+    names.update(members.values())
     principals = find_principals(names) if names else {}
     return [
-        read_lane(job.lane).subject
+        _with_principals(read_lane(job.lane).subject, principals.get(members[job.id]))
+        if job.id in members and job.lane is not None
+        else read_lane(job.lane).subject
         if job.lane is not None
         else subject_of(
             service=job.service,
@@ -118,6 +141,11 @@ def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
     ]
 
 
+def _with_principals(subject: Subject, principals: tuple[str, str] | None) -> Subject:
+    project, user = principals or ("", "")
+    return subject._replace(project=project or subject.project, user=user or subject.user)
+
+
 def _call(job: ClaimedJob, subject: Subject, lease_seconds: float) -> Call:
     return Call(
         subject,
@@ -128,6 +156,7 @@ def _call(job: ClaimedJob, subject: Subject, lease_seconds: float) -> Call:
         waited_seconds=max(0.0, job.waited),
         hold_seconds=_longest_run(job.kind) + lease_seconds,
         paced=True,
+        amounts=read_amounts(job.costs),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
 from django.db import connection, transaction
 
+from jobs.lanes import pool_of_lane
 from jobs.models import POOLED
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.kinds import ServedKinds
@@ -18,6 +20,7 @@ from queueops.core.sql import plain_array, run_sql, run_sql_as, text_array
 from ratelimits.services.limiter.decide import Settlement, settle
 
 from .admit import admit
+from .afford import afford
 from .companions import with_companions
 from .heads import Heads
 from .lanes import LaneGate
@@ -84,7 +87,7 @@ def claim_jobs(
             "resting": text_array(gate.resting()),
             "flow_projects": flow_projects,
             "flow_passes": flow_passes,
-            "strange": list(kinds.strange) if kinds else [],
+            "strange": kinds.left_out() if kinds else [],
             "pool": pool,
             **heads.begin(),
         },
@@ -92,8 +95,13 @@ def claim_jobs(
     )
     heads.end(chosen)
     chosen = _known(chosen, kinds)
-    admitted, delays = admit(chosen, lease_seconds=lease_seconds, crowded=gate.crowded, settlements=settlements)
-    claimed = _begin(with_companions(admitted, chosen), Lease(executor_id, lease_seconds))
+    affordable = afford(chosen, lease_seconds=lease_seconds)
+    admitted, delays = admit(
+        affordable.jobs, lease_seconds=lease_seconds, crowded=gate.crowded, settlements=settlements
+    )
+    together = with_companions(admitted, affordable)
+    affordable.hold(admitted)
+    claimed = _begin(together, Lease(executor_id, lease_seconds))
     calls = [job for job in claimed if job.group == job.id]
     turns.served(Counter((job.tier_class, job.project) for job in calls), {job.project: job.weight for job in calls})
     gate.served((job.project, job.lane or "") for job in calls)
@@ -119,12 +127,14 @@ def claim_suspect(
     """Claim and start the oldest job that has brought down its process twice, if there is one and limits admit it."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST_FIRST)
-    strange = list(kinds.strange) if kinds else []
+    strange = kinds.left_out() if kinds else []
     chosen = run_sql_as(
         ClaimedJob, "jobs", "choose_suspect", {"strange": strange, "pool": pool}, variant=POOLED if pool else ""
     )
     chosen = _known(chosen, kinds)
-    admitted, _ = admit(chosen, lease_seconds=lease_seconds, settlements=settlements)
+    affordable = afford(chosen, lease_seconds=lease_seconds)
+    admitted, _ = admit(affordable.jobs, lease_seconds=lease_seconds, settlements=settlements)
+    affordable.hold(admitted)
     return _begin(admitted, Lease(executor_id, lease_seconds), quarantine=True)
 
 
@@ -167,6 +177,19 @@ def _begin(jobs: list[ClaimedJob], lease: Lease, *, quarantine: bool = False) ->
         return []
     token = jobs[0].token
     alone = ', "quarantine": true' if quarantine else ""
-    data = f'{{"executor": "{lease.executor}", "fencing_token": {token}{alone}}}'
-    move_jobs("claim", [Move(job.id, token=job.token, data=data) for job in jobs], lease=lease)
+    data = f'"executor": "{lease.executor}", "fencing_token": {token}{alone}'
+    alike = f"{{{data}}}"
+    move_jobs(
+        "claim",
+        [
+            Move(job.id, token=job.token, data=_with_member(data, job) if pool_of_lane(job.lane) else alike)
+            for job in jobs
+        ],
+        lease=lease,
+    )
     return jobs
+
+
+def _with_member(data: str, job: ClaimedJob) -> str:
+    """With the credential that was chosen of the job's pool."""
+    return f'{{{data}, "credential": {json.dumps(job.credential)}}}'

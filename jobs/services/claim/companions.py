@@ -8,21 +8,23 @@ from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
 from jobs.services.finish.claimed import ClaimedJob
 from queueops.core.sql import run_sql_as
 
+from .afford import Affordable
 
-def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+
+def with_companions(admitted: Sequence[ClaimedJob], affordable: Affordable[ClaimedJob]) -> list[ClaimedJob]:
     """
-    Return the admitted jobs, and the jobs that leave with one of them, in its group.
+    Return the admitted jobs, and the jobs that leave with one of them, in its group: its money is the whole call's.
 
     Args:
         admitted: One a call: each was charged.
-        chosen: All that this transaction has locked: of one key they go first.
+        affordable: All that this transaction has locked and budgets can pay for: of one key they go first.
     """
     leaders = {job.coalesce_key: job for job in admitted if job.coalesce_key}
     if not leaders:
         return list(admitted)
     ids = {job.id for job in admitted}
     beside: dict[str, list[ClaimedJob]] = {key: [] for key in leaders if key}
-    for job in chosen:
+    for job in affordable.jobs:
         if job.id not in ids and job.coalesce_key in beside:
             beside[job.coalesce_key].append(job)
     rules = {key: _rule(job.kind) for key, job in leaders.items() if key}
@@ -33,7 +35,7 @@ def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]
         {
             "keys": list(rules),
             "most": [rule.max_items - 1 for rule in rules.values()],
-            "except": [job.id for job in chosen],
+            "except": [job.id for job in affordable.jobs],
             "token": admitted[0].token,
         },
     )
@@ -41,22 +43,35 @@ def with_companions(admitted: Sequence[ClaimedJob], chosen: Sequence[ClaimedJob]
         beside[job.coalesce_key or ""].append(job)
     claimed = []
     for job in admitted:
-        claimed.append(job)
         if job.coalesce_key:
-            claimed += _fitting(job, beside.pop(job.coalesce_key), rules[job.coalesce_key])
+            others = _fitting(job, beside.pop(job.coalesce_key), rules[job.coalesce_key], affordable)
+            claimed += [job._replace(bound=affordable.bound_of(job)) if others else job, *others]
+        else:
+            claimed.append(job)
     return claimed
 
 
-def _fitting(leader: ClaimedJob, others: Sequence[ClaimedJob], rule: Coalesce) -> list[ClaimedJob]:
-    """As many as one call may hold, each under the leader's claim."""
+def _fitting(
+    leader: ClaimedJob, others: Sequence[ClaimedJob], rule: Coalesce, affordable: Affordable[ClaimedJob]
+) -> list[ClaimedJob]:
+    """As many as one call may hold and the leader's budgets can pay for, each under the leader's claim."""
     size = len(leader.payload)
     fitting = []
     for job in others[: rule.max_items - 1]:
-        size += len(job.payload)
-        if size > rule.max_bytes:
+        if size + len(job.payload) > rule.max_bytes:
             break
+        if not affordable.take_along(leader, job):
+            continue
+        size += len(job.payload)
         fitting.append(
-            job._replace(token=leader.token, group=leader.id, weight=leader.weight, tier_class=leader.tier_class)
+            job._replace(
+                token=leader.token,
+                group=leader.id,
+                weight=leader.weight,
+                tier_class=leader.tier_class,
+                credential=leader.credential,  # of a pool's jobs: the member that was chosen for the call
+                bound=None,  # the leader's is the whole call's
+            )
         )
     return fitting
 

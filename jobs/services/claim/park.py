@@ -21,9 +21,11 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.states import Priority
 from queueops.core.sql import nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
+from ratelimits.costs import read_amounts
 from ratelimits.services.limiter.decide import Call, unfit
 from ratelimits.services.limiter.headroom import Headroom
 from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
+from ratelimits.services.limits.alternatives import is_pooled
 from ratelimits.services.limits.catalogue import limited_services
 
 from .admit import reject
@@ -62,6 +64,7 @@ class Unparked(NamedTuple):
     kind: str
     cost: int
     known_cost: int | None
+    costs: str | None
 
 
 class Parking:
@@ -84,7 +87,7 @@ class Parking:
         Returns:
             How many were parked.
         """
-        narrow = {one.name: one for one in waiting if one.room.calls < MOST_TAILS}
+        narrow = {one.name: one for one in waiting if one.room.calls < MOST_TAILS and not _is_shut(one)}
         self._round = [name for name in self._round if name in narrow] or list(narrow)
         if not self._round:
             return 0
@@ -134,7 +137,7 @@ class Parking:
         if not jobs:
             return []
         now = max(lanes[job.lane].room.now for job in jobs)
-        calls = [Asked(lanes[job.lane].lane.subject, job.cost, job.known_cost) for job in jobs]
+        calls = [Asked(lanes[job.lane].lane.subject, job.cost, job.known_cost, read_amounts(job.costs)) for job in jobs]
         deferrals = []
         for job, limits in zip(jobs, look_ahead(calls, now=now), strict=True):
             tail = self._tails.get((job.lane, job.priority))
@@ -182,14 +185,24 @@ def _foreseen(job: Unparked, room: Headroom) -> _Tail:
         if position is None or position.calls is None
         else sum(call.times for call in position.calls) / (position.ahead + 1)
     )
-    return _Tail(max(opens_at, told.forecast.starts_at.timestamp()), lanes * calls, time.monotonic())
+    share = lanes * calls / told.forecast.side_by_side
+    return _Tail(max(opens_at, told.forecast.starts_at.timestamp()), share, time.monotonic())
 
 
 def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, LaneHeadroom]) -> list[Unparked]:
     """Fail those that a limit can never admit: at once, and not when their turn comes in hours."""
-    reasons = {job: unfit(Call(lanes[job.lane].lane.subject, job.cost, job.known_cost)) for job in jobs}
+    reasons = {job: unfit(_call(job, lanes[job.lane])) for job in jobs}
     reject([(job.id, job.kind, *reason) for job, reason in reasons.items() if reason is not None])
     return [job for job, reason in reasons.items() if reason is None]
+
+
+def _call(job: Unparked, lane: LaneHeadroom) -> Call:
+    return Call(lane.lane.subject, job.cost, job.known_cost, amounts=read_amounts(job.costs))
+
+
+def _is_shut(one: LaneHeadroom) -> bool:
+    """Whether nobody knows when it opens, as none of a pool's credentials may be shown: no limit holds its jobs."""
+    return is_pooled(one.lane.subject) and not one.room.calls and not one.room.counters
 
 
 def _soon(one: LaneHeadroom) -> int:

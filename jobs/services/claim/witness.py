@@ -19,6 +19,7 @@ from uuid import UUID
 from jobs.models import Epoch
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.operate.epochs import PUT_BACK_REASON, declare_put_back
+from queueops.core.postgres.conditions import ReadOnlyServer
 from queueops.core.sql import run_sql
 
 logger = logging.getLogger(__name__)
@@ -48,11 +49,17 @@ class Witness:
         Begin a new epoch with everything paused, once, if the database lacks what was committed.
 
         Called when an executor has connected, and again and again: behind a pooler a connection may outlive its server.
+
+        Raises:
+            ReadOnlyServer: It is a standby, which may lag: it proves nothing.
         """
         began_at = Epoch.objects.values_list("began_at", flat=True).get()
         if self._since is not None and began_at > self._since:
             self._forget()  # somebody has looked at it since
-        [(lacks, reached)] = run_sql("jobs", "find_undone_claims", {**self._known(), "reached": self._reached})
+        known = {**self._known(), "reached": self._reached}
+        [(lacks, reached, is_standby)] = run_sql("jobs", "find_undone_claims", known)
+        if is_standby:
+            raise ReadOnlyServer(ReadOnlyServer.reason)
         if self._since is not None and (lacks or began_at < self._since):
             if declare_put_back(since=self._since, actor=f"executor:{self._executor_id}"):
                 logger.critical("executor %s: %s Everything is paused.", self._executor_id, PUT_BACK_REASON)

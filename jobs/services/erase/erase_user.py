@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from jobs.models import Batch, BulkOperation, Job, SavedFilter, ServiceBreaker, Tag, Upload, WebhookDelivery
+from jobs.models import Batch, BudgetWait, BulkOperation, Job, SavedFilter, ServiceBreaker, Tag, Upload, WebhookDelivery
 from jobs.services.archive.archive import Say, on_archive_duty
 from jobs.services.archive.store import ArchiveStore
 from jobs.services.operate.operate import carry_out_cancel
@@ -33,14 +33,19 @@ from queueops.core.sql import run_sql
 from queueops.tenancy.models import Project, UserLabel
 from ratelimits.models import (
     AllowanceOverride,
+    Budget,
+    BudgetHold,
+    BudgetPeriod,
     Charge,
     Counter,
     LimitOverride,
     QuotaAlert,
+    Spend,
     UsageEvent,
     UsageReservation,
     UsageTracking,
 )
+from ratelimits.services.money.holds import lose_holds
 
 from .archived_files import delete_answers, erase_from_archive
 from .shared_rows import RowsOfUser, projects_of_filter, projects_of_operation
@@ -215,7 +220,11 @@ def _erase_events(project_id: str, user_id: UUID) -> int:
 
 def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, int]:
     done = {}
+    # What calls under way hold of budgets would stay held for ever: it counts as spent, under the pseudonym.
+    holds = BudgetHold.objects.filter(project_id=project_id, user_id=user_id, lost=False)
+    lose_holds(list(holds.order_by().values_list("job_id", "token").distinct()))
     with transaction.atomic():
+        _lock_budgets(project_id, user_id)
         for name, rows, change in _rows(project_id, user_id):
             own = {key: pseudonym if value is PSEUDONYM else value for key, value in (change or {}).items()}
             done[name] = rows.delete()[0] if change is None else rows.update(**own)
@@ -225,6 +234,13 @@ def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, in
         # Of an outage the last error may be this user's.
         ServiceBreaker.objects.filter(project_id=project_id).exclude(last_error="").update(last_error="")
     return done
+
+
+def _lock_budgets(project_id: str, user_id: UUID) -> None:
+    """In the order in which all do: see ratelimits/services/money/holds.py."""
+    own = Budget.objects.filter(project_id=project_id, user_id=user_id).order_by("pk").select_for_update()
+    periods = BudgetPeriod.objects.filter(Q(key=str(user_id)) | Q(budget__in=[budget.pk for budget in own]))
+    list(periods.filter(project_id=project_id).order_by("pk").select_for_update())
 
 
 Change = Mapping[str, Any] | None  # None: the rows go
@@ -239,6 +255,11 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     yield "months of usage", UsageTracking.objects.filter(**of_user), renamed
     yield "usage events", UsageEvent.objects.filter(**of_user), renamed
     yield "reservations", UsageReservation.objects.filter(**of_user), renamed | {"idempotency_key": None}
+    yield "spend", Spend.objects.filter(**of_user), renamed
+    yield "budgets of their own", Budget.objects.filter(**of_user), None
+    yield "periods of budgets", BudgetPeriod.objects.filter(project_id=project_id, key=text), None
+    yield "holds of budgets", BudgetHold.objects.filter(**of_user), None
+    yield "waits for budgets", BudgetWait.objects.filter(project_id=project_id, key=text), None
     yield "quotas of their own", AllowanceOverride.objects.filter(**of_user), None
     ours = RowsOfUser(project_id, user_id)
     for name, model in (("counters of limits", Counter), ("limits of their own", LimitOverride)):

@@ -14,7 +14,7 @@ MARK_SECONDS = 0.1  # a mark takes a transaction id, so not every read makes one
 MAX_MARKS = 600  # while an old transaction lasts; beyond it the newest mark is not made
 
 LAST_ID = b"""
-SELECT CASE WHEN is_called THEN last_value ELSE 0 END, epoch.value, epoch.began_at
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END, epoch.value, epoch.began_at, pg_is_in_recovery()
   FROM jobs_jobevent_id LEFT JOIN jobs_epoch AS epoch ON true
 """
 TAKE_XID = b"SELECT pg_current_xact_id()::text::bigint"
@@ -108,7 +108,7 @@ def log_cursor() -> Cursor:
     Read it before what it is to be a cursor of. It lags behind by as much as the oldest unfinished transaction.
     """
     with hot_cursor() as cursor:
-        [(last_id, epoch, _)] = cursor.execute(LAST_ID).fetchall()
+        [(last_id, epoch, *_)] = cursor.execute(LAST_ID).fetchall()
         with _lock:
             is_due = _of_this_process.is_due(last_id)
         xid = _number(cursor.execute(TAKE_XID).fetchone()) if is_due else 0

@@ -22,10 +22,10 @@ from jobs.models import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSamp
 from queueops.core.sql import run_sql
 
 from .flow_bins import ANSWERS, DURATION_MS, SIZE_BYTES, percentile
+from .objectives import KEEP_FINE, count_objectives, forget_old_reckonings
 
 FINE_SECONDS = 10
 COARSE_SECONDS = 300
-KEEP_FINE = timedelta(minutes=65)
 KEEP_COARSE = timedelta(hours=48)
 MOST_POINTS = 180
 MOST_SERVICES_NAMED = 200  # by name; all others are one
@@ -160,7 +160,7 @@ def forget_old_samples() -> int:
     """Delete spans that no chart shows any more. Returns how many rows."""
     fine, _ = FlowSample.objects.filter(span_seconds=FINE_SECONDS, at__lt=Now() - KEEP_FINE).delete()
     coarse, _ = FlowSample.objects.filter(span_seconds=COARSE_SECONDS, at__lt=Now() - KEEP_COARSE).delete()
-    return fine + coarse
+    return fine + coarse + forget_old_reckonings()
 
 
 def series(span: timedelta, *, service: str | None = None) -> list[FlowPoint]:
@@ -226,6 +226,8 @@ def _count(log: str, statement: str, *, settle_seconds: float, most: int) -> boo
                 "most_services": MOST_SERVICES_NAMED,
             }
         run_sql("jobs", statement, part)
+        if log == EVENT_LOG:
+            count_objectives(after, upto)
     return bool(is_through)
 
 

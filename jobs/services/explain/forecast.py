@@ -30,8 +30,11 @@ from jobs.states import WAITING, JobState, Priority
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from queueops.tenancy.scope import for_everyone
+from ratelimits.costs import NO_AMOUNTS
 from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
+from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import limited_services, rule_of_ramp
+from ratelimits.subjects import Subject
 
 from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
 from .position import Position, Rules, effective_priority_of, reached_by
@@ -50,6 +53,7 @@ class Forecast:
     Attributes:
         limit: Which limit it follows from; None: from a time alone.
         lanes: How many lanes are taken to share it.
+        side_by_side: How many credentials of a pool are taken to carry its calls at that pace; 1: it has no pool.
         basis: What it was computed from, in words.
     """
 
@@ -57,6 +61,7 @@ class Forecast:
     basis: str
     limit: str | None = None
     lanes: int = 1
+    side_by_side: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ def read_limits(job: Job, *, now: datetime) -> tuple[LimitForecast, ...]:
         )
     else:
         return ()
-    [found] = look_ahead([Asked(subject, job.cost, job.known_cost)], now=now.timestamp())
+    [found] = look_ahead([Asked(subject, job.cost, job.known_cost, job.costs or NO_AMOUNTS)], now=now.timestamp())
     return found
 
 
@@ -120,16 +125,20 @@ def forecast_start(
     best: Forecast | None = None
     sharers = _sharers(job, limits, rules, now=now)
     crowded = bool(job.lane and crowded_lanes([job.lane]))
+    beside = len(counted_as(read_lane(job.lane).subject)) if job.lane else 1
     for limit in limits:
         lanes, is_exact = sharers[limit.rule.id]
-        calls = [(amount, times * lanes) for amount, times in _amounts(position, limit)]
+        calls = [(amount, times * lanes / beside) for amount, times in _amounts(position, limit)]
         at = limit.passed_at(calls, crowded=crowded)
         if at is None:
             continue
         starts_at = max(floor, datetime.fromtimestamp(at, UTC))
         if best is None or starts_at > best.starts_at:
             whole = sum(amount * times for amount, times in calls)
-            best = Forecast(starts_at, _basis(limit, whole, lanes, is_exact=is_exact), limit.rule.name, lanes)
+            basis = _basis(limit, whole, lanes, is_exact=is_exact)
+            if beside > 1:
+                basis += f", by each of {beside} credentials"
+            best = Forecast(starts_at, basis, limit.rule.name, lanes, beside)
     if best is None and position.ahead:
         return None  # no rate tells how fast those ahead of it go
     return best or by_time
@@ -152,15 +161,19 @@ def limits_of_batch(batch_id: UUID, counts: Mapping[str, int], *, now: datetime)
         else:
             lines[lane].append(LineJob(*standing[len(ORDER) :]))
     calls = {lane: calls_of(line, times=scale)[0] for lane, line in lines.items()}
-    asked = [Asked(read_lane(lane).subject, made[0].cost, made[0].known_cost) for lane, made in calls.items()]
+    asked = [
+        Asked(read_lane(lane).subject, made[0].cost, made[0].known_cost, made[0].amounts)
+        for lane, made in calls.items()
+    ]
     amounts: dict[tuple[int, str], list[list[tuple[float, float]]]] = defaultdict(list)
     limits: dict[tuple[int, str], LimitForecast] = {}
-    for made, forecasts in zip(calls.values(), look_ahead(asked, now=now.timestamp()), strict=True):
+    for one, made, forecasts in zip(asked, calls.values(), look_ahead(asked, now=now.timestamp()), strict=True):
         is_whole &= bool(forecasts)
+        beside = max(1, len(counted_as(one.subject)))
         for limit in forecasts:
             counter = (limit.rule.id, limit.key)
             limits[counter] = limit
-            amounts[counter].append(_taken(limit, made))
+            amounts[counter].append([(amount, times / beside) for amount, times in _taken(limit, made)])
     ends = [
         (end, limits[counter])
         for counter, of_lanes in amounts.items()
@@ -189,11 +202,11 @@ def _amounts(position: Position, limit: LimitForecast) -> list[tuple[float, floa
 
 
 def _taken(limit: LimitForecast, calls: Sequence[LineCall]) -> list[tuple[float, float]]:
-    return [(limit.amount_of(call.cost, call.known_cost), call.times) for call in calls]
+    return [(limit.amount_of(call), call.times) for call in calls]
 
 
 def _basis(limit: LimitForecast, amount: float, lanes: int, *, is_exact: bool) -> str:
-    unit = ("call" if limit.per_call else "token") + ("" if amount == 1 else "s")
+    unit = limit.noun.removesuffix("s") if amount == 1 else limit.noun
     pace = f"{amount:,.0f} {unit} at {limit.rate_per_second:.3g} a second of {limit.rule.name}"
     if lanes == 1:
         return pace
@@ -217,11 +230,16 @@ def _sharers(
             rivals.append(read_lane(lane).subject)
     return {
         limit.rule.id: (
-            1 + sum(limit.rule.applies_to(rival) and limit.rule.key(rival) == limit.key for rival in rivals),
+            1 + sum(_counts(limit, rival) for rival in rivals),
             len(rows) < MOST_SHARERS_READ,
         )
         for limit in limits
     }
+
+
+def _counts(limit: LimitForecast, rival: Subject) -> bool:
+    """Whether a limit may count a rival's calls by the same counter."""
+    return any(limit.rule.applies_to(one) and limit.rule.key(one) == limit.key for one in counted_as(rival))
 
 
 def sample_of_batch(batch_id: UUID) -> list[tuple[str | None, UUID]]:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 from django.db.models import F, Func, IntegerField
 
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
+from ratelimits.costs import NO_AMOUNTS, Amounts
 
 # As it is stored: of large payloads, that is less than the text of which a call may hold so much.
 LINE_COLUMNS = ("kind", "coalesce_key", Func(F("payload"), function="pg_column_size", output_field=IntegerField()))
-LINE_COST_COLUMNS = ("cost", "known_cost")
+LINE_COST_COLUMNS = ("cost", "known_cost", "costs")
 
 
 class LineJob(NamedTuple):
@@ -22,6 +23,7 @@ class LineJob(NamedTuple):
     size: int
     cost: float
     known_cost: float | None
+    costs: Amounts | None = None
 
 
 class LineCall(NamedTuple):
@@ -30,6 +32,7 @@ class LineCall(NamedTuple):
     cost: float
     known_cost: float | None
     times: float
+    amounts: Amounts = NO_AMOUNTS
 
 
 def calls_of(jobs: Iterable[LineJob], *, times: float = 1.0) -> tuple[list[LineCall], int]:
@@ -57,7 +60,7 @@ def calls_of(jobs: Iterable[LineJob], *, times: float = 1.0) -> tuple[list[LineC
         if key is not None:
             open_calls[key] = (place, times, job.size * times)
             stands_for = min(times, _calls_for(times, job.size * times, _rule(job.kind)))
-        calls.append(LineCall(job.cost, job.known_cost, stands_for))
+        calls.append(LineCall(job.cost, job.known_cost, stands_for, job.costs or NO_AMOUNTS))
     return calls, place
 
 

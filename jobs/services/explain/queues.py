@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from jobs.lanes import read_lane
 from queueops.core.sql import plain_array, run_sql
-from ratelimits.models import Unit
 from ratelimits.services.limiter.drain import passed_at
 from ratelimits.services.limiter.gauges import CounterGauge
+from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import Rule, windows_of
+from ratelimits.subjects import Subject
 
 MOST_LANES_COUNTED = 500
 MOST_QUEUED_COUNTED = 20_000  # jobs, shared out among the lanes
@@ -42,7 +43,7 @@ class LaneCount(NamedTuple):
 
     def calls_for(self, rule: Rule) -> tuple[float, float]:
         """What each of its calls takes of a limit, about, and how many there are."""
-        if rule.unit == Unit.TOKENS:
+        if not rule.per_call:
             return self.cost, float(self.waiting)
         return 1.0, self.waiting * self.calls
 
@@ -58,18 +59,29 @@ def count_lanes(lanes: Sequence[str], *, sampled: int = MOST_COSTS_SAMPLED) -> l
 
 
 def crowded_lanes(names: Sequence[str]) -> frozenset[str]:
-    """The lanes that have more waiting than their share of a window."""
-    windows = {name: windows_of(read_lane(name).subject) for name in names}
+    """The lanes that have more waiting than their share of a window, in calls or in tokens."""
+    depths, amounts = _shares(names, in_tokens=False), _shares(names, in_tokens=True)
+    limited = [name for name in names if name in depths or name in amounts]
+    if not limited:
+        return frozenset()
+    parameters = {
+        "lanes": limited,
+        "depths": plain_array([int(depths[name]) if name in depths else None for name in limited]),
+        "amounts": plain_array([amounts.get(name) for name in limited]),
+        "sampled": FEWEST,
+    }
+    return frozenset(row[0] for row in run_sql("jobs", "find_crowded_lanes", parameters))
+
+
+def _shares(names: Sequence[str], *, in_tokens: bool) -> dict[str, float]:
+    """Each lane's part of its smallest window."""
+    windows = {name: windows_of(read_lane(name).subject, in_tokens=in_tokens) for name in names}
     sharing = Counter(counter for found in windows.values() for counter, _ in found)
-    depths = {
-        name: min(int(capacity / sharing[counter]) for counter, capacity in found)
+    return {
+        name: min(capacity / sharing[counter] for counter, capacity in found)
         for name, found in windows.items()
         if found
     }
-    if not depths:
-        return frozenset()
-    rows = run_sql("jobs", "find_crowded_lanes", {"lanes": list(depths), "depths": plain_array(list(depths.values()))})
-    return frozenset(row[0] for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +136,22 @@ def queues_behind(rules: Sequence[Rule]) -> dict[int, dict[str, Queue]]:
     for count in count_lanes(lanes):
         lane = read_lane(count.name)
         for rule in rules:
-            if count.waiting and rule.applies_to(lane.subject):
-                queue = found[rule.id].setdefault(rule.key(lane.subject), Queue())
+            for key in _keys(rule, lane.subject) if count.waiting and rule.applies_to(lane.subject) else ():
+                queue = found[rule.id].setdefault(key, Queue())
                 queue.waiting += count.waiting
-                queue.calls.append(count.calls_for(rule))
+                amount, times = count.calls_for(rule)
+                queue.calls.append((amount, times / len(counted_as(lane.subject))))
                 queue.more |= count.more or len(rows) == MOST_LANES_COUNTED
                 queue.lanes.append(WaitingLane(count.name, lane.project, lane.user, count.waiting, more=count.more))
     for by_key in found.values():
         for queue in by_key.values():
             queue.lanes = sorted(queue.lanes, key=lambda one: (-one.waiting, one.project, one.user))[:MOST_LANES_NAMED]
     return found
+
+
+def _keys(rule: Rule, subject: Subject) -> set[str]:
+    """Under which keys a limit may count such calls: of a pool's, those of its members, who share them out."""
+    return {rule.key(one) for one in counted_as(subject)}
 
 
 def clears_at(queue: Queue, gauge: CounterGauge) -> datetime | None:

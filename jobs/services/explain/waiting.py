@@ -7,23 +7,43 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from django.conf import settings
 from django.db.models import F, Q, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.handlers.registry import all_handlers
-from jobs.models import Executor, Job, JobEvent, PauseSwitch, ServiceBreaker
+from jobs.lanes import pool_of_lane
+from jobs.models import BudgetWait, Executor, Job, JobEvent, PauseSwitch, ServiceBreaker
 from jobs.services.finish.kinds import INVALID_PAYLOAD
+from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
 from jobs.states import WAITING, JobState
 from queueops.core.clock import database_now
+from queueops.tenancy.models import CredentialPoolMember
+from queueops.tenancy.pools import members_of
 from queueops.tenancy.scope import for_everyone
+from ratelimits.models import Budget
+from ratelimits.money import shown
 from ratelimits.services.limiter.start_forecast import LimitForecast
+from ratelimits.services.money.standings import standing_of
 
 from .forecast import Forecast, forecast_start, read_limits
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 
-Code = Literal["paused", "outage", "scheduled", "retry_backoff", "limit", "cooled_down", "turn", "slots", "pool"]
+Code = Literal[
+    "paused",
+    "budget",
+    "outage",
+    "scheduled",
+    "retry_backoff",
+    "limit",
+    "cooled_down",
+    "turn",
+    "slots",
+    "pool",
+    "credentials",
+]
 
 RECHECK_PAUSED_SECONDS = 30.0
 RECHECK_TURN_SECONDS = 1.0
@@ -37,7 +57,8 @@ class Reason:
 
     Attributes:
         text: A sentence without its end, for people.
-        limit, key, unit: Which limit, whom it counts, and what: `requests`, `tokens` or `in_flight`.
+        limit, key, unit: Which limit or budget, whom it counts, and what: `requests`, `tokens`, `in_flight`, or
+            `money` in micro-units.
         needed, available, capacity: In that unit.
         by: Who gave it its time by hand, as in events: `user:<pk>`.
         free_at: When it ends by itself; None: nobody knows, or somebody must act.
@@ -119,7 +140,7 @@ def explain_waiting(job: Job) -> Waiting | None:
     merges = any(other.service == job.service and other.coalesce for other in all_handlers())
     weighed = merges or any(not limit.per_call for limit in limits)
     position = find_position(job, rules, now=now, weighed=weighed)
-    stopped = [*_pauses(job), *_outage(job)]
+    stopped = [*_budget(job), *_pauses(job), *_outage(job), *_credentials(job)]
     times = _schedule(job, now)
     after = max((reason.free_at for reason in times if reason.free_at), default=now)
     blocking = _limits(limits, after)
@@ -155,13 +176,42 @@ def _pauses(job: Job) -> list[Reason]:
         if scope == PauseSwitch.Scope.UNFIT:
             found.append(Reason("paused", f"no worker takes its payload: {job.last_error_message}"))
         elif scope == PauseSwitch.Scope.UNKNOWN:
+            if switch.pool != (job.pool or ""):
+                continue
             found.append(Reason("paused", str(switch)))
         else:
             why = f": {switch.reason}" if switch.reason else ""
             found.append(Reason("paused", f"{switch} is paused{why}"))
-    if job.held and not found:
+    if job.held and not found and not BudgetWait.objects.filter(pk=job.pk).exists():
         found.append(Reason("paused", "it is held"))  # a pause that is being taken off in chunks
     return found
+
+
+def _budget(job: Job) -> list[Reason]:
+    wait = BudgetWait.objects.filter(pk=job.pk).first() if job.held else None
+    budget = Budget.objects.filter(pk=wait.budget_id).first() if wait else None
+    if wait is None or budget is None:
+        return []
+    now = standing_of(budget, wait.key)
+    if wait.needed is None:
+        unknown = why_unknown(wait.why, kind=job.kind, provider=wait.provider, model=wait.model)
+        return [Reason("budget", f"budget {budget.name} cannot count it: {unknown}", limit=budget.name)]
+    currency = settings.QUEUEOPS.currency
+    left, amount, needed = (shown(one, currency) for one in (now.left, budget.amount, wait.needed))
+    held = f", {shown(now.held, currency)} are held by calls under way" if now.held else ""
+    return [
+        Reason(
+            code="budget",
+            text=f"budget {budget.name} has no room: {left} of {amount} are left{held}; it can cost {needed}",
+            free_at=now.ends_at,
+            limit=budget.name,
+            key=wait.key,
+            unit="money",
+            needed=wait.needed,
+            available=now.left,
+            capacity=budget.amount,
+        )
+    ]
 
 
 def _outage(job: Job) -> list[Reason]:
@@ -173,6 +223,19 @@ def _outage(job: Job) -> list[Reason]:
         return []
     # Not the error: it is that of whoever asked last, for any user.
     return [Reason("outage", f"{breaker.name} does not answer", breaker.next_probe_at)]
+
+
+def _credentials(job: Job) -> list[Reason]:
+    """A pool of which no credential may be shown."""
+    pool = pool_of_lane(job.lane)
+    if not pool or members_of(pool):
+        return []
+    out = CredentialPoolMember.objects.standing_out().filter(pool__name=pool).order_by("-taken_out_at").first()
+    if out is None:
+        return [Reason("credentials", f"there is no credential in a pool {pool}")]
+    count = CredentialPoolMember.objects.filter(pool__name=pool).count()
+    every = "its one credential" if count == 1 else f"each of its {count} credentials"
+    return [Reason("credentials", f"the provider of pool {pool} refuses {every}: it waits until one is put back")]
 
 
 def _schedule(job: Job, now: datetime) -> list[Reason]:

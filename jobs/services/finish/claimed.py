@@ -20,7 +20,10 @@ class ClaimedJob(NamedTuple):
         target, path: Where its call goes, see jobs/lanes.py.
         group: The job with which it leaves as one call; its own id where it leaves alone.
         priority: Its tier.
+        costs: What it is estimated to take by unit, as JSON text; None: its cost says all.
         holds: It holds an estimate or a place in flight that its end settles.
+        bound: What it can cost at most, in micro-units, where a budget holds that for it.
+        fallback_step, fallback_reason: Which of its payload's other ways it goes, and why.
         send_by: When its call must have begun, by this process's monotonic clock; None: it leaves with another's, or
             no limit counts it by time.
     """
@@ -55,7 +58,11 @@ class ClaimedJob(NamedTuple):
     path: int = 0
     group: UUID | None = None
     priority: str = ""
+    fallback_step: int = 0
+    fallback_reason: str = ""
+    costs: str | None = None
     holds: bool = False
+    bound: int | None = None
     send_by: float | None = None
 
     @property

@@ -15,15 +15,21 @@ from django.db import transaction
 from jobs import backoff
 from jobs.classify import Failure, clean, clean_json, fingerprint, is_outage, is_retryable
 from jobs.models import RetryPolicy, new_id
+from jobs.services.submit.ways import NAMED
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.sql import run_sql
-from ratelimits.services.limiter.decide import Settlement
+from ratelimits.costs import NO_AMOUNTS, Usage
+from ratelimits.rate_headers import StatedQuota
+from ratelimits.services.limiter.decide import Settlement, Statement
 
 from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
 from .kinds import INVALID_PAYLOAD, set_aside
 from .lost_claims import find_lost
+from .refused import take_out_refused
+from .reroute import move_another_way, ways_on
+from .spend import record_spend
 
 logger = logging.getLogger(__name__)
 
@@ -42,24 +48,29 @@ Lines = Sequence[tuple[int, str, str]]
 class Succeeded:
     """
     `result`: JSON text or None. `cost`: what it really cost, and `known_cost` what its known part did; None: the
-    handler does not know.
+    handler does not know. `usage`: the same by unit. `stated`: what the provider said of its quotas. `via`: the way it
+    went, `live` or `batch`. `duration_ms`: None: by batch nobody knows.
     """
 
     job: ClaimedJob
     service: str
     result: str | None
-    duration_ms: float
+    duration_ms: float | None
     cost: int | None = None
     calls: Calls = ()
     known_cost: int | None = None
     log: Lines = ()
+    usage: Usage | None = None
+    stated: tuple[StatedQuota, ...] = ()
+    via: str = "live"
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """
     `retry`: the handler's retry policy. `repeatable`: doing it twice does no harm. `wait_seconds`: before it goes again
-    after a quota was refused. `cost`: what the call cost; None: as estimated.
+    after a quota was refused. `cost`: what the call cost; None: as estimated. `usage`: by unit, where it is known.
+    `stated`: what the provider said of its quotas. `via`: as of a success.
     """
 
     job: ClaimedJob
@@ -67,11 +78,14 @@ class Failed:
     retry: str
     repeatable: bool
     failure: Failure
-    duration_ms: float
+    duration_ms: float | None
     calls: Calls = ()
     wait_seconds: float = UNCOOLED_SECONDS
     cost: int | None = None
     log: Lines = ()
+    usage: Usage | None = None
+    stated: tuple[StatedQuota, ...] = ()
+    via: str = "live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +95,11 @@ class GivenBack:
 
     Attributes:
         partial: JSON text for the next run; None: as it was.
-        cost: What the call really cost, where one was made and the handler knows.
+        cost, usage: What the call really cost, where one was made and the handler knows.
+        stated: What the provider said of its quotas.
         coalesce_key: With whom it leaves next; None: as it was.
         misfit: This process's handler does not take its payload: it waits for one that does.
+        wait_seconds: Until it may run.
     """
 
     job: ClaimedJob
@@ -94,6 +110,10 @@ class GivenBack:
     calls: Calls = ()
     misfit: bool = False
     log: Lines = ()
+    usage: Usage | None = None
+    stated: tuple[StatedQuota, ...] = ()
+    wait_seconds: float = GIVE_BACK_SECONDS
+    via: str = "live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +141,7 @@ def record_outcomes(
     policies: Mapping[str, backoff.Policy],
 ) -> Flushed:
     """
-    Write outcomes and progress, each guarded by its fencing token, with events, dead letters and breaker.
+    Write outcomes and progress, each guarded by its fencing token, with events, dead letters, breaker and spend.
 
     Args:
         policies: Retry policies by name, see `retry_policies`.
@@ -145,7 +165,7 @@ def record_outcomes(
             Move(
                 o.job.id,
                 token=o.job.token,
-                delay_seconds=GIVE_BACK_SECONDS,
+                delay_seconds=o.wait_seconds,
                 message=o.reason,
                 error_code=INVALID_PAYLOAD if o.misfit else None,
                 result=o.partial,
@@ -160,14 +180,30 @@ def record_outcomes(
     unspent = record_answers(*_answers(succeeded, given_back, failed))
     if failed:
         _write_failures(failed, unspent, policies, flushed)
+    record_spend(outcomes, lost=flushed.lost)
     if flushed.lost:
         _log_refused([o for o in outcomes if o.job.id in flushed.lost])
     return flushed
 
 
-def settlements_of(outcomes: Sequence[Outcome]) -> list[Settlement]:
-    """What the calls behind these outcomes have to settle with the limits: once a call, whoever wrote its outcome."""
-    return [Settlement(outcome.job.holder, outcome.cost) for outcome in outcomes if outcome.job.holds]
+def settlements_of(outcomes: Sequence[Outcome], statements: Mapping[UUID, Statement] | None = None) -> list[Settlement]:
+    """
+    What the calls behind these outcomes have to settle with the limits: once a call, whoever wrote its outcome.
+
+    Args:
+        statements: By job, what their providers said of their quotas; such a call need hold nothing.
+    """
+    told = statements or {}
+    return [
+        Settlement(
+            outcome.job.holder,
+            outcome.cost,
+            outcome.usage.amounts() if outcome.usage else NO_AMOUNTS,
+            told.get(outcome.job.id),
+        )
+        for outcome in outcomes
+        if outcome.job.holds or outcome.job.id in told
+    ]
 
 
 def retry_policies() -> dict[str, backoff.Policy]:
@@ -218,7 +254,16 @@ def bury(edge: str, failures: Mapping[UUID, tuple[str, Failure]], moves: Sequenc
 def unstorable(outcome: Outcome, error: Exception) -> Failed:
     """What to write instead of an outcome that the database refuses: the job fails, and says why."""
     failure = Failure("result_not_stored", type(error).__name__, clean(str(error)), outcome="refused")
-    return Failed(outcome.job, "", "moderate", repeatable=False, failure=failure, duration_ms=0.0)
+    return Failed(
+        outcome.job,
+        "",
+        "moderate",
+        repeatable=False,
+        failure=failure,
+        duration_ms=0.0,
+        usage=outcome.usage,
+        via=outcome.via,
+    )
 
 
 def _write_failures(
@@ -228,6 +273,8 @@ def _write_failures(
     waits: list[Move] = []
     deaths: list[Move] = []
     reasons: dict[UUID, tuple[str, Failure]] = {}
+    passed_on = take_out_refused(failed)
+    ways = ways_on([(o.job, o.failure, o.repeatable) for o in failed if NAMED in o.job.payload])
     for outcome in failed:
         failure, job = outcome.failure, outcome.job
         retryable = is_retryable(failure, repeatable=outcome.repeatable)
@@ -235,7 +282,7 @@ def _write_failures(
         if failure.push_back is not None:
             # The quota was full although our counters had room: the limits' mistake, not the job's.
             waits.append(_failure_move(outcome, delay_seconds=outcome.wait_seconds))
-        elif retryable and job.id in unspent:
+        elif job.id in passed_on or job.id in ways or (retryable and job.id in unspent):
             waits.append(_failure_move(outcome, delay_seconds=GIVE_BACK_SECONDS))
         elif retryable and stop is None:
             retries.append(_failure_move(outcome, delay_seconds=delay))
@@ -244,6 +291,7 @@ def _write_failures(
             reasons[job.id] = (job.kind, failure)
     _move("retry", retries, flushed)
     _move("hand_back", waits, flushed)
+    move_another_way([way for job, way in ways.items() if job not in flushed.lost and job not in passed_on])
     flushed.lost |= {move.id for move in deaths} - bury("fail", reasons, deaths)
 
 
@@ -258,7 +306,7 @@ def _next_try(outcome: Failed, policies: Mapping[str, backoff.Policy]) -> tuple[
         chance=random.random(),  # noqa: S311 - spreads retries, protects nothing
         retry_after=failure.retry_after,
     )
-    used = job.window_used + outcome.duration_ms / 1000
+    used = job.window_used + (outcome.duration_ms or 0.0) / 1000
     return delay, backoff.exhausted(policy, job.retry_count, window_used=used, next_delay=delay)
 
 
@@ -270,7 +318,7 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
         "http_status": failure.status,
         "outcome": failure.outcome,
         "retry_after": failure.retry_after,
-        "duration_ms": round(outcome.duration_ms, 1),
+        "duration_ms": None if outcome.duration_ms is None else round(outcome.duration_ms, 1),
         "waited_ms": round(outcome.job.waited * 1000, 1) if _was_picked_up(outcome.job) else None,
         "calls": _calls_of(outcome) or None,
         "delay_seconds": delay_seconds,
@@ -291,6 +339,8 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
 
 def _figures(outcome: Succeeded) -> str:
     """What flow.py sums up, of a success. Written without json, because every job pays for it."""
+    if outcome.duration_ms is None:  # of no live call: what these take is none of the service's pace
+        return "{}"
     waited = f', "waited_ms": {outcome.job.waited * 1000:.1f}' if _was_picked_up(outcome.job) else ""
     answers = f', "calls": {_as_json(outcome.calls)}' if outcome.calls else ""
     lines = f', "log": {clean_json(json.dumps(outcome.log))}' if outcome.log else ""

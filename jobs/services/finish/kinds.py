@@ -4,6 +4,9 @@ missing.
 
 No attempt is spent on such jobs, and no claim walks over them again and again: a worker leaves out the kinds that it
 does not know, and what no worker carries out is held until one does. `unserved.py` buries what waits too long.
+
+Which workers these are depends on the job's pool: those that serve it, and those that serve all. So a kind is held,
+left out and taken up in one pool apart from the others; where there are no pools, that is the one without a name.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from uuid import UUID
 
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models import Q, Value
+from django.db.models.functions import Coalesce, Now
 
 from jobs.handlers.registry import Handler, all_handlers, served_names
 from jobs.models import Executor, Job, PauseSwitch
@@ -34,7 +38,28 @@ INVALID_PAYLOAD = "invalid_payload"
 SYSTEM = "system"
 
 Scope = PauseSwitch.Scope
+KindOfPool = tuple[str, str]  # its name, and the pool that its jobs are in; empty: in none
 UNSERVED = frozenset({Scope.UNKNOWN, Scope.UNFIT})
+NOTHING: frozenset[KindOfPool] = frozenset()
+JOBS_POOL = Coalesce("pool", Value(""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """
+    Another living executor.
+
+    Attributes:
+        pool: Whose jobs it serves; empty: all.
+        kinds: What it carries out, each with its payload's version.
+    """
+
+    pool: str
+    kinds: Mapping[str, str]
+    started_at: datetime
+
+    def knows(self, kind: str, pool: str) -> bool:
+        return kind in self.kinds and self.pool in {"", pool}
 
 
 def kinds_served() -> dict[str, str]:
@@ -57,40 +82,47 @@ class ServedKinds:
     """
     What one executor carries out, and which kinds it leaves to others. For its pump's thread.
 
+    Args:
+        pool: Whose jobs alone it claims; empty: all.
+
     Attributes:
-        strange: Kinds that its claims leave out.
+        strange: What its claims leave out.
     """
 
     def __init__(self, executor_id: UUID, *, pool: str = "") -> None:
         self.executor_id = executor_id
+        self.strange = NOTHING
         self._pool = pool
-        self.strange: frozenset[str] = frozenset()
         self._served = kinds_served()
-        self._met: set[str] = set()
-        self._unknown: set[str] = set()
-        self._refused: set[str] = set()
+        self._met: set[UUID] = set()
+        self._refused_now: set[UUID] = set()
+        self._unknown: set[KindOfPool] = set()
+        self._refused: set[KindOfPool] = set()
         self._look_at = 0.0
 
     def known_of(self, chosen: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-        """Those that it can carry out; the kinds of the others are left out from now on."""
+        """Those that it can carry out; `tend`, before the next claim, has that leave out the kinds of the others."""
         served = served_names()
-        unknown = {job.kind for job in chosen if job.kind not in served}
+        unknown = {job.id for job in chosen if job.kind not in served}
         if unknown:
             self._met |= unknown
-            self.strange |= unknown
             self._look_at = 0.0
-        return [job for job in chosen if job.kind not in unknown]
+        return [job for job in chosen if job.id not in unknown]
 
-    def refuse(self, kinds: Collection[str]) -> None:
-        """Note that stored payloads of these kinds did not fit their schemas here."""
-        if kinds:
-            self._refused.update(kinds)
+    def refuse(self, jobs: Collection[UUID]) -> None:
+        """Note that the stored payloads of these jobs did not fit their schemas here."""
+        if jobs:
+            self._refused_now.update(jobs)
             self._look_at = 0.0
 
     @property
     def must_look(self) -> bool:
         """Whether a kind was met of which nobody knows yet whether another executor carries it out."""
         return self._look_at == 0.0
+
+    def left_out(self) -> list[str]:
+        """`strange` in the words of jobs/sql/fragments/kind_of_pool.sql."""
+        return [f"{pool} {kind}" for kind, pool in self.strange]
 
     def tend(self) -> None:
         """
@@ -102,43 +134,51 @@ class ServedKinds:
         if now < self._look_at:
             return
         self._look_at = now + KINDS_LOOK_SECONDS
-        met, self._met = self._met, set()
-        if met or self._unknown or self._refused:
-            others, began_at = _others(self.executor_id, self._pool)
-            for kind in met - others.keys():
-                _withhold(kind)
+        met, refused = _kinds_of(self._met), self._refused | _kinds_of(self._refused_now)
+        self._met, self._refused_now = set(), set()
+        if met or refused or self._unknown:
+            others, began_at = _others(self.executor_id)
+            unknown = {one for one in self._unknown | met if any(other.knows(*one) for other in others)}
+            for kind, pool in met - unknown:
+                _withhold(kind, pool)
             # What nobody knows its switch keeps off claims; left out here too, its next job would not be noticed.
-            self._unknown = (self._unknown | met) & others.keys()
+            self._unknown = unknown
             # Only to those that began later: two that gave way to each other would leave the kind to nobody.
             self._refused = {
-                kind
-                for kind in self._refused
+                (kind, pool)
+                for kind, pool in refused
                 if any(
-                    version != self._served.get(kind) and (began_at is None or began > began_at)
-                    for version, began in others.get(kind, ())
+                    other.knows(kind, pool)
+                    and other.kinds[kind] != self._served.get(kind)
+                    and (began_at is None or other.started_at > began_at)
+                    for other in others
                 )
             }
             self.strange = frozenset(self._unknown | self._refused)
-        take_up({kind: version for kind, version in self._served.items() if kind not in self.strange}, pool=self._pool)
+        take_up(self._served, pool=self._pool, strange=self.strange)
 
 
-def take_up(served: Mapping[str, str], *, pool: str = "") -> None:
+def take_up(served: Mapping[str, str], *, pool: str = "", strange: Collection[KindOfPool] = NOTHING) -> None:
     """
     Put back the held jobs of kinds, and of versions, that an executor carries out. Not inside a transaction.
 
     Args:
-        pool: Whose jobs alone it claims: where none of them is held, the others would only be held again.
+        served: Each kind with its payload's version.
+        pool: Whose jobs alone it claims: of others it takes up none, whose workers would only hold them again.
+        strange: What it leaves to others.
     """
     for switch in PauseSwitch.objects.filter(scope__in=UNSERVED, key__in=list(served)):
-        if pool and not Job.objects.filter(kind=switch.key, held=True, status__in=WAITING, pool=pool).exists():
-            continue
         if switch.scope == Scope.UNKNOWN:
-            switch.delete()
-            pauses.release_uncovered(chunks=CHUNKS)
+            if pool in {"", switch.pool} and (switch.key, switch.pool) not in strange:
+                switch.delete()
+                pauses.release_uncovered(chunks=CHUNKS)
             continue
+        left = [of for kind, of in strange if kind == switch.key]
         untried = Job.objects.filter(misfits_of(switch.key)).exclude(
             last_error_message__startswith=refusal_of(served[switch.key])
         )
+        if pool or left:
+            untried = untried.alias(of=JOBS_POOL).exclude(of__in=left).filter(Q(of=pool) if pool else Q())
         ids = list(untried.values_list("pk", flat=True)[: pauses.HOLD_CHUNK])
         if ids and Job.objects.filter(misfits_of(switch.key), pk__in=ids).update(held=False, updated_at=Now()):
             notify(Channel.READY)
@@ -164,28 +204,37 @@ def misfits_of(kind: str) -> Q:
     return Q(kind=kind, held=True, status__in=WAITING, last_error_code=INVALID_PAYLOAD)
 
 
-def _withhold(kind: str) -> None:
+def held_as_unknown(switch: PauseSwitch) -> Q:
+    """The jobs that wait because no worker that serves their pool knows their kind."""
+    of_pool = Q(pool=switch.pool) if switch.pool else Q(pool="") | Q(pool=None)
+    return Q(of_pool, kind=switch.key, held=True, status__in=WAITING)
+
+
+def _withhold(kind: str, pool: str) -> None:
     """An executor that knows it and registers meanwhile sees the switch at its next look, as every other does."""
     switch, _ = PauseSwitch.objects.get_or_create(
-        scope=Scope.UNKNOWN, key=kind, defaults={"paused_by": SYSTEM, "reason": "no worker knows it"}
+        scope=Scope.UNKNOWN,
+        key=kind,
+        pool=pool,
+        defaults={"paused_by": SYSTEM, "reason": "no worker knows it"},
     )
     pauses.hold(switch, chunks=CHUNKS)
 
 
-def _others(executor_id: UUID, pool: str) -> tuple[dict[str, list[tuple[str, datetime]]], datetime | None]:
-    """
-    By kind, the versions that other living executors carry out and when each began; and when this one did.
+def _kinds_of(jobs: Iterable[UUID]) -> set[KindOfPool]:
+    wanted = list(jobs)
+    if not wanted:
+        return set()
+    return set(Job.objects.filter(pk__in=wanted).annotate(of=JOBS_POOL).values_list("kind", "of"))
 
-    Args:
-        pool: Of this one. Executors of other pools do not claim the same jobs.
-    """
-    found: dict[str, list[tuple[str, datetime]]] = {}
-    began_at = None
-    living = Executor.objects.filter(alive(), Q(pool__in=["", pool]) if pool else Q())
-    for pk, served, started_at in living.values_list("pk", "kinds", "started_at"):
+
+def _others(executor_id: UUID) -> tuple[list[_Other], datetime | None]:
+    """The other living executors; and when this one began."""
+    others, began_at = [], None
+    living = Executor.objects.filter(alive())
+    for pk, pool, kinds, started_at in living.values_list("pk", "pool", "kinds", "started_at"):
         if pk == executor_id:
             began_at = started_at
-            continue
-        for kind, version in served.items():
-            found.setdefault(kind, []).append((version, started_at))
-    return found, began_at
+        else:
+            others.append(_Other(pool, kinds, started_at))
+    return others, began_at

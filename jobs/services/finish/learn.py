@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from ratelimits.services.limiter.estimates import MAX_SAMPLES, record_actuals
+from ratelimits.services.limiter.estimates import MAX_SAMPLES, Sample, record_actuals
 
-from .finish import Outcome, Succeeded
+from .finish import GivenBack, Outcome, Succeeded
 
 LEARN_SECONDS = 5.0
-
-Sample = tuple[str, str | None, float]
 
 
 class Learning:
@@ -20,11 +18,15 @@ class Learning:
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
         self._ratios: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
+        self._outputs: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
         self._next = 0.0
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the costs that a guess can be held against; of a job in parts, what was known is only its largest's."""
         for outcome in outcomes:
+            if isinstance(outcome, Succeeded | GivenBack) and outcome.usage and outcome.usage.output_tokens is not None:
+                job = outcome.job
+                self._outputs.append((job.kind, job.model, float(outcome.usage.output_tokens)))
             if not isinstance(outcome, Succeeded) or outcome.cost is None or outcome.job.partial is not None:
                 continue
             job = outcome.job
@@ -41,10 +43,11 @@ class Learning:
         Args:
             now: Of the monotonic clock; infinite: for the last time.
         """
-        if not (self._samples or self._ratios) or now < self._next:
+        if not (self._samples or self._ratios or self._outputs) or now < self._next:
             return
         self._next = now + LEARN_SECONDS
-        samples, ratios = list(self._samples), list(self._ratios)
+        samples, ratios, outputs = list(self._samples), list(self._ratios), list(self._outputs)
         self._samples.clear()
         self._ratios.clear()
-        record_actuals(samples, ratios)
+        self._outputs.clear()
+        record_actuals(samples, ratios, outputs)

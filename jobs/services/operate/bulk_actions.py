@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from jobs.models import BulkOperation
+from jobs.models import BulkOperation, DeadLetter, Job
 from jobs.states import Priority
+from queueops.tenancy.moves import ids_that_stay
 
 from .dead_letter_filter import DeadLetterFilter
 from .dead_letters import RequeueOptions, carry_out_discard, carry_out_requeue
@@ -22,7 +23,8 @@ class BulkAction:
     Attributes:
         choose: The next rows of an operation, at most so many. A row that was acted on may stay among those that
             fit: the operation's cursor has passed it.
-        carry_out: Acts on a chunk in the caller's transaction; returns the ids that moved.
+        carry_out: Acts on a chunk in the caller's transaction, but not for projects that move; returns the ids
+            that moved.
     """
 
     choose: Callable[[BulkOperation, int], Chunk]
@@ -67,21 +69,24 @@ def _requeue(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
 
 
 def _discard(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
-    return carry_out_discard(ids, actor=operation.actor, reason=operation.reason, operation_id=operation.pk)
+    staying = ids_that_stay(DeadLetter.objects.all(), ids)
+    return carry_out_discard(staying, actor=operation.actor, reason=operation.reason, operation_id=operation.pk)
 
 
 def _cancel(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
-    return carry_out_cancel(ids, actor=operation.actor, reason=operation.reason)
+    return carry_out_cancel(ids_that_stay(Job.objects.all(), ids), actor=operation.actor, reason=operation.reason)
 
 
 def _schedule(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
     seconds = float(operation.parameters["delay_seconds"])
-    return carry_out_schedule(ids, seconds=seconds, actor=operation.actor, reason=operation.reason)
+    staying = ids_that_stay(Job.objects.all(), ids)
+    return carry_out_schedule(staying, seconds=seconds, actor=operation.actor, reason=operation.reason)
 
 
 def _change_priority(ids: list[UUID], operation: BulkOperation) -> Collection[UUID]:
     priority = Priority(operation.parameters["priority"])
-    return carry_out_priority(ids, priority=priority, actor=operation.actor, reason=operation.reason)
+    staying = ids_that_stay(Job.objects.all(), ids)
+    return carry_out_priority(staying, priority=priority, actor=operation.actor, reason=operation.reason)
 
 
 ACTIONS: dict[str, BulkAction] = {

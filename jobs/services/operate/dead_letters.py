@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache
 from itertools import count, groupby
 from typing import Any
@@ -15,8 +16,18 @@ from pydantic import ValidationError
 
 from jobs.errors import InvalidDelay
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import Batch, DeadLetter, Resolution, Tag, new_id
-from jobs.services.submit.prepare import MAX_DELAY_SECONDS, Details, JobSpec, PreparedJob, Rules, describe, prepare_job
+from jobs.models import Batch, DeadLetter, Resolution, Tag, Way, new_id
+from jobs.services.submit.choose_way import BadDeadline, ChosenWay
+from jobs.services.submit.prepare import (
+    MAX_DELAY_SECONDS,
+    Details,
+    JobSpec,
+    PreparedJob,
+    Rules,
+    describe,
+    prepare_job,
+    way_of,
+)
 from jobs.services.submit.results import BulkResult, RequeueResult, distinct_ids
 from jobs.services.submit.submit import insert_prepared
 from jobs.states import Priority
@@ -63,6 +74,8 @@ class _Letter:
     model: str | None
     retry_policy: str | None
     effect_key: str
+    complete_by: datetime | None
+    via: str | None
 
 
 @transaction.atomic
@@ -80,9 +93,10 @@ def requeue_dead_letters(
 
     The new job has the old one's effect key, so that a handler that sends it or is idempotent doubles no effect,
     names it as its origin, belongs to the same batch, and has a fresh budget: no retries or crashes counted, no
-    expiry, no idempotency key. The old job stays failed, but the counts of its batch and project drop it from `failed`
-    in the same transaction: a requeued item counts once, as its latest job. A batch that had ended is open
-    again.
+    expiry, no idempotency key. It keeps the deadline, and goes by a batch of its provider if the old one did and the
+    deadline leaves time for one; else it goes live, and its timeline says why. The old job stays failed, but the
+    counts of its batch and project drop it from `failed` in the same transaction: a requeued item counts once, as its
+    latest job. A batch that had ended is open again.
 
     Args:
         ids: At most MAX_BULK_JOBS distinct dead letters.
@@ -107,7 +121,7 @@ def requeue_dead_letters(
             after={"priority": priority, "edited": payload is not None, "spread_seconds": spread_seconds},
             moved=len(moved),
             reason=options.note,
-            project_id=_common_project(list(moved)),
+            project_id=_projects_of(list(moved)),
         )
     return RequeueResult(moved, [letter for letter in letters if letter not in moved])
 
@@ -130,7 +144,7 @@ def discard_dead_letters(ids: Iterable[UUID], *, actor: str, reason: str) -> Bul
             target=trail.target_of("dead letter", letters),
             moved=len(moved),
             reason=reason,
-            project_id=_common_project(list(moved)),
+            project_id=_projects_of(list(moved)),
         )
     return BulkResult.of(letters, moved)
 
@@ -241,12 +255,16 @@ def _prepare(
     }
     if options.payload is not None:
         # An edited payload may name another credential: it is held against what the project may use.
-        return prepare_job(spec, rules=rules_of(letter.project_id), **origin)
+        rules = rules_of(letter.project_id)
+        prepared = prepare_job(spec, rules=rules, **origin)
+        payload = handler.schema.validate_json(prepared.payload)
+        return _keeps_way(prepared, letter, payload, rules_of)
     try:
-        details, _ = describe(handler, handler.schema.validate_json(letter.payload), spec)
+        payload = handler.schema.validate_json(letter.payload)
+        details, _ = describe(handler, payload, spec)
     except ValidationError:
-        details = Details(model=letter.model)  # its handler has changed; it fails again, and says how
-    return PreparedJob(
+        payload, details = None, Details(model=letter.model)  # its handler has changed; it fails again, and says how
+    prepared = PreparedJob(
         id=new_id(),
         handler=handler,
         spec=spec,
@@ -256,6 +274,32 @@ def _prepare(
         details=details,
         **origin,
     )
+    return prepared if payload is None else _keeps_way(prepared, letter, payload, rules_of)
+
+
+def _keeps_way(prepared: PreparedJob, letter: _Letter, payload: Any, rules_of: Callable[[str], Rules]) -> PreparedJob:
+    """The job with the deadline of the old one, and by the way that this leaves; a note where that is not the old."""
+    if letter.complete_by is None:
+        return prepared
+    live = ChosenWay(complete_by=letter.complete_by, has_form=prepared.way.has_form)
+    if letter.via != Way.BATCH:
+        return replace(prepared, way=live)
+    spec = prepared.spec.model_copy(update={"complete_by": letter.complete_by, "via": "auto"})
+    try:
+        way = way_of(
+            prepared.handler,
+            payload,
+            spec,
+            prepared.details,
+            rules=rules_of(letter.project_id),
+            delay_seconds=prepared.delay_seconds,
+        )
+    except BadDeadline:
+        return replace(prepared, way=live, note="it goes live: its deadline is over")
+    if way.via is None:
+        why = "its deadline leaves no time for a batch" if way.has_form else "it cannot go by batch as it is"
+        return replace(prepared, way=live, note=f"it goes live: {why}")
+    return replace(prepared, way=way)
 
 
 def _resolve(
@@ -284,6 +328,9 @@ def _insert(prepared: dict[_Letter, PreparedJob], *, actor: str) -> None:
     for (project_id, batch_id), jobs in _by_batch(prepared):
         batch = batches.get(batch_id) if batch_id else None
         insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch)
+    for note in {job.note for job in prepared.values() if job.note}:
+        ids = [job.id for job in prepared.values() if job.note == note]
+        run_sql("jobs", "log_deferrals", {"ids": ids, "data": ["{}" for _ in ids], "message": note})
     # After the insertion, whose foreign key locks the batch: house-keeping that locks it to close it either
     # saw the new jobs or has closed it by now.
     Batch.objects.filter(pk__in=batches, finished_at__isnull=False).update(finished_at=None)
@@ -305,6 +352,5 @@ def _away() -> QuerySet[Project, tuple[str, str, str]]:
     return Project.objects.exclude(move=ProjectMove.NONE).order_by().values_list("pk", "move", "moved_to")
 
 
-def _common_project(ids: list[UUID]) -> str:
-    projects = DeadLetter.objects.filter(pk__in=ids).order_by().values_list("project_id", flat=True).distinct()[:2]
-    return projects[0] if len(projects) == 1 else ""
+def _projects_of(ids: list[UUID]) -> list[str]:
+    return list(DeadLetter.objects.filter(pk__in=ids).order_by().values_list("project_id", flat=True).distinct())

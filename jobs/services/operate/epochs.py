@@ -15,11 +15,13 @@ from typing import Literal
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Count
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.handlers.registry import UnknownKind, find_handler
-from jobs.models import Epoch, Job, PauseSwitch
-from jobs.states import RUNNING
+from jobs.models import BatchSearch, Epoch, Job, PauseSwitch, ProviderBatch, Way
+from jobs.models.provider_batch import SEARCHED_BACK
+from jobs.states import RUNNING, TERMINAL
 from queueops.audit import trail
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
@@ -128,6 +130,9 @@ def _begin(
     rows = run_sql("jobs", "begin_epoch", {"since": since, "actor": actor, "reason": reason})
     if not rows:
         return None
+    # It may have been made since the moment that the database was put back to: it is looked for before it is made.
+    ProviderBatch.objects.filter(state=ProviderBatch.State.CREATING, creations=0).update(creations=1)
+    _search_providers()
     drop_ramp()  # one that waits to begin would take this pause for the one that it ends
     epoch: str = rows[0][0]
     trail.record(
@@ -139,6 +144,24 @@ def _begin(
         reason=reason,
     )
     return epoch
+
+
+def _search_providers() -> None:
+    """
+    Have the list of every provider looked through that may have batches of the lost time. Reads all jobs once: none of
+    those that have come back from the time after the restored moment may be sent a second time.
+    """
+    waiting = Job.objects.filter(via=Way.BATCH, credential__isnull=False).exclude(status__in=TERMINAL)
+    batches = ProviderBatch.objects.filter(created_at__gt=Now() - SEARCHED_BACK)
+    names = ("kind", "service", "credential")
+    found = {*waiting.order_by().values_list(*names).distinct(), *batches.order_by().values_list(*names).distinct()}
+    began = Epoch.objects.get().began_at
+    BatchSearch.objects.all().delete()
+    BatchSearch.objects.bulk_create(
+        BatchSearch(kind=kind, service=service, credential=credential, made_before=began)
+        for kind, service, credential in sorted(found)
+        if credential
+    )
 
 
 def _is_idempotent(kind: str) -> bool | None:

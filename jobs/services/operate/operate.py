@@ -165,11 +165,10 @@ def _audited(
             after=after,
             moved=len(moved),
             reason=reason,
-            project_id=_common_project(moved),
+            project_id=_projects_of(moved),
         )
     return BulkResult.of(ids, moved)
 
 
-def _common_project(ids: set[UUID]) -> str:
-    projects = Job.objects.filter(pk__in=ids).order_by().values_list("project_id", flat=True).distinct()[:2]
-    return projects[0] if len(projects) == 1 else ""
+def _projects_of(ids: set[UUID]) -> list[str]:
+    return list(Job.objects.filter(pk__in=ids).order_by().values_list("project_id", flat=True).distinct())

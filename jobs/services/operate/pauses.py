@@ -29,7 +29,7 @@ from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
-from queueops.tenancy.moves import refuse_moved
+from queueops.tenancy.moves import refuse_writes
 from ratelimits.services.limits import ramps
 from ratelimits.services.limits.catalogue import LIMITS_KEPT_SECONDS
 
@@ -128,8 +128,7 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
     with transaction.atomic(durable=True):
         wanted, key, project_id = _target(scope, key)
         if wanted is Scope.PROJECT:
-            for move, address in Project.objects.filter(pk=key).values_list("move", "moved_to"):
-                refuse_moved(key, move, address)
+            refuse_writes(key)
         removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key).delete()
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=False)
@@ -243,6 +242,7 @@ def hold(switch: PauseSwitch, *, chunks: float = math.inf) -> int:
         "batch": UUID(switch.key) if switch.scope == Scope.BATCH else None,
         "service": switch.key if switch.scope == Scope.SERVICE else None,
         "kind": switch.key if switch.scope in OF_A_KIND else None,
+        "pool": switch.pool if switch.scope == Scope.UNKNOWN else None,
         "most": HOLD_CHUNK,
     }
     if switch.scope in OF_A_KIND:

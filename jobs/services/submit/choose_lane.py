@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from jobs.lanes import lane_name, path_of, subject_of, target_of
+from jobs.lanes import lane_name, path_of, subject_of, target_of, target_of_pool
 from queueops.tenancy.credentials import Account, find_accounts
-from ratelimits.services.limiter.estimates import learned_unknown
+from ratelimits.costs import OUTPUT_TOKENS
+from ratelimits.services.limiter.estimates import learned_output, learned_unknown
 from ratelimits.services.limits.catalogue import limited_services
 
 from .prepare import PreparedJob
@@ -20,9 +22,10 @@ LONGEST_KEY = 400  # of the column's 500 characters: bisecting adds to it
 class ChosenLane(NamedTuple):
     """
     Attributes:
-        lane: None: nothing counts it and its users take no turns.
+        lane: None: nothing counts it, its users take no turns, and it chooses among no credentials.
         target, path: See jobs/lanes.py.
         coalesce_key: None: it leaves alone.
+        units: What it takes by unit, as JSON text; None: its cost says all.
     """
 
     lane: str | None
@@ -30,6 +33,7 @@ class ChosenLane(NamedTuple):
     path: int
     coalesce_key: str | None
     cost: int
+    units: str | None = None
 
 
 def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLane]:
@@ -44,7 +48,7 @@ def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLan
         user = str(job.spec.user_id or "")
         account = accounts.get(details.credential or "", Account())
         target, path = _target(job, account)
-        if job.service in limited or handler.coalesce or handler.user_turns:
+        if job.service in limited or handler.coalesce or handler.user_turns or account.is_pool:
             made_of = (job.service, handler.call_type, details.model, user, details.credential, target)
             lane = lanes.get(made_of)
             if lane is None:
@@ -57,7 +61,7 @@ def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLan
                     principals=account.principals,
                 )
                 lane = lanes[made_of] = lane_name(subject, project=project_id, user=user, target=target)
-        chosen.append(ChosenLane(lane, target, path, _coalesce_key(job, lane), _cost(job)))
+        chosen.append(ChosenLane(lane, target, path, _coalesce_key(job, lane), _cost(job), _units(job)))
     return chosen
 
 
@@ -65,7 +69,11 @@ def _target(job: PreparedJob, account: Account) -> tuple[str, int]:
     details = job.details
     if details.url:
         return target_of(details.url), path_of(urlsplit(details.url).path)
-    target = target_of(account.base_url, credential=details.credential or "") if account.base_url else ""
+    credential = details.credential or ""
+    if account.is_pool:
+        target = target_of_pool(credential)
+    else:
+        target = target_of(account.base_url, credential=credential) if account.base_url else ""
     return target, path_of(details.model) if details.model else 0
 
 
@@ -85,3 +93,15 @@ def _cost(job: PreparedJob) -> int:
         return job.cost
     learned = learned_unknown(job.handler.kind, job.details.model)
     return job.cost if learned is None else min(job.cost, known + round(learned))
+
+
+def _units(job: PreparedJob) -> str | None:
+    """What it takes by unit, its output as calls like it have lately had, where that is less."""
+    units = job.details.units
+    if not units:
+        return None
+    most = units.get(OUTPUT_TOKENS)
+    learned = learned_output(job.handler.kind, job.details.model) if most else None
+    if most and learned is not None:
+        units = {**units, OUTPUT_TOKENS: min(most, round(learned))}
+    return json.dumps(dict(units))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
 import pydantic_core
@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from jobs.handlers.fallback import Fallback, after_wait, next_way
 from jobs.handlers.registry import Cost, Handler, find_handler
 from jobs.lanes import escaped
 from jobs.models import RetryPolicy, new_id
@@ -29,9 +30,11 @@ from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
 from queueops.core.values.moments import Moment
 from queueops.core.values.tags import Tags
 from queueops.core.web.nul import NO_NUL, NUL_ESCAPE
-from queueops.tenancy.credentials import CredentialNotAllowed
-from queueops.tenancy.models import LONGEST_LABEL, Credential
+from queueops.tenancy.credentials import CredentialNotAllowed, UsableCredential, usable_by
+from queueops.tenancy.models import LONGEST_LABEL
 from ratelimits.subjects import LONGEST_NAME
+
+from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 
@@ -75,6 +78,15 @@ class JobSpec(BaseModel):
         default=None, ge=0, le=MAX_DELAY_SECONDS, description="Not before this many seconds from now."
     )
     expires_at: Due | None = Field(default=None, description="Fails if it still waits at this time.")
+    complete_by: Due | None = Field(
+        default=None,
+        description="By when it is wanted: what has time goes by a batch of its provider, at half the price.",
+    )
+    via: Literal["auto", "live", "batch"] | None = Field(
+        default=None,
+        description="live: a call of its own; batch: by a batch of its provider; auto, and the default of what has a "
+        "complete_by: by batch where the deadline allows it.",
+    )
     retry_policy: str | None = Field(default=None, description="Instead of the handler's own.", max_length=40)
     cost: int | None = Field(default=None, ge=0, le=2_000_000_000, description="Estimated units or tokens.")
     model: str | None = Field(
@@ -94,6 +106,19 @@ class JobSpec(BaseModel):
         return self
 
 
+class WatchedWays(NamedTuple):
+    """
+    For what a job that may go another way is looked at while it waits.
+
+    Attributes:
+        after_seconds: It goes on elsewhere when it has waited so long for a limit; None: it does not.
+        on_outage: It goes on elsewhere when what it calls does not answer.
+    """
+
+    after_seconds: float | None
+    on_outage: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Details:
     """
@@ -101,15 +126,19 @@ class Details:
 
     Attributes:
         known_cost: The part of the cost that is no guess; None: all of it.
+        units: What it takes by unit, beside its cost; see ratelimits/costs.py.
         url: Where its call goes, as far as the handler says so; empty: the credential's address, or the service's own.
         coalesce: The handler's key; None: the job leaves alone.
+        watched: For what it is looked at as it waits; None: it has no other way to go.
     """
 
     model: str | None = None
     credential: str | None = None
     known_cost: int | None = None
+    units: Mapping[str, int] | None = None
     url: str = ""
     coalesce: str | None = None
+    watched: WatchedWays | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +156,8 @@ class PreparedJob:
     origin: UUID | None = None
     delay_seconds: float | None = None
     kept_tags: tuple[str, ...] = ()  # of the job whose place it takes
+    way: ChosenWay = GOES_LIVE
+    note: str = ""  # for its timeline
 
 
 class Rules:
@@ -162,13 +193,32 @@ class Rules:
         return frozenset(RetryPolicy.objects.values_list("name", flat=True))
 
     @cached_property
-    def credentials(self) -> dict[str, str]:
-        """Those that the project may use, and the service that each opens."""
-        return dict(Credential.objects.filter(projects=self.project_id).values_list("name", "service"))
+    def credentials(self) -> dict[str, UsableCredential]:
+        """Those that the project may use, pools among them, and the service that each opens."""
+        return usable_by(self.project_id)
+
+    def is_pool(self, credential: str | None) -> bool:
+        """Whether the project names a pool of credentials so."""
+        if credential is None or self.project_id is None:
+            return False
+        found = self.credentials.get(credential)
+        return found is not None and found.is_pool
+
+    def base_url(self, credential: str | None) -> str:
+        """A credential's own address, where the project names one that has any."""
+        if credential is None or self.project_id is None:
+            return ""
+        found = self.credentials.get(credential)
+        return found.base_url if found is not None else ""
+
+    @cached_property
+    def ways(self) -> WayRules:
+        """Which jobs go by batch; read for kinds that have a batch form alone."""
+        return WayRules.read(self.project_id)
 
     def read_all(self) -> None:
         """Ask the database now, for a thread that must not."""
-        _ = self.retry_policies, self.credentials
+        _ = self.retry_policies, self.credentials, self.ways
 
 
 def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> PreparedJob:
@@ -180,7 +230,7 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         extra: Fields of PreparedJob: `effect_key`, `origin`, `delay_seconds`.
 
     Raises:
-        UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed, ForeignUser
+        UnknownKind, InvalidJob, PayloadTooLarge, CredentialNotAllowed, ForeignUser, BadDeadline, NoBatchForm
     """
     rules = rules or Rules()
     spec = rules.owned(spec)
@@ -213,16 +263,62 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         fault = f"at most {LONGEST_NAME} characters, percent-encoded"
         raise InvalidJob("The model's name is too long.", fields={"model": [fault]})
     service = handler.service_of(payload)
-    if details.credential and rules.project_id is not None and rules.credentials.get(details.credential) != service:
+    _check_credential(details.credential, service, rules, field="credential")
+    if handler.fallback and (ways := handler.fallback(payload)):
+        details = replace(details, watched=_check_ways(handler, ways, rules))
+    way = way_of(handler, payload, spec, details, rules=rules, delay_seconds=extra.get("delay_seconds"))
+    return PreparedJob(new_id(), handler, spec, text.decode(), service, cost, details, way=way, **extra)
+
+
+def way_of(
+    handler: Handler, payload: Any, spec: JobSpec, details: Details, *, rules: Rules, delay_seconds: float | None
+) -> ChosenWay:
+    """
+    Return which way a job goes that begins after so many seconds.
+
+    Raises:
+        BadDeadline, NoBatchForm
+    """
+    return choose_way(
+        handler,
+        payload,
+        spec,
+        rules=lambda: rules.ways,
+        service=handler.service_of(payload),
+        base_url=lambda: rules.base_url(details.credential),
+        # Each call of a pool's jobs chooses its key at the claim; a batch has one for all its lines.
+        is_whole=bool(details.credential and details.model)
+        and not rules.is_pool(details.credential)
+        and not delay_seconds,
+    )
+
+
+def _check_ways(handler: Handler, ways: Sequence[Fallback], rules: Rules) -> WatchedWays:
+    """Hold a job's other ways against what the first is held against; return for what it is looked at as it waits."""
+    for place, way in enumerate(ways):
+        credential = handler.credential(way.payload) if handler.credential else None
+        _check_credential(credential, handler.service_of(way.payload), rules, field=f"fallback.{place}.credential")
+    return watched(ways, 0)
+
+
+def watched(ways: Sequence[Fallback], step: int) -> WatchedWays:
+    """Return for what a job at `step` is looked at."""
+    return WatchedWays(after_wait(ways, step), next_way(ways, step, "unavailable") is not None)
+
+
+def _check_credential(name: str | None, service: str, rules: Rules, *, field: str) -> None:
+    if not name or rules.project_id is None:
+        return
+    found = rules.credentials.get(name)
+    if found is None or found.service != service:
         # One answer to all: whether a credential of that name exists is not the producer's to know.
         raise CredentialNotAllowed(
-            f"The project may not use a credential {details.credential!r} for {service}. An administrator makes it "
+            f"The project may not use a credential {name!r} for {service}. An administrator makes it "
             "and adds the project to it.",
-            credential=details.credential,
+            credential=name,
             project=rules.project_id,
-            fields={"payload.credential": ["the project may not use it, or it does not exist"]},
+            fields={f"payload.{field}": ["the project may not use it, or it does not exist"]},
         )
-    return PreparedJob(new_id(), handler, spec, text.decode(), service, cost, details, **extra)
 
 
 def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, int]:
@@ -232,6 +328,7 @@ def describe(handler: Handler, payload: Any, spec: JobSpec) -> tuple[Details, in
         model=spec.model or (handler.model(payload) if handler.model else None),
         credential=handler.credential(payload) if handler.credential else None,
         known_cost=estimate.known if estimate.unknown else None,
+        units=estimate.units or None,
         url=handler.target(payload) if handler.target else "",
         coalesce=handler.coalesce.key(payload) if handler.coalesce else None,
     )

@@ -23,6 +23,7 @@ from .accept_document import Line, LineChecker, LineError
 from .choose_lane import choose_lanes
 from .prepare import JobSpec, PreparedJob, Rules, prepare_job
 from .tags import store_tags, tags_of_jobs
+from .ways import watch_ways
 
 T = TypeVar("T")
 
@@ -73,7 +74,8 @@ def submit_job(spec: JobSpec, *, project_id: str, actor: str, only_user: UUID | 
         only_user: The end user who submits it: it is theirs.
 
     Raises:
-        UnknownKind, InvalidJob, PayloadTooLarge, ForeignUser, QueueFull, IdempotencyKeyReused: Nothing was stored.
+        UnknownKind, InvalidJob, PayloadTooLarge, ForeignUser, BadDeadline, NoBatchForm, QueueFull,
+        IdempotencyKeyReused: Nothing was stored.
     """
     prepared = prepare_job(spec, rules=Rules(project_id, only_user=only_user))
     with transaction.atomic():
@@ -172,6 +174,7 @@ def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, bat
             "call_types": _one_for_all([job.handler.call_type.value for job in jobs]),
             "costs": _one_for_all([one.cost for one in chosen]),
             "known_costs": plain_array([job.details.known_cost for job in jobs]),
+            "costs_by_unit": nullable([one.units for one in chosen]),
             "credentials": nullable([job.details.credential for job in jobs]),
             "lanes": nullable([one.lane for one in chosen]),
             "targets": _one_for_all([one.target for one in chosen]),
@@ -183,13 +186,16 @@ def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, bat
             "idempotency_keys": nullable([job.spec.idempotency_key for job in jobs]),
             "effect_keys": nullable([job.effect_key or None for job in jobs]),
             "retry_policies": nullable([job.spec.retry_policy for job in jobs]),
-            "scheduled_ats": nullable([job.spec.scheduled_at for job in jobs]),
+            "scheduled_ats": nullable([job.way.live_at or job.spec.scheduled_at for job in jobs]),
+            "complete_bys": nullable([job.way.complete_by for job in jobs]),
+            "vias": nullable([job.way.via for job in jobs]),
             "delays": plain_array([_delay(job) for job in jobs]),
             "expires_ats": nullable([job.spec.expires_at for job in jobs]),
             "origins": plain_array([job.origin for job in jobs]),
         },
     )
     added = {job.id for job in jobs} - {row[0] for row in rows}
+    watch_ways([job for job in jobs if job.details.watched is not None and job.id in added], project_id)
     store_tags(project_id, tags_of_jobs([job for job in jobs if job.id in added]))
     return added
 

@@ -19,14 +19,15 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from jobs.errors import UnknownUpload
-from jobs.models import Job, Upload
+from jobs.models import Upload
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 
 from .accept_document import Line, LineChecker, LineError
 from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
+from .good_jobs import good_jobs
 from .prepare import PreparedJob
-from .submit import EmptyBatch, find_twins, refuse_when_full, reused_key, submit_batch
+from .submit import EmptyBatch, refuse_when_full, submit_batch
 
 MAX_UPLOAD_BYTES = 20_000_000  # held in memory while it is checked; larger ones go through the API, which streams
 KEPT = timedelta(days=1)
@@ -129,14 +130,14 @@ def submit_upload(upload_id: UUID, *, actor: str, partial: bool = False) -> Uplo
             raise UnknownUpload(f"There is no upload {upload_id}.", upload_id=str(upload_id))
         if upload.batch_id is not None:
             return upload
-        content = zlib.decompress(upload.content or b"")
+        lines, first_line = lines_of(upload)
         submitted = submit_batch(
-            read_lines(content, form=Format(upload.format), default_kind=upload.default_kind),
+            lines,
             project_id=upload.project_id,
             actor=actor,
             name=upload.name or upload.file_name,
             partial=partial,
-            first_line=first_line_of(Format(upload.format)),
+            first_line=first_line,
         )
         upload.batch_id, upload.content = submitted.id, None
         upload.save(update_fields=["batch_id", "content"])
@@ -156,6 +157,18 @@ def submit_upload(upload_id: UUID, *, actor: str, partial: bool = False) -> Uplo
     return upload
 
 
+def lines_of(upload: Upload) -> tuple[Iterator[Line], int]:
+    """
+    The jobs of an upload that was not submitted yet, and the number of the first.
+
+    Raises:
+        UnreadableFile
+    """
+    form = Format(upload.format)
+    content = zlib.decompress(upload.content or b"")
+    return read_lines(content, form=form, default_kind=upload.default_kind), first_line_of(form)
+
+
 def forget_uploads() -> int:
     """Delete uploads older than KEPT, submitted or not; for house-keeping. Returns how many."""
     deleted, _ = Upload.objects.filter(created_at__lt=Now() - KEPT).delete()
@@ -170,24 +183,12 @@ def check_lines(lines: Iterable[Line], *, project_id: str, first_line: int = 1) 
         TooManyJobs, QueueFull, EmptyBatch, UnreadableFile
     """
     checker = LineChecker(project_id, first_line=first_line)
-    keys: dict[str, tuple[str, str]] = {}
     good = duplicates = 0
     sample: list[dict[str, Any]] = []
-    for chunk in checker.chunks(lines):
-        numbers = {job.id: line for line, job in chunk}
-        jobs = [job for _, job in chunk]
-        known = _known_before(jobs, project_id)
-        for job in jobs:
-            key, work = job.spec.idempotency_key, (job.handler.kind, job.payload)
-            if job.id in known.reused or (key and keys.get(key, work) != work):
-                checker.refuse(numbers[job.id], reused_key(job))
-                continue
-            duplicates += job.id in known.twins or bool(key and key in keys)
-            good += 1
-            if key:
-                keys[key] = work
-            if len(sample) < MOST_LINES_SAMPLED:
-                sample.append(_shown(numbers[job.id], job))
+    for some in good_jobs(checker, lines, project_id):
+        good += len(some)
+        duplicates += sum(one.is_duplicate for one in some)
+        sample += [_shown(one.line, one.job) for one in some[: MOST_LINES_SAMPLED - len(sample)]]
     if not checker.seen:
         raise EmptyBatch("The file holds no jobs.")
     refuse_when_full(project_id, good - duplicates)
@@ -227,25 +228,6 @@ def _with_kind(lines: Iterable[bytes], default_kind: str) -> Iterator[Line]:
                 yield {"kind": default_kind, **parsed}
                 continue
         yield line
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Of jobs whose idempotency key the project has used: for the same work, and for other."""
-
-    twins: frozenset[UUID]
-    reused: frozenset[UUID]
-
-
-def _known_before(jobs: list[PreparedJob], project_id: str) -> _Known:
-    keys = {job.spec.idempotency_key for job in jobs} - {None}
-    if not keys:
-        return _Known(frozenset(), frozenset())
-    used = set(
-        Job.objects.of_project(project_id).filter(idempotency_key__in=keys).values_list("idempotency_key", flat=True)
-    )
-    twins, reused = find_twins([job for job in jobs if job.spec.idempotency_key in used], project_id)
-    return _Known(frozenset(twins), frozenset(job.id for job in reused))
 
 
 def _shown(line: int, job: PreparedJob) -> dict[str, Any]:

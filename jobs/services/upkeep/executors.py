@@ -25,6 +25,7 @@ from queueops.core.sql import run_sql
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.limiter.decide import reclaim
+from ratelimits.services.money.holds import end_holds
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ def hand_back_unknown(executor_id: UUID, known: set[UUID]) -> int:
     """
     owned = Job.objects.filter(executor=executor_id, status__in=RUNNING).values_list("id", "fencing_token")
     moves = [Move(job_id, token=token, delay_seconds=0) for job_id, token in owned if job_id not in known]
+    end_holds([(move.id, move.token or 0) for move in moves])  # budgets before counters, as claims lock them
     reclaim([holder_of(move.id, move.token or 0) for move in moves])
     return len(move_jobs("hand_back", moves, message="its claim was cut off before it began"))
 

@@ -271,7 +271,14 @@ def _pauses(situation: Situation) -> list[Finding]:
 def _other_alerts(situation: Situation) -> list[Finding]:
     """Usage and queues are shown where the limits are; dead letters by their count."""
     kinds = QuotaAlert.Kind
-    told = {kinds.OLDEST_READY, kinds.STUCK_EXECUTOR, kinds.CHARGE_LEAK, kinds.HORIZON}
+    told = {
+        kinds.OLDEST_READY,
+        kinds.LONG_RUNNING,
+        kinds.STUCK_EXECUTOR,
+        kinds.CHARGE_LEAK,
+        kinds.HORIZON,
+        kinds.OBJECTIVE,
+    }
     return [
         Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))
         for alert in situation.alerts

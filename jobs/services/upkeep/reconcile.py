@@ -19,7 +19,7 @@ from django.db import transaction
 
 from jobs.classify import MAX_CODE, OUTCOME_UNKNOWN, Failure, clean, clean_json
 from jobs.errors import NotPaused
-from jobs.models import DeadLetter, Job, PauseSwitch
+from jobs.models import DeadLetter, Job, PauseSwitch, ProviderBatch
 from jobs.services.finish.finish import bury
 from jobs.services.operate.dead_letters import carry_out_discard
 from jobs.states import RUNNING, TERMINAL, JobState
@@ -161,11 +161,16 @@ def _judge(ids: Sequence[UUID], outcomes: Outcomes, *, lock: bool) -> list[Judge
         DeadLetter.objects.open().filter(job_id__in=failed, error_code=OUTCOME_UNKNOWN).values_list("job_id", flat=True)
     )
 
+    # Their lease tells nothing: what became of a line of theirs is known once its answer was read.
+    held = {job.executor for job in jobs.values() if job.status in RUNNING and job.executor}
+    in_batches = set(ProviderBatch.objects.filter(pk__in=held).values_list("pk", flat=True))
+
     def finding(job: Job) -> Discrepancy:
         claim = claims[job.pk]
         if job.status in TERMINAL:
             return _of_ended(job, claim, has_letter=job.pk in letters)
-        if job.lease_expires_at is not None and job.lease_expires_at.timestamp() > now:
+        is_known = claim in {Word.COMPLETED, Word.FAILED} and job.executor in in_batches
+        if job.lease_expires_at is not None and job.lease_expires_at.timestamp() > now and not is_known:
             return Discrepancy.RUNS
         if claim is Word.UNKNOWN:
             return Discrepancy.REPEAT if job.pk in repeatable else Discrepancy.BURY

@@ -26,6 +26,8 @@ from jobs.models import (
     DutyLease,
     IdempotencyRecord,
     Job,
+    ProviderBatch,
+    ProviderBatchLine,
     RestoredJob,
     WebhookDelivery,
 )
@@ -33,7 +35,7 @@ from queueops.core.clock import database_now
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from queueops.core.values.identifiers import first_id_at
-from ratelimits.models import QuotaAlert
+from ratelimits.models import BudgetHold, QuotaAlert, Spend
 
 from .partitions import AUDIT, EVENTS, Partitioned, drop_part, restored_parts
 
@@ -211,6 +213,23 @@ def _oldest_batch(before: datetime) -> datetime | None:
     return ended.order_by("finished_at").values_list("finished_at", flat=True).first()
 
 
+def _forget_provider_batch(before: datetime, most: int) -> int:
+    """Of the oldest, so many lines; with the last of them it goes itself."""
+    batch = ProviderBatch.objects.filter(closed_at__lt=before).order_by("closed_at").first()
+    if batch is None:
+        return 0
+    lines = list(batch.all_lines.order_by("number").values_list("pk", flat=True)[:most])
+    ProviderBatchLine.objects.filter(pk__in=lines).delete()
+    if len(lines) < most:
+        batch.delete()
+    return max(len(lines), 1)
+
+
+def _oldest_provider_batch(before: datetime) -> datetime | None:
+    closed = ProviderBatch.objects.filter(closed_at__lt=before).order_by("closed_at")
+    return closed.values_list("closed_at", flat=True).first()
+
+
 def _forget_restored(before: datetime, most: int) -> int:
     """Let go of restored jobs whose time is over: they are in the archive. Their events go with their days."""
     over = RestoredJob.objects.filter(kept_until__lt=before).order_by("kept_until")
@@ -244,6 +263,12 @@ RULES: Sequence[RetentionRule] = (
     RetentionRule(
         "batches", "batch_retention_days", _unless_archived(_by_statement("delete_ended_batches")), _oldest_batch
     ),
+    RetentionRule(
+        "batches of providers",
+        "retention_days",
+        _forget_provider_batch,
+        _oldest_provider_batch,
+    ),
     RetentionRule("months of the audit trail", "audit_retention_days", *_parts(AUDIT)),
     RetentionRule(
         "lines of the admin's own log", "audit_retention_days", *_rows(lambda _: LogEntry.objects.all(), "action_time")
@@ -261,5 +286,11 @@ RULES: Sequence[RetentionRule] = (
     RetentionRule(
         "stored answers", "answer_retention_days", *_rows(lambda _: IdempotencyRecord.objects.all(), "created_at")
     ),
+    RetentionRule(
+        "what calls held that nobody heard of",
+        "spend_retention_days",
+        *_rows(lambda _: BudgetHold.objects.filter(lost=True), "expires_at"),
+    ),
+    RetentionRule("spend", "spend_retention_days", *_rows(lambda _: Spend.objects.all(), "at")),
     RetentionRule("sessions that are over", None, *_rows(lambda _: Session.objects.all(), "expire_date")),
 )

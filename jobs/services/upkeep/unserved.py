@@ -12,8 +12,7 @@ from django.db.models.functions import Now
 from jobs.classify import Failure
 from jobs.models import Job, PauseSwitch
 from jobs.services.finish.finish import bury
-from jobs.services.finish.kinds import INVALID_PAYLOAD, UNSERVED, misfits_of
-from jobs.states import WAITING
+from jobs.services.finish.kinds import INVALID_PAYLOAD, UNSERVED, held_as_unknown, misfits_of
 from jobs.transitions import Move
 
 BURIED_AT_ONCE = 500
@@ -35,7 +34,7 @@ def waiting_for(switch: PauseSwitch) -> Q:
     """The jobs that are held for it."""
     if switch.scope == PauseSwitch.Scope.UNFIT:
         return misfits_of(switch.key)
-    return Q(kind=switch.key, held=True, status__in=WAITING)
+    return held_as_unknown(switch)
 
 
 @transaction.atomic
@@ -56,4 +55,6 @@ def _failure(switch: PauseSwitch, job: Job) -> Failure:
     if switch.scope == PauseSwitch.Scope.UNFIT:
         said = f"no worker took its payload within {hours}: {job.last_error_message}"
         return Failure(INVALID_PAYLOAD, "ValidationError", said[:2000], "refused")
-    return Failure("unknown_kind", "UnknownKind", f"no worker that knows {job.kind!r} came within {hours}", "not_sent")
+    of = f" of pool {switch.pool}" if switch.pool else ""
+    said = f"no worker{of} that knows {job.kind!r} came within {hours}"
+    return Failure("unknown_kind", "UnknownKind", said, "not_sent")

@@ -26,6 +26,7 @@ from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql
 from ratelimits.services.limiter.decide import reclaim
+from ratelimits.services.money.holds import losing_known
 
 from . import executors
 from .partitions import make_partitions
@@ -87,7 +88,8 @@ def rescue_lapsed() -> int:
     Where every executor of a cluster went at once it was the host, and costs nobody a crash; a job that this has
     happened to FREE_LOSSES times may be the cause, and from then on pays like the others (docs/adr/0029).
 
-    What they held of limits, estimates and places in flight, is given back.
+    What they held of limits, estimates and places in flight, is given back. What they held of budgets is counted as
+    spent: their calls may have been made.
 
     Returns:
         How many were taken back. At most RESCUE_AT_ONCE; the rest is for the next sweep.
@@ -117,6 +119,7 @@ def rescue_lapsed() -> int:
         move_jobs(edge, moves[edge])
     for edge in ("bury", "fail"):
         bury(edge, reasons, moves[edge])
+    losing_known([(job.pk, job.fencing_token) for job in lapsed])  # budgets before counters, as claims lock them
     reclaim([holder_of(job.pk, job.fencing_token) for job in lapsed])
     if lapsed:
         notify(Channel.READY)

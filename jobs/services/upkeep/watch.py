@@ -22,6 +22,8 @@ from queueops.core.values.numbers import numbered
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
+from ratelimits.services.money.budget_alerts import tend_budget_alerts
+from ratelimits.services.money.spend import resolve_priced
 from ratelimits.services.tuning.resolve_quiet_alerts import resolve_quiet_alerts
 from ratelimits.subjects import LONGEST_ID
 
@@ -30,7 +32,11 @@ from .notify_alerts import send_unsent
 from .paused import watch_paused
 from .unserved import waiting_for
 from .unserved_pools import unserved_pools
+from .watch_credentials import watch_credentials
 from .watch_lanes import StaleLane, watch_lanes
+from .watch_objectives import watch_objectives
+from .watch_provider_batches import watch_provider_batches
+from .watch_runs import watch_runs
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
@@ -63,14 +69,20 @@ def tend_alerts() -> None:
         resolve_quiet_alerts,
         watch_dead_letters,
         lambda: watch_ready(watch_lanes()),
+        watch_runs,
         watch_executors,
         watch_outages,
         watch_failing,
+        watch_credentials,
+        watch_provider_batches,
         watch_unserved,
         watch_paused,
         watch_charges,
         watch_horizon,
+        watch_objectives,
         tend_allowance_alerts,
+        tend_budget_alerts,
+        resolve_priced,
         lambda: send_unsent(SENT_AT_ONCE),
     )
     one_by_one(watches, lambda watch: watch(), what="the watch")
@@ -249,9 +261,10 @@ def watch_unserved() -> None:
         count = _at_most(Job.objects.filter(waiting_for(switch)).order_by(), MOST_LEAKS)
         jobs = numbered(count, "job waits", "jobs wait", before="at least " * (count == MOST_LEAKS))
         late = f"a dead letter each after {settings.QUEUEOPS.unserved_hours:g} h"
+        subject = " ".join(filter(None, (switch.scope, switch.pool, switch.key)))
         message = f"{switch}: {jobs} for one; {late}"
         message = f"{message[:1].upper()}{message[1:]}"
-        found.append(Opening(Kind.UNSERVED, f"{switch.scope} {switch.key}", Severity.WARNING, message, {"jobs": count}))
+        found.append(Opening(Kind.UNSERVED, subject[:LONGEST_ID], Severity.WARNING, message, {"jobs": count}))
     reconcile(Kind.UNSERVED, found)
 
 

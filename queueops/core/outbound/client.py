@@ -7,7 +7,7 @@ this module adds what a URL cannot show: redirects, sizes, time, headers.
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -70,6 +70,8 @@ class OutboundResponse:
 
 # The last call of this context that was answered with 429, if any. None: nobody wants to know.
 refusal_noted: ContextVar[list[OutboundResponse] | None] = ContextVar("refusal_noted", default=None)
+# The headers of the last call of this context that was answered otherwise. None: nobody wants to know.
+headers_noted: ContextVar[list[CIMultiDictProxy[str]] | None] = ContextVar("headers_noted", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ class _Request:
     headers: CIMultiDict[str]
     body: bytes | None
     max_response_bytes: int
-    on_piece: Callable[[bytes], None] | None
+    on_piece: Callable[[bytes], Awaitable[None] | None] | None
+    keeps_body: bool
+    piece_seconds: float | None
 
 
 @dataclass(slots=True)
@@ -106,7 +110,9 @@ class OutboundClient:
         max_response_bytes: int,
         follow_redirects: bool = False,
         reuse_connection: bool = True,
-        on_piece: Callable[[bytes], None] | None = None,
+        on_piece: Callable[[bytes], Awaitable[None] | None] | None = None,
+        keeps_body: bool = True,
+        piece_seconds: float | None = None,
     ) -> OutboundResponse:
         """
         Make one call. It is never repeated here.
@@ -121,14 +127,26 @@ class OutboundClient:
             max_response_bytes: Of the decompressed body; the rest is not read.
             reuse_connection: Turn off for calls that may not be repeated: a kept connection that
                 the provider closes at this moment would leave their outcome unknown.
-            on_piece: Called with each piece of a success's body as it arrives; what it raises ends the call.
+            on_piece: Called with each piece of a success's body as it arrives; what it raises ends the call. What it
+                returns to be waited for, the next piece waits for.
+            keeps_body: Off: the body of a success is for `on_piece` alone, and empty in the answer.
+            piece_seconds: For the wait for each piece of the answer, within the whole.
 
         Raises:
             OutboundRefused: The target, a redirect's target or a header is not allowed.
             OutboundFailed: No complete answer.
         """
         target = parse_target(url, policy=policy)
-        request = _Request(method, target, checked_headers(headers or {}), body, max_response_bytes, on_piece)
+        request = _Request(
+            method,
+            target,
+            checked_headers(headers or {}),
+            body,
+            max_response_bytes,
+            on_piece,
+            keeps_body,
+            piece_seconds,
+        )
         session = self._session(reuse_connection=reuse_connection)
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         for _ in range(MAX_REDIRECTS + 1):
@@ -179,7 +197,9 @@ async def _send_once(
     session: aiohttp.ClientSession, request: _Request, *, policy: OutboundPolicy, deadline: float
 ) -> OutboundResponse:
     remaining = max(deadline - asyncio.get_running_loop().time(), 0.001)
-    timeout = aiohttp.ClientTimeout(total=remaining, sock_connect=CONNECT_TIMEOUT_SECONDS)
+    timeout = aiohttp.ClientTimeout(
+        total=remaining, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=request.piece_seconds
+    )
     passage = Passage(host=request.target.raw_host or "", policy=policy)
     token = current_passage.set(passage)
     try:
@@ -197,6 +217,8 @@ async def _send_once(
             noted = refusal_noted.get()
             if noted is not None and answer.status == HTTPStatus.TOO_MANY_REQUESTS:
                 noted[:] = [answer]
+            elif (told := headers_noted.get()) is not None:
+                told[:] = [answer.headers]
             return answer
     except aiohttp.InvalidURL:
         raise OutboundRefused("The URL cannot be called.", host=passage.host) from None
@@ -218,14 +240,19 @@ def _note(status: int, size: int) -> None:
 
 
 async def _read(response: aiohttp.ClientResponse, request: _Request) -> tuple[bytes, bool]:
-    content, limit = bytearray(), request.max_response_bytes
+    content, limit, size = bytearray(), request.max_response_bytes, 0
     wants_pieces = response.status < HTTPStatus.MULTIPLE_CHOICES
+    keeps = request.keeps_body or not wants_pieces
     try:
         async for chunk in response.content.iter_any():
-            content += chunk
+            size += len(chunk)
+            if keeps:
+                content += chunk
             if request.on_piece is not None and wants_pieces:
-                request.on_piece(chunk)
-            if len(content) > limit:
+                taken = request.on_piece(chunk)
+                if taken is not None:
+                    await taken
+            if size > limit:
                 response.close()
                 return bytes(content[:limit]), True
     except (aiohttp.ClientError, OSError):

@@ -16,7 +16,15 @@ from django.utils.functional import cached_property
 from psycopg.pq import TransactionStatus
 
 from .conditions import CONDITIONS, ConditionWrapper, ReadOnlyServer
-from .local_settings import Settings, begin_statement, of_the_block, set_statement, unset, wanted_settings
+from .local_settings import (
+    Settings,
+    begin_statement,
+    of_the_block,
+    set_statement,
+    unset,
+    wanted_guard,
+    wanted_settings,
+)
 
 DISTRUST_SECONDS = 1.0  # between two renewals of the pool: at a standby every write asks for one
 
@@ -75,8 +83,11 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
             super()._set_autocommit(autocommit)
             return
         # The driver stays in its autocommit mode: in the other it would send a BEGIN of its own.
+        guard = wanted_guard()
         try:
-            self._run(begin_statement(settings))
+            begun = self._run(begin_statement(settings, guard))
+            if guard and (row := _last_row(begun)):
+                guard.refuse(*row)
         except BaseException:
             self.rollback()
             raise
@@ -95,14 +106,22 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
         if self.applied is not None:  # set after the savepoint, they went with it
             self._run(set_statement(self.applied))
 
-    def _run(self, statement: bytes) -> None:
+    def _run(self, statement: bytes) -> psycopg.Cursor[Any]:
         with self.wrap_database_errors:
-            self.connection.execute(statement, prepare=False)
+            ran: psycopg.Cursor[Any] = self.connection.execute(statement, prepare=False)
+            return ran
 
 
 def _execute(execute: Callable[..., Any], *arguments: Any) -> Any:
     with of_the_block(arguments[-1]["connection"]):
         return execute(*arguments)
+
+
+def _last_row(ran: psycopg.Cursor[Any]) -> Any:
+    """Of the last statement of several that went in one message."""
+    while ran.nextset():
+        pass
+    return ran.fetchone()
 
 
 def _has_news(connection: Any) -> bool:

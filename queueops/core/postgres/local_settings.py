@@ -7,9 +7,10 @@ the rows of the one before; what is set for a transaction ends with it, also whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +20,23 @@ from psycopg import sql
 Settings = tuple[tuple[str, str], ...]
 """Name and value of each."""
 
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """
+    What each transaction of a block asks as it begins, before anything else.
+
+    Attributes:
+        statement: Goes in the message that begins the transaction; a row of it refuses the transaction.
+        refuse: Raises, given that row.
+    """
+
+    statement: bytes
+    refuse: Callable[..., object]
+
+
 _wanted: ContextVar[Settings | None] = ContextVar("local_settings", default=None)
+_guard: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
 
 class UnscopedStatement(RuntimeError):
@@ -28,6 +45,20 @@ class UnscopedStatement(RuntimeError):
 
 def wanted_settings() -> Settings | None:
     return _wanted.get()
+
+
+def wanted_guard() -> Guard | None:
+    return _guard.get()
+
+
+@contextmanager
+def guarded(guard: Guard | None) -> Iterator[None]:
+    """Let a guard be asked by the transactions with settings that begin in the block; None: let them all begin."""
+    token = _guard.set(guard)
+    try:
+        yield
+    finally:
+        _guard.reset(token)
 
 
 @contextmanager
@@ -61,9 +92,15 @@ def of_the_block(used: Any) -> AbstractContextManager[None]:
     if used.applied == _wanted.get():
         return nullcontext()
     if used.get_autocommit():
-        begun: AbstractContextManager[None] = transaction.atomic(using=used.alias)
-        return begun
+        return _alone(used.alias)
     raise UnscopedStatement
+
+
+@contextmanager
+def _alone(alias: str) -> Iterator[None]:
+    """Not guarded: it reads, maybe what a transaction that was let in has written and committed."""
+    with guarded(None), transaction.atomic(using=alias):
+        yield
 
 
 @lru_cache(maxsize=4096)
@@ -73,9 +110,10 @@ def set_statement(settings: tuple[tuple[str, str | None], ...]) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def begin_statement(settings: Settings) -> bytes:
-    """Both in one message, so that a transaction with settings costs no more round trips than one without."""
-    return b"BEGIN; " + set_statement(settings)
+def begin_statement(settings: Settings, guard: Guard | None) -> bytes:
+    """All in one message, so that a transaction with settings costs no more round trips than one without."""
+    parts = [b"BEGIN", set_statement(settings), *([guard.statement] if guard else [])]
+    return b"; ".join(parts)
 
 
 def unset(settings: Settings) -> tuple[tuple[str, str | None], ...]:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, connection
 
 logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
+
+_between: ContextVar[Callable[[], object] | None] = ContextVar("between", default=None)
+
+
+@contextmanager
+def between_rows(act: Callable[[], object]) -> Iterator[None]:
+    """In the block, have this thread do something before each row of what it goes through outside of transactions."""
+    token = _between.set(act)
+    try:
+        yield
+    finally:
+        _between.reset(token)
 
 
 def one_by_one(rows: Iterable[Row], act: Callable[[Row], object], *, what: str) -> list[Row]:
@@ -28,7 +42,10 @@ def one_by_one(rows: Iterable[Row], act: Callable[[Row], object], *, what: str) 
         OperationalError, InterfaceError: The database is away, for all of them.
     """
     failed = []
+    between = _between.get()
     for row in rows:
+        if between and not connection.in_atomic_block:
+            between()
         try:
             act(row)
         except (OperationalError, InterfaceError):

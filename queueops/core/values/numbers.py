@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 
 def numbered(count: int, one: str, many: str = "", *, before: str = "") -> str:
     """
@@ -11,3 +14,15 @@ def numbered(count: int, one: str, many: str = "", *, before: str = "") -> str:
         before: What is put before a number other than one, such as `at least `.
     """
     return f"1 {one}" if count == 1 and not before else f"{before}{count:,} {many or f'{one}s'}"
+
+
+def nearest_rank(samples: Sequence[float], percent: int) -> float:
+    """
+    Return the smallest sample that at least so many percent of them do not exceed.
+
+    Raises:
+        ValueError: No samples.
+    """
+    if not samples:
+        raise ValueError(f"the p{percent} of no samples")
+    return sorted(samples)[math.ceil(len(samples) * percent / 100) - 1]

@@ -138,8 +138,15 @@ def _cell(value: str) -> str:
     return value
 
 
+def _currency(value: str) -> str:
+    if not re.fullmatch(r"[A-Z]{3}", value):
+        raise ValueError(value)
+    return value
+
+
 BOOLEAN = Parser("on or off", _boolean)
 PORT = integer(1, 65_535)
+CURRENCY = Parser("a currency's three letters, such as USD", _currency)
 CELL = Parser("one to four small letters and digits", _cell)
 PATH = Parser("a path", _path)
 WORDS = Parser("one or more words, separated by commas", _words)

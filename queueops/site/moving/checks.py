@@ -33,6 +33,11 @@ LIMITS = f"""
  WHERE id IN ({KEYED})
     OR enabled AND service IN (SELECT service FROM jobs_job WHERE project_id = %(project)s AND finished_at IS NULL)
 """
+POOLS_USED = """
+SELECT pool.name, pool.service FROM tenancy_credentialpool_projects AS allowed
+  JOIN tenancy_credentialpool AS pool ON pool.id = allowed.credentialpool_id
+ WHERE allowed.project_id = %(project)s
+"""
 TAKEN = {
     "API keys": ("SELECT digest FROM tenancy_producerkey", "digest"),
     "issuers": ("SELECT issuer FROM tenancy_issuer", "issuer"),
@@ -90,12 +95,19 @@ def _faults(project: Project, here: Cursor, there: Cursor, ciphers: Ciphers) -> 
     [(restored,)] = here.execute(ARCHIVED, given).fetchall()
     if restored:
         yield f"{project.pk} has {restored:,} jobs restored from the archive, which are not moved: wait until they go."
+    unfinished = "SELECT FROM jobs_providerbatch WHERE project_id = %(project)s AND closed_at IS NULL LIMIT 1"
+    if here.execute(unfinished, given).fetchall():
+        yield f"{project.pk} has batches at providers that have not ended: let them end, or cancel them."
     if here.execute("SELECT FROM jobs_bulkoperation WHERE status = 'running'").fetchall():
         yield "A bulk operation is running: let it end, or stop it."
     policies = {name for (name,) in here.execute(POLICIES, given).fetchall()}
     known = {name for (name,) in there.execute("SELECT name FROM jobs_retrypolicy").fetchall()}
     if missing := policies - known:
         yield f"The other installation lacks retry policies that jobs name: {_few(missing)}."
+    pools = {tuple(row) for row in here.execute(POOLS_USED, given).fetchall()}
+    theirs = {tuple(row) for row in there.execute("SELECT name, service FROM tenancy_credentialpool").fetchall()}
+    if lacking := {f"{name} ({service})" for name, service in pools - theirs}:
+        yield f"The other installation lacks pools of credentials that the project may use: {_few(lacking)}."
     for what, (statement, column) in TAKEN.items():
         ours = [value for (value,) in here.execute(f"{statement} WHERE project_id = %(project)s", given).fetchall()]
         if there.execute(f"{statement} WHERE {column} = ANY(%s)", [ours]).fetchall():

@@ -186,7 +186,9 @@ def _wait_until_still(project_id: str, here: Cursor, wait_seconds: float, say: S
 
 def _switch(project_id: str, address: str, moment: datetime, *, seen: dict[str, Any], rows: dict[str, int]) -> None:
     """Say here that the project lives there, unless something came in or was changed since the copy's moment."""
-    with transaction.atomic(durable=True):
+    with transaction.atomic(durable=True), _told_before_the_commit():
+        _look_for_changes(project_id, seen, lock=True)
+        # Waits for those who hold the project since they changed it, as the audit trail has them do.
         Project.objects.select_for_update().get(pk=project_id)
         since = {"project_id": project_id, "created_at__gt": moment}
         came = {
@@ -206,10 +208,7 @@ def _switch(project_id: str, address: str, moment: datetime, *, seen: dict[str, 
             raise MoveError(
                 f"Something was written while {project_id} was copied: {words}. Nothing was moved; try again."
             )
-        with connection.connection.cursor() as cursor:
-            found = look_at_watched(cursor, project_id, lock=True)
-        if words := ", ".join(name for name in seen if found[name] != seen[name]):
-            raise MoveError(f"Somebody changed while {project_id} was copied: {words}. Nothing was moved; try again.")
+        _look_for_changes(project_id, seen)
         Project.objects.filter(pk=project_id).update(move=ProjectMove.MOVED, moved_to=address)
         trail.record(
             actor=ACTOR,
@@ -219,6 +218,22 @@ def _switch(project_id: str, address: str, moment: datetime, *, seen: dict[str, 
             moved=sum(rows.values()),
             project_id=project_id,
         )
+
+
+def _look_for_changes(project_id: str, seen: dict[str, Any], *, lock: bool = False) -> None:
+    with connection.connection.cursor() as cursor:
+        found = look_at_watched(cursor, project_id, lock=lock)
+    if words := ", ".join(name for name in seen if found[name] != seen[name]):
+        raise MoveError(f"Somebody changed while {project_id} was copied: {words}. Nothing was moved; try again.")
+
+
+@contextmanager
+def _told_before_the_commit() -> Iterator[None]:
+    """What the database refuses before the commit, such as a deadlock with somebody's change, has switched nothing."""
+    try:
+        yield
+    except (psycopg.Error, Error) as error:
+        raise MoveError(f"{' '.join(str(error).split())}. Nothing was moved; try again.") from error
 
 
 def _keep_pause_by_hand(project_id: str, there: Cursor) -> None:

@@ -81,6 +81,22 @@ SORTS = (
         ),
         known_by="name",
     ),
+    # The pools themselves are there already, with keys of their own: they may be of other projects, too.
+    Sort(
+        "use of credential pools",
+        "tenancy_credentialpool_projects",
+        read="SELECT pool.name, pool.service FROM tenancy_credentialpool_projects AS allowed"
+        " JOIN tenancy_credentialpool AS pool ON pool.id = allowed.credentialpool_id"
+        f" WHERE allowed.project_id = {PROJECT}",
+        write=(
+            (
+                "INSERT INTO tenancy_credentialpool_projects (credentialpool_id, project_id)"
+                f" SELECT pool.id, {PROJECT} FROM given JOIN tenancy_credentialpool AS pool USING (name, service)"
+            ),
+        ),
+    ),
+    # Counted anew there, from the jobs that come with it.
+    Sort("objectives", "jobs_objective", leaves=NUMBERED | {"counts_from"}),
     Sort("user labels", "tenancy_userlabel"),
     Sort("webhooks", "jobs_webhook", leaves=frozenset({"secret"}), write=(SEALED,), known_by="id"),
     Sort("batches", "jobs_batch"),
@@ -112,6 +128,8 @@ SORTS = (
     Sort("months of usage", "ratelimits_usagetracking", leaves=NUMBERED),
     Sort("reservations", "ratelimits_usagereservation"),
     Sort("usage events", "ratelimits_usageevent", leaves=NUMBERED),
+    Sort("spend", "ratelimits_spend", leaves=NUMBERED),
+    Sort("budgets", "ratelimits_budget", leaves=NUMBERED),
     Sort("decisions", "ratelimits_decideanswer"),
     Sort(
         "limits of its own",
@@ -158,6 +176,7 @@ WATCHED = tuple(
         "keys",
         "issuers",
         "credentials",
+        "use of credential pools",
         "user labels",
         "webhooks",
         "dead letters",
@@ -165,6 +184,8 @@ WATCHED = tuple(
         "allowance",
         "quotas of users",
         "limits of its own",
+        "budgets",
+        "objectives",
     }
 )
 
@@ -172,7 +193,14 @@ WATCHED = tuple(
 STAYS: Mapping[str, str] = {
     "jobs_auditentry": "the audit trail: it is append-only, and tells what was done here",
     "jobs_servicebreaker": "outages of providers: the other installation finds out by itself",
+    "jobs_batchpolicy": "which way jobs go by default: set it there",
+    "jobs_batchsearch": "after a restore, which credentials' batches are looked for there",
+    "jobs_providerbatch": "batches at providers: a project that has an unfinished one is refused",
+    "jobs_providerbatchline": "the lines of those",
     "jobs_restoredjob": "a project that has any is refused",
+    "ratelimits_budgetperiod": "periods of budgets: the other installation sums its ledger up anew",
+    "ratelimits_budgethold": "what calls under way hold: none may be running",
+    "jobs_budgetwait": "what jobs wait for of budgets: they ask again there",
     "jobs_bulkoperation": "bulk operations: none may be running",
     "ratelimits_alertsilence": "silences of alerts",
     "ratelimits_alertroute": "where alerts are sent",

@@ -21,7 +21,8 @@ from queueops.screens import showing
 from queueops.screens.admin import QueueAdmin
 from queueops.screens.verbs import actor_of
 from queueops.tenancy.credentials import CHECKS, parse_secret, seal
-from queueops.tenancy.models import Credential
+from queueops.tenancy.models import Credential, CredentialPool
+from queueops.tenancy.pools import MARK
 
 AUDITED = ("name", "service", "quota_project", "quota_user", "base_url")
 SHAPES = 'A JSON object: {"api_key": "…"}, {"access_token": "…"} or the key file of a Google service account.'
@@ -60,6 +61,27 @@ class CredentialForm(forms.ModelForm):  # type: ignore[type-arg]
             return seal(parse_secret(given))
         except QueueOpsError as error:
             raise ValidationError(error.message, code=error.code) from None
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if CredentialPool.objects.filter(name=name).exists():
+            raise ValidationError("A pool of credentials has this name: a payload could mean either.")
+        return name
+
+    def clean_quota_project(self) -> str:
+        given: str = self.cleaned_data["quota_project"]
+        if given.startswith(MARK):
+            raise ValidationError(f"{MARK} begins what stands for pools of credentials.")
+        if not given and self.instance.pk and self.instance.memberships.exists():
+            raise ValidationError("It is in a pool, whose members count apart: name whom the provider counts.")
+        return given
+
+    def clean_service(self) -> str:
+        given: str = self.cleaned_data["service"]
+        others = self.instance.memberships.exclude(pool__service=given) if self.instance.pk else None
+        if others and (other := others.first()):
+            raise ValidationError(f"It is in the pool {other.pool}, which is of {other.pool.service}.")
+        return given
 
     def clean_base_url(self) -> str:
         given: str = self.cleaned_data["base_url"]

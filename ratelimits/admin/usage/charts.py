@@ -1,12 +1,13 @@
-"""Bars of the months and days of a user, drawn on the server."""
+"""Bars of the months and days of a user, _drawn on the server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from queueops.core.values.numbers import numbered
+from ratelimits.services.money.reports import SpendGroup
 from ratelimits.services.usage.reports import Day, Month
 
 from .parts import amount
@@ -28,7 +29,7 @@ class Bar:
 
 def chart_of_months(months: Sequence[Month], unit: str) -> dict[str, Any]:
     tallest = max((max(one.used + one.reserved, one.quota or 0) for one in months), default=0) or 1
-    return _chart(
+    return _drawn(
         [
             Bar(
                 label=one.month[5:],
@@ -49,7 +50,7 @@ def chart_of_months(months: Sequence[Month], unit: str) -> dict[str, Any]:
 
 def chart_of_days(days: Sequence[Day], unit: str) -> dict[str, Any]:
     tallest = max((one.amount for one in days), default=0) or 1
-    return _chart(
+    return _drawn(
         [
             Bar(
                 label=str(one.day.day) if one.day.day == 1 or one.day.day % DAYS_A_LABEL == 0 else "",
@@ -60,6 +61,22 @@ def chart_of_days(days: Sequence[Day], unit: str) -> dict[str, Any]:
             for one in days
         ],
         highest=f"the highest has {amount(max(one.amount for one in days), unit)}",
+    )
+
+
+def chart_of_spend(days: Sequence[SpendGroup], in_words: Callable[[int], str]) -> dict[str, Any]:
+    """`in_words`: an amount in micro-units as people read it."""
+    tallest = max((one.sum.money for one in days), default=0) or 1
+    return _drawn(
+        [
+            Bar(
+                label=one.key[8:] if place % DAYS_A_LABEL == 0 else "",
+                title=f"{one.key}: {in_words(one.sum.money)} for {numbered(one.sum.calls, 'call')}",
+                parts=_parts((USED, one.sum.money), tallest=tallest),
+            )
+            for place, one in enumerate(days)
+        ],
+        highest=f"the highest has {in_words(max((one.sum.money for one in days), default=0))}",
     )
 
 
@@ -74,7 +91,7 @@ def _parts(*parts: tuple[str, int], tallest: int) -> list[tuple[str, float]]:
     return [(fill, 100 * count / tallest) for fill, count in parts if count > 0]
 
 
-def _chart(bars: Sequence[Bar], *, highest: str) -> dict[str, Any]:
+def _drawn(bars: Sequence[Bar], *, highest: str) -> dict[str, Any]:
     """What templates/admin/ratelimits/chart.html draws."""
     return {
         "width": len(bars),

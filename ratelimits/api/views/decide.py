@@ -20,6 +20,7 @@ from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 from ratelimits.api import answers, examples, inputs
 from ratelimits.api.authentication import RememberingKeyAuthentication
+from ratelimits.costs import NO_AMOUNTS
 from ratelimits.services.limiter.answers import Asking, ask
 from ratelimits.services.limiter.decide import Call, Settlement
 from ratelimits.subjects import Subject
@@ -104,6 +105,7 @@ class DecideCalls(LimiterView):
                 holder=f"{_holders_of(project)}{request_id}.{place}",
                 kind="api",
                 hold_seconds=given.hold_seconds,
+                amounts=call.amounts.by_unit() if call.amounts else NO_AMOUNTS,
             )
             for place, call in enumerate(given.calls)
         )
@@ -129,7 +131,7 @@ class SettleCall(LimiterView):
         given = parse_as(inputs.Settle, read_document(request))
         if not given.holder.startswith(_holders_of(self.caller.project_id)):
             raise NotFound
-        settlement = Settlement(given.holder, given.actual)
+        settlement = Settlement(given.holder, given.actual, given.amounts.by_unit() if given.amounts else NO_AMOUNTS)
         answered = ask(Asking(self.caller.project_id, settlements=(settlement,)))
         return Response({"holder": given.holder, "settled": given.holder in answered.settled})
 

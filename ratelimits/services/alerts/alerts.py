@@ -14,7 +14,8 @@ from django.db.models.functions import Now
 
 from queueops.audit import trail
 from queueops.core.sql import run_sql
-from ratelimits.models import QuotaAlert, Unit
+from ratelimits.costs import UNTIL_THE_END
+from ratelimits.models import QuotaAlert
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.subjects import counter_id
 
@@ -29,7 +30,7 @@ HOUR, DAY = 3600, 86_400
 COMING_AND_GOING = frozenset({Kind.USAGE, Kind.SATURATED})
 
 
-class Usage(NamedTuple):
+class Fullness(NamedTuple):
     """
     A counter before and after one write, in its limit's unit.
 
@@ -70,7 +71,7 @@ class Opening:
     forecast_at: float | None = None
 
 
-def watch(usages: Sequence[Usage]) -> dict[str, int]:
+def watch(usages: Sequence[Fullness]) -> dict[str, int]:
     """
     Open and resolve the alerts of what these writes cross, in the transaction that writes the counters.
 
@@ -84,7 +85,7 @@ def watch(usages: Sequence[Usage]) -> dict[str, int]:
     for usage in usages:
         if usage.capacity <= 0:
             continue
-        is_in_flight = usage.rule.unit == Unit.IN_FLIGHT  # a cap that is full whenever there is work for it
+        is_in_flight = usage.rule.unit in UNTIL_THE_END  # a cap that is full whenever there is work for it
         level = 0 if is_in_flight else level_of(usage.rule, usage.percent, usage.level)
         if level != usage.level:
             levels[usage.subject] = level
@@ -271,7 +272,7 @@ def named(rule: Rule, key: str) -> str:
 
 def per_window(rule: Rule) -> str:
     """`requests a minute`, `tokens a day`, `calls in flight`."""
-    if rule.unit == Unit.IN_FLIGHT:
+    if rule.unit in UNTIL_THE_END:
         return "calls in flight"
     if rule.hard_reset:
         return f"{rule.unit} a day"
@@ -287,7 +288,7 @@ def clock(at: float, now: float) -> str:
     return f"{moment:{shape}} UTC"
 
 
-def _usage_openings(usage: Usage, level: int) -> list[Opening]:
+def _usage_openings(usage: Fullness, level: int) -> list[Opening]:
     rule = usage.rule
     at = forecast(
         rule,
@@ -315,16 +316,16 @@ def _usage_openings(usage: Usage, level: int) -> list[Opening]:
     ]
 
 
-def _passed(usage: Usage) -> Opening:
+def _passed(usage: Fullness) -> Opening:
     message = f"{_used(usage)}: the cap was passed"
     return Opening(Kind.EXCEEDED, usage.subject, Severity.CRITICAL, message, _figures(usage), WHOLE_CAP, usage.rule.id)
 
 
-def _used(usage: Usage) -> str:
+def _used(usage: Fullness) -> str:
     return f"{named(usage.rule, usage.key)}: {usage.used:,.0f} of {usage.capacity:,.0f} {per_window(usage.rule)} used"
 
 
-def _figures(usage: Usage) -> dict[str, Any]:
+def _figures(usage: Fullness) -> dict[str, Any]:
     return {
         "used": round(usage.used, 3),
         "capacity": usage.capacity,

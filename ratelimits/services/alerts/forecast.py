@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from queueops.core.sql import run_sql
 from ratelimits.algorithms.measures import microseconds, seconds
-from ratelimits.models import Unit
+from ratelimits.costs import UNTIL_THE_END
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.subjects import Subject
 
@@ -49,7 +49,7 @@ def forecast(rule: Rule, key: str, *, used: float, capacity: float, now: float, 
     Args:
         fresh: Granted in this transaction, and not in the tallies yet.
     """
-    if rule.unit == Unit.IN_FLIGHT:
+    if rule.unit in UNTIL_THE_END:
         return None  # it depends on how long calls take
     algorithm = rule.algorithm(key)
     reset = algorithm.reset_after(microseconds(now))
@@ -99,6 +99,6 @@ def _seen(rule: Rule, key: str, *, after: float, until: float) -> _Seen:
     for call_type, project, user, model, calls, tokens, oldest, _ in rows:
         subject = Subject(rule.service, call_type, project, user, model)
         if rule.applies_to(subject) and rule.key(subject) == key:
-            amount += tokens if rule.unit == Unit.TOKENS else calls
+            amount += calls if rule.per_call else tokens
             first = oldest if first is None else min(first, oldest)
     return _Seen(amount, after, first)

@@ -14,7 +14,8 @@ from django.db import OperationalError, transaction
 from psycopg.errors import LockNotAvailable
 
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
-from queueops.core.sql import hot_cursor, run_sql
+from queueops.core.sql import run_sql
+from queueops.tenancy.moves import refusal_of
 from ratelimits.algorithms.measures import MalformedCost, cost_units
 from ratelimits.models import Charge, Limit
 from ratelimits.services.limits.catalogue import limited_services
@@ -77,6 +78,7 @@ def ask(asking: Asking) -> Reply:
 
     Raises:
         IdempotencyKeyReused: The key was used for another request. Nothing was charged.
+        ProjectMoving, ProjectMoved: The project's counters go on elsewhere. Nothing was charged.
         LimiterUnavailable: The database is out of reach, or a counter was locked for LOCK_TIMEOUT_SECONDS. Whether
             anything was charged is not known where the connection broke at the commit.
     """
@@ -121,20 +123,32 @@ Outcome = Reply | QueueOpsError
 def _carry_out(group: Sequence[Asking]) -> list[Outcome]:
     """Answer a group in one transaction. Locks idempotency keys, then charges, then counters, each in order."""
     with transaction.atomic(durable=True):
-        with hot_cursor() as cursor:
-            cursor.execute(b"SET LOCAL lock_timeout = '%ds'" % LOCK_TIMEOUT_SECONDS)
-        firsts = _first_of_each_key(group)
-        stored = _stored({place: group[index] for place, index in firsts.items()}) if firsts else {}
-        fresh = [
-            index
-            for index, one in enumerate(group)
-            if one.key is None or (firsts[one.place] == index and one.place not in stored)
-        ]
-        holding = _holding(group)
-        answers = dict(zip(fresh, _decided([group[index] for index in fresh]), strict=True))
-        made = {group[index].place: answer for index, answer in answers.items() if group[index].key is not None}
-        if made:
-            _store(made)
+        away = _begin(group)
+        here = iter(_answer([one for one in group if one.project_id not in away]))
+        return [away.get(one.project_id) or next(here) for one in group]
+
+
+def _begin(group: Sequence[Asking]) -> dict[str, QueueOpsError]:
+    """What requests of projects that are on their way are answered with, by the projects' ids."""
+    parameters = {"projects": sorted({one.project_id for one in group}), "patience": f"{LOCK_TIMEOUT_SECONDS}s"}
+    rows = run_sql("ratelimits", "begin_answering", parameters)
+    return {project: refusal for project, *move in rows if (refusal := refusal_of(project, *move))}
+
+
+def _answer(group: Sequence[Asking]) -> list[Outcome]:
+    """As `_carry_out`, in its transaction."""
+    firsts = _first_of_each_key(group)
+    stored = _stored({place: group[index] for place, index in firsts.items()}) if firsts else {}
+    fresh = [
+        index
+        for index, one in enumerate(group)
+        if one.key is None or (firsts[one.place] == index and one.place not in stored)
+    ]
+    holding = _holding(group)
+    answers = dict(zip(fresh, _decided([group[index] for index in fresh]), strict=True))
+    made = {group[index].place: answer for index, answer in answers.items() if group[index].key is not None}
+    if made:
+        _store(made)
     outcomes: list[Outcome] = []
     for index, one in enumerate(group):
         if index in answers:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ratelimits.costs import NO_AMOUNTS, Amounts
+from ratelimits.services.limits.alternatives import Alternative
 from ratelimits.subjects import Subject
 
 
@@ -19,7 +21,9 @@ class Call(NamedTuple):
         waited_seconds: Since it wanted to go.
         hold_seconds: After which what it holds is reclaimed, because its holder has crashed.
         paced: It comes from a queue: a window that has been full lets it go in a steady stream, not in a burst.
+        amounts: What it is estimated to take by unit, where that says more than its cost; see `ratelimits.costs`.
         crowded: More calls wait in that queue than a window admits: it goes in a stream from the first on.
+        alternatives: Of a pool's call: it is counted against one of them instead, whichever has room.
     """
 
     subject: Subject
@@ -31,3 +35,5 @@ class Call(NamedTuple):
     hold_seconds: float = 600.0
     paced: bool = False
     crowded: bool = False
+    amounts: Amounts = NO_AMOUNTS
+    alternatives: tuple[Alternative, ...] = ()

@@ -8,19 +8,27 @@ from typing import NamedTuple
 
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.measures import cost_units
-from ratelimits.models import Unit
+from ratelimits.costs import NO_AMOUNTS, REQUESTS, UNTIL_THE_END, Amounts, counted
 from ratelimits.services.limits.catalogue import rule_of_ramp, rules
 
 from .counters import OpenCounter, Place
-
-HELD_UNITS = frozenset({Unit.TOKENS.value, Unit.IN_FLIGHT.value})  # what a call's end settles
+from .drift import Statement
 
 
 class Settlement(NamedTuple):
-    """The end of a call. `actual`: what it really cost in tokens; None: unknown, the estimate stands."""
+    """
+    The end of a call.
+
+    Attributes:
+        actual: What it really cost in tokens; None: unknown, the estimate stands.
+        amounts: What it really took by unit, as far as that is known.
+        statement: What its provider said of its quotas; None: nothing.
+    """
 
     holder: str
     actual: float | None = None
+    amounts: Amounts = NO_AMOUNTS
+    statement: Statement | None = None
 
 
 class Entry(NamedTuple):
@@ -30,6 +38,11 @@ class Entry(NamedTuple):
     unit: str
     units: int
     booked_at: int
+
+
+def is_held(unit: str) -> bool:
+    """Whether a call's end settles what it took of a unit: a request has been made, whatever it led to."""
+    return unit != REQUESTS
 
 
 Charged = tuple[str, list[Entry]]
@@ -75,23 +88,25 @@ def charged_places(ended: Iterable[Charged]) -> Iterable[Place]:
 
 
 def settle_charges(
-    ended: Iterable[Charged], counters: Mapping[str, OpenCounter], actuals: Mapping[str, float | None] | None
+    ended: Iterable[Charged], counters: Mapping[str, OpenCounter], endings: Mapping[str, Settlement] | None
 ) -> None:
     """
     Correct locked counters by what calls really took.
 
     Args:
-        actuals: In tokens, by holder; None for one: its estimate stands. None for all: they crashed, and their
-            estimates are given back.
+        endings: By holder. None: they crashed, and their estimates are given back.
     """
     for holder, entries in ended:
         for entry in entries:
             counter = counters.get(entry.counter)
             if counter is None:
                 continue
-            if entry.unit == Unit.IN_FLIGHT or actuals is None:
+            if entry.unit in UNTIL_THE_END or endings is None:
                 counter.give_back(entry.units, entry.booked_at)
-            elif (actual := actuals.get(holder)) is not None:
+                continue
+            ending = endings[holder]
+            actual = counted(entry.unit, ending.actual, ending.amounts, counts_cached=counter.rule.counts_cached)
+            if actual is not None:
                 more = cost_units(actual) - entry.units
                 if more > 0:
                     counter.take(more)

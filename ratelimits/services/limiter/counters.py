@@ -83,6 +83,14 @@ class OpenCounter:
         self.changed = True
         return self.meter.now
 
+    def take_from_others(self, units: int) -> None:
+        """Charge what somebody else has used of the quota, at times that nobody knows."""
+        if isinstance(self.meter, SpanMeter):
+            self.meter.take_evenly(units)
+        else:
+            self.meter.take(units)
+        self.changed = True
+
     def give_back(self, units: int, granted_at: int) -> None:
         """Uncharge what was charged at a time, unless that time's window is over."""
         self.meter.give_back(units, granted_at)
@@ -251,7 +259,7 @@ def _remember(ids: list[str]) -> None:
     _known.update(ids)
 
 
-def _usage(counter: OpenCounter, state: State) -> alerts.Usage:
+def _usage(counter: OpenCounter, state: State) -> alerts.Fullness:
     rule, key, now = counter.rule, counter.key, counter.now
     if counter.algorithm.is_bucket:
         before, _ = usage(rule, key, counter.stored, now)
@@ -260,4 +268,4 @@ def _usage(counter: OpenCounter, state: State) -> alerts.Usage:
         cap = rule.algorithm(key).capacity
         used = counter.algorithm.capacity - counter.meter.available() / MICRO
         before = used - counter.taken / MICRO
-    return alerts.Usage(rule, key, before, used, cap, counter.level, now)
+    return alerts.Fullness(rule, key, before, used, cap, counter.level, now)

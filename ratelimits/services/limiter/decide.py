@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from django.db import transaction
 
+from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import Rule, rules_for
 
 from .calls import Call
 from .charges import Settlement, charged_places, settle_charges, take_charges, write_charges
 from .counters import Place, lock_counters, write_counters
+from .drift import Statement, places_stated, take_drift
 from .tallies import write_tallies
 from .weigh import Binding, Decision, Kind, weigh, why_unfit
 
@@ -20,6 +23,7 @@ __all__ = [
     "Decision",
     "Kind",
     "Settlement",
+    "Statement",
     "decide",
     "reclaim",
     "reclaim_expired",
@@ -29,20 +33,32 @@ __all__ = [
 
 
 @transaction.atomic(savepoint=False)
-def decide(calls: Sequence[Call], *, settlements: Sequence[Settlement] = ()) -> list[Decision]:
+def decide(
+    calls: Sequence[Call], *, settlements: Sequence[Settlement] = (), units: frozenset[str] | None = None
+) -> list[Decision]:
     """
     Decide which of these calls may go now and charge those, in the order given; settle others in the same step.
 
+    What the providers of settled calls said of their quotas is heeded, too; see `drift`.
+
     Locks the charges settled, then the counters of all calls and settlements in the order of their ids.
+
+    Args:
+        units: Ask the limits of these alone; None: all.
 
     Returns:
         One decision a call, in order.
     """
     ended = take_charges([ending.holder for ending in settlements])
-    applied = [rules_for(call.subject, queued=call.paced) for call in calls]
-    counters = lock_counters([*_places(calls, applied), *charged_places(ended)])
+    applied = [() if call.alternatives else rules_for(call.subject, queued=call.paced) for call in calls]
+    if units is not None:
+        applied = [tuple(rule for rule in found if rule.unit in units) for found in applied]
+    statements = [ending.statement for ending in settlements if ending.statement is not None]
+    places = (_places(calls, applied), _alternative_places(calls), charged_places(ended), places_stated(statements))
+    counters = lock_counters(chain.from_iterable(places))
     now = next((counter.now for counter in counters.values()), 0.0)
-    settle_charges(ended, counters, {ending.holder: ending.actual for ending in settlements})
+    settle_charges(ended, counters, {ending.holder: ending for ending in settlements})
+    take_drift(statements, counters)
     decisions, charged = weigh(calls, applied, counters, now)
     write_counters(counters.values())
     write_charges([(call.holder, entries, call.hold_seconds) for call, entries in charged if call.holder])
@@ -52,10 +68,13 @@ def decide(calls: Sequence[Call], *, settlements: Sequence[Settlement] = ()) -> 
 
 def unfit(call: Call) -> tuple[str, str] | None:
     """Return the limit that can never admit a call, and why, without asking a counter; None: each can, some time."""
-    for rule in rules_for(call.subject):
-        if reason := why_unfit(call, rule):
-            return rule.name, reason
-    return None
+    why: tuple[str, str] | None = None
+    for subject in counted_as(call.subject):
+        reasons = ((rule.name, why_unfit(call._replace(subject=subject), rule)) for rule in rules_for(subject))
+        why = next(((name, reason) for name, reason in reasons if reason), None)
+        if why is None:
+            return None
+    return why
 
 
 def settle(settlements: Sequence[Settlement]) -> None:
@@ -94,3 +113,9 @@ def _places(calls: Sequence[Call], applied: Sequence[tuple[Rule, ...]]) -> Itera
         if call.subject not in seen:
             seen.add(call.subject)
             yield from ((rule, rule.key(call.subject)) for rule in applicable)
+
+
+def _alternative_places(calls: Sequence[Call]) -> Iterable[Place]:
+    for alternatives, paced in {(call.alternatives, call.paced) for call in calls if call.alternatives}:
+        for one in alternatives:
+            yield from ((rule, rule.key(one.subject)) for rule in rules_for(one.subject, queued=paced))

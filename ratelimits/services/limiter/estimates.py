@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
 
 from cachetools import TTLCache, cached
 from django.db import transaction
@@ -23,8 +25,11 @@ CACHE_SECONDS = 5.0
 # Kinds and models come from payloads: the cache must not grow with what producers make up.
 _MAX_CACHED = 10_000
 
+Sample = tuple[str, str | None, float]
+"""Kind, model, and what was seen of a call."""
+
 _lock = threading.Lock()
-_cache: TTLCache[str, float | None] = TTLCache(_MAX_CACHED, CACHE_SECONDS)
+_cache: TTLCache[Any, float | None] = TTLCache(_MAX_CACHED, CACHE_SECONDS)
 
 
 def learned_unknown(kind: str, model: str | None) -> float | None:
@@ -33,7 +38,12 @@ def learned_unknown(kind: str, model: str | None) -> float | None:
 
     Read at most once in CACHE_SECONDS a process, kind and model.
     """
-    return _read(_id(kind, model))
+    return _read(_id(kind, model), "samples", "p90")
+
+
+def learned_output(kind: str, model: str | None) -> float | None:
+    """Return the p90 of the output tokens of recent calls, as `learned_unknown` does; for limits that count output."""
+    return _read(_id(kind, model), "outputs", "output_p90")
 
 
 def measured_ratio(kind: str, model: str | None) -> float | None:
@@ -45,9 +55,33 @@ def measured_ratio(kind: str, model: str | None) -> float | None:
     return median(ratios) if ratios and len(ratios) >= MIN_SAMPLES else None
 
 
-def record_actuals(
-    samples: Sequence[tuple[str, str | None, float]], ratios: Sequence[tuple[str, str | None, float]] = ()
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """
+    The means of the recent calls of a kind and model; None: fewer than MIN_SAMPLES are known.
+
+    Attributes:
+        unknown: What they cost beyond what was known.
+        ratio: How many times as much the known part was.
+        output: Their output tokens.
+    """
+
+    unknown: float | None = None
+    ratio: float | None = None
+    output: float | None = None
+
+
+def typical_calls(wanted: Collection[tuple[str, str | None]]) -> dict[tuple[str, str | None], Typical]:
+    """Return what calls of these kinds and models typically cost: for forecasts, where limits go by the p90."""
+    rows = CostEstimate.objects.in_bulk({_id(kind, model) for kind, model in wanted})
+    found = {}
+    for kind, model in wanted:
+        row = rows.get(_id(kind, model)) or CostEstimate()
+        found[kind, model] = Typical(_mean(row.samples), _mean(row.ratios), _mean(row.outputs))
+    return found
+
+
+def record_actuals(samples: Sequence[Sample], ratios: Sequence[Sample] = (), outputs: Sequence[Sample] = ()) -> None:
     """
     Add what calls really cost beyond what was known; each kind and model keeps its last MAX_SAMPLES.
 
@@ -58,6 +92,7 @@ def record_actuals(
         samples: (kind, model, cost of the unknown part) of each call, oldest first. Negative costs, of calls
             that turned out cheaper than what was known, count as none.
         ratios: (kind, model, real part of what was known) of each call, oldest first; see `measured_ratio`.
+        outputs: (kind, model, output tokens) of each call, oldest first; see `learned_output`.
     """
     fresh: dict[str, list[float]] = defaultdict(list)
     for kind, model, unknown in samples:
@@ -65,7 +100,10 @@ def record_actuals(
     measured: dict[str, list[float]] = defaultdict(list)
     for kind, model, ratio in ratios:
         measured[_id(kind, model)].append(ratio)
-    ids = sorted(fresh.keys() | measured.keys())
+    answered: dict[str, list[float]] = defaultdict(list)
+    for kind, model, output in outputs:
+        answered[_id(kind, model)].append(output)
+    ids = sorted(fresh.keys() | measured.keys() | answered.keys())
     with transaction.atomic():
         CostEstimate.objects.bulk_create([CostEstimate(id=key) for key in ids], ignore_conflicts=True)
         rows = list(CostEstimate.objects.filter(id__in=ids).select_for_update().order_by("id"))
@@ -73,8 +111,10 @@ def record_actuals(
             row.samples = [*row.samples, *fresh[row.id]][-MAX_SAMPLES:]
             row.p90 = p90(row.samples) if row.samples else 0.0
             row.ratios = [*row.ratios, *measured[row.id]][-MAX_SAMPLES:]
+            row.outputs = [*row.outputs, *answered[row.id]][-MAX_SAMPLES:]
+            row.output_p90 = p90(row.outputs) if row.outputs else 0.0
             row.updated_at = Now()
-        CostEstimate.objects.bulk_update(rows, ["samples", "p90", "ratios", "updated_at"])
+        CostEstimate.objects.bulk_update(rows, ["samples", "p90", "ratios", "outputs", "output_p90", "updated_at"])
 
 
 def forget() -> None:
@@ -83,13 +123,17 @@ def forget() -> None:
         _cache.clear()
 
 
+def _mean(samples: Sequence[float]) -> float | None:
+    return fmean(samples) if len(samples) >= MIN_SAMPLES else None
+
+
 def _id(kind: str, model: str | None) -> str:
     return f"{kind}|{model or ''}"
 
 
-@cached(_cache, key=str, lock=_lock)
+@cached(_cache, lock=_lock)
 @from_primary
-def _read(key: str) -> float | None:
-    count = Func(F("samples"), function="jsonb_array_length", output_field=IntegerField())
-    row = CostEstimate.objects.filter(id=key).values_list("p90", count).first()
+def _read(key: str, samples: str, p90_of_them: str) -> float | None:
+    count = Func(F(samples), function="jsonb_array_length", output_field=IntegerField())
+    row = CostEstimate.objects.filter(id=key).values_list(p90_of_them, count).first()
     return None if row is None or row[1] < MIN_SAMPLES else float(row[0])

@@ -13,7 +13,8 @@ from queueops.core.sql import run_sql
 from ratelimits.algorithms.admission import never_fits
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
 from ratelimits.algorithms.pressure import Pressure
-from ratelimits.models import Unit
+from ratelimits.costs import ENQUEUED_TOKENS
+from ratelimits.services.limits.alternatives import alternatives_of, is_pooled
 from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import Subject
 
@@ -70,19 +71,24 @@ def read_headroom(
         paced: Of calls from a queue, see `decide.Call`.
         crowded: Those of the subjects of whom more calls wait than a window admits.
     """
-    applied = {subject: rules_for(subject, queued=paced) for subject in subjects}
+    asked = set(subjects)
+    pooled = {subject: [one.subject for one in alternatives_of(subject)] for subject in asked if is_pooled(subject)}
+    single = (asked - pooled.keys()).union(*pooled.values())
+    applied = {subject: rules_for(subject, queued=paced) for subject in single}
     places = {rule.counter_id(one): (rule, rule.key(one)) for one, those in applied.items() for rule in those}
     rows = run_sql("ratelimits", "read_counters", {"ids": list(places)})
     now = float(rows[0][0])
     stored = {row[1]: row for row in rows if row[1] is not None}
-    busy = {rule.counter_id(subject) for subject in crowded for rule in rules_for(subject)}
+    many = [one for subject in crowded for one in pooled.get(subject, (subject,))]
+    busy = {rule.counter_id(subject) for subject in many for rule in rules_for(subject)}
     seen = {
         name: _look(
             place, stored.get(name, (now, name, *UNUSED)), now=now, tokens=tokens, paced=paced, crowded=name in busy
         )
         for name, place in places.items()
     }
-    return {one: _room([rule.counter_id(one) for rule in those], seen, now, tokens) for one, those in applied.items()}
+    found = {one: _room([rule.counter_id(one) for rule in those], seen, now, tokens) for one, those in applied.items()}
+    return found | {subject: _together([found[one] for one in members], now) for subject, members in pooled.items()}
 
 
 def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, paced: bool, crowded: bool) -> _Seen:
@@ -93,18 +99,18 @@ def _look(place: Place, row: tuple[Any, ...], *, now: float, tokens: float, pace
     meter, units = counter.meter, _units(rule, tokens)
     stream = counter.stream if paced and counter.is_streamed(crowded=crowded) else None
     rate = None if rule.shadow else counter.algorithm.rate_per_second
-    if rate is not None and rule.unit == Unit.TOKENS:
+    if rate is not None and not rule.per_call:
         rate = rate / max(tokens, 1)
     seen = _Seen(counter, rate, WITHOUT_END, now)
-    if rule.shadow:
-        pass  # only a cool-down holds
+    if rule.shadow or rule.unit == ENQUEUED_TOKENS:
+        pass  # only a cool-down holds; and of what is enqueued a live call takes nothing
     elif never_fits(counter.algorithm, units):
         seen.calls, seen.opens_at = 0, math.inf
     elif not meter.room_for(units):
         seen.calls, seen.opens_at = 0, counter.sooner(seconds(meter.line_up(units)))
     elif stream and stream.opens_at > meter.now:
         seen.calls, seen.opens_at = 0, seconds(stream.opens_at)
-    elif rule.unit != Unit.TOKENS:
+    elif rule.per_call:
         # An unused counter admits one call that is larger than a slowed capacity.
         seen.calls = max(1, meter.available() // units)
         if stream:
@@ -131,8 +137,30 @@ def _room(names: Sequence[str], seen: dict[str, _Seen], now: float, tokens: floa
     )
 
 
+def _together(rooms: Sequence[Headroom], now: float) -> Headroom:
+    """The room of a pool: its members' added up. One without a member that calls may show never opens."""
+    if not rooms:
+        return Headroom(calls=0, opens_at=math.inf, now=now)
+    first = min(rooms, key=lambda room: room.opens_at)
+    rates = [room.rate_per_second for room in rooms]
+    rate = None if None in rates else sum(rate or 0.0 for rate in rates)
+    calls = min(WITHOUT_END, sum(room.calls for room in rooms))
+    counters = tuple({name: None for room in rooms for name in room.counters})
+    return Headroom(
+        calls=calls,
+        opens_at=first.opens_at,
+        now=now,
+        rate_per_second=rate,
+        blocking=() if calls else first.blocking,
+        counters=counters,
+        paces=(rate,) * len(counters),
+        calls_each=(calls,) * len(counters),
+        slowest=first.slowest,
+    )
+
+
 def _units(rule: Rule, tokens: float) -> int:
-    return cost_units(float(tokens)) if rule.unit == Unit.TOKENS else MICRO
+    return MICRO if rule.per_call else cost_units(float(tokens))
 
 
 def _binding(one: _Seen, tokens: float) -> Binding:

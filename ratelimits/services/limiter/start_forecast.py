@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ratelimits.algorithms.admission import never_fits
-from ratelimits.algorithms.estimates import clamped
+from ratelimits.algorithms.figures import NOUNS
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
-from ratelimits.models import Counter, Unit
+from ratelimits.costs import NO_AMOUNTS, UNTIL_THE_END, Amounts
+from ratelimits.models import Counter
+from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import Subject
 
 from .counters import OpenCounter, counter_of
 from .drain import LARGE_SHARE, Calls, passed_at
+from .needs import Costly, needed
 
 
 class Asked(NamedTuple):
-    """A call that would like to go. Costs in tokens, as in `decide.Call`."""
+    """A call that would like to go. Costs in tokens, and amounts by unit, as in `decide.Call`."""
 
     subject: Subject
     cost: float = 1
     known_cost: float | None = None
+    amounts: Amounts = NO_AMOUNTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +61,21 @@ class LimitForecast:
     @property
     def per_call(self) -> bool:
         """Whether every call takes one, whatever it costs."""
-        return self.rule.unit != Unit.TOKENS
+        return self.rule.per_call
+
+    @property
+    def noun(self) -> str:
+        """What it counts, for people."""
+        return "calls" if self.per_call else NOUNS[self.rule.unit]
 
     @property
     def is_large(self) -> bool:
         """Whether such calls leave room unused that the next does not fit into."""
         return not self.per_call and self.needed > LARGE_SHARE * self.capacity
 
-    def amount_of(self, cost: float, known_cost: float | None) -> float:
+    def amount_of(self, call: Costly) -> float:
         """What a call takes of this limit, in its unit."""
-        return 1.0 if self.per_call else clamped(cost, known_cost, self.rule.algorithm(self.key).capacity)
+        return 1.0 if self.per_call else needed(self.rule, self.key, call)
 
     def passed_at(self, calls: Calls, *, crowded: bool = False) -> float | None:
         """See `drain.passed_at`."""
@@ -76,17 +86,26 @@ def look_ahead(calls: Sequence[Asked], *, now: float) -> list[tuple[LimitForecas
     """
     Return what each call meets, shadow limits left out unless they cool down. One read of the counters for all.
 
+    A pool's call meets the limits of the member that has room first.
+
     Args:
         now: Seconds since 1970 by the database's clock.
     """
-    applied = [rules_for(call.subject, queued=True) for call in calls]
-    ids = {rule.counter_id(call.subject) for call, those in zip(calls, applied, strict=True) for rule in those}
+    options = [[call._replace(subject=one) for one in counted_as(call.subject)] for call in calls]
+    applied = [[(one, rules_for(one.subject, queued=True)) for one in those] for those in options]
+    ids = {rule.counter_id(one.subject) for those in applied for one, rules in those for rule in rules}
     counters = Counter.objects.in_bulk(ids) if ids else {}
-    found = [
-        [forecast_of(rule, call, counters.get(rule.counter_id(call.subject)), now) for rule in those]
-        for call, those in zip(calls, applied, strict=True)
-    ]
-    return [tuple(one for one in those if not one.rule.shadow or one.cooled_until is not None) for those in found]
+
+    def met(one: Asked, rules: Sequence[Rule]) -> tuple[LimitForecast, ...]:
+        found = [forecast_of(rule, one, counters.get(rule.counter_id(one.subject)), now) for rule in rules]
+        return tuple(limit for limit in found if not limit.rule.shadow or limit.cooled_until is not None)
+
+    return [min((met(*option) for option in those), key=_free_at, default=()) for those in applied]
+
+
+def _free_at(limits: Sequence[LimitForecast]) -> float:
+    """When the last of them has room; without end where nobody knows."""
+    return max((math.inf if limit.free_at is None else limit.free_at for limit in limits), default=0.0)
 
 
 def forecast_of(rule: Rule, call: Asked, counter: Counter | None, now: float) -> LimitForecast:
@@ -94,13 +113,12 @@ def forecast_of(rule: Rule, call: Asked, counter: Counter | None, now: float) ->
     key = rule.key(call.subject)
     opened = counter_of(rule, key, counter, now)
     algorithm, meter, cooled = opened.algorithm, opened.meter, opened.blocked_until
-    full = rule.algorithm(key).capacity
-    units = MICRO if rule.unit != Unit.TOKENS else cost_units(clamped(call.cost, call.known_cost, full))
+    units = MICRO if rule.per_call else cost_units(needed(rule, key, call))
     never = None if rule.shadow else never_fits(algorithm, units)
     has_room = rule.shadow or (never is None and meter.room_for(units))
     available = max(0.0, meter.available() / MICRO)
     free_at: float | None = cooled or now
-    if never is not None or (not has_room and rule.unit == Unit.IN_FLIGHT):
+    if never is not None or (not has_room and rule.unit in UNTIL_THE_END):
         free_at = None
     elif not has_room:
         free_at = max(free_at or now, opened.sooner(seconds(meter.line_up(units))))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 
-from queueops.core.sql import plain_array, run_sql
+from queueops.core.sql import nullable, plain_array, run_sql
 from ratelimits.subjects import Subject
 
 from .calls import Call
@@ -16,11 +17,16 @@ def write_tallies(granted: Sequence[Call]) -> None:
     if not granted:
         return
     sums: dict[tuple[Subject, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    stated: dict[tuple[Subject, str], dict[str, float]] = {}
     for call in granted:
         total = sums[call.subject, call.kind]
         total[0] += 1
         total[1] += call.cost
         total[2] += call.waited_seconds
+        if call.amounts:
+            by_unit = stated.setdefault((call.subject, call.kind), {})
+            for unit, amount in call.amounts.items():
+                by_unit[unit] = by_unit.get(unit, 0.0) + amount
     subjects = [subject for subject, _ in sums]
     parameters = {
         "services": [subject.service for subject in subjects],
@@ -31,6 +37,7 @@ def write_tallies(granted: Sequence[Call]) -> None:
         "kinds": [kind for _, kind in sums],
         "calls": plain_array([int(total[0]) for total in sums.values()]),
         "tokens": plain_array([total[1] for total in sums.values()]),
+        "amounts": nullable([json.dumps(stated[one]) if one in stated else None for one in sums]),
         "waits": plain_array([total[2] for total in sums.values()]),
     }
     run_sql("ratelimits", "insert_tallies", parameters)

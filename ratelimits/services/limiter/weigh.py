@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ratelimits.algorithms.admission import never_fits
-from ratelimits.algorithms.estimates import clamped
 from ratelimits.algorithms.measures import MICRO, MalformedCost, cost_units, seconds
-from ratelimits.models import Unit
-from ratelimits.services.limits.catalogue import Rule
+from ratelimits.costs import TOKENS
+from ratelimits.services.limits.catalogue import Rule, rules_for
 from ratelimits.subjects import counter_id
 
 from .calls import Call
-from .charges import HELD_UNITS, Entry
+from .charges import Entry, is_held
+from .choose import turns, used_share
 from .counters import OpenCounter
+from .needs import needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Decision:
         binding: The limit that takes longest to have room; None for `proceed`.
         blocking: All that have none, the binding one first.
         met: All that count a denied call: `blocking`, then those that have room.
+        credential: Of a pool's call that may go: the member that it was counted against.
         now: The database's clock after the locks.
         holds: A Charge was written for the call's holder.
     """
@@ -68,6 +70,7 @@ class Decision:
     reason: str = ""
     holds: bool = False
     met: tuple[Binding, ...] = ()
+    credential: str = ""
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class _Asked:
     denied_by: list[tuple[OpenCounter, int]] = field(default_factory=list)
     rejection: Binding | None = None
     malformed: str = ""
+    credential: str = ""
 
 
 def weigh(
@@ -88,17 +92,24 @@ def weigh(
     Decide which of these calls may go now, in the order given, and charge those.
 
     A call that one counter refuses closes that counter for the calls behind it, so that small ones do not overtake a
-    large one; calls that do not touch it may still go. Calls without any limit proceed.
+    large one; calls that do not touch it may still go. Calls without any limit proceed. A pool's call goes with the
+    member that has the most room for its weight; only if none takes it are their counters closed.
 
     Args:
-        applied: The limits that count each call.
+        applied: The limits that count each call; of a pool's call they are its members'.
         counters: By id, at least those that the calls touch; changed in place.
 
     Returns:
         One decision a call, in order; and the calls that were charged, with what each will have to settle.
     """
-    asked = [_asked(call, applicable, counters) for call, applicable in zip(calls, applied, strict=True)]
-    granted = [(one, _charge(one)) for one in asked if _may_go(one)]
+    asked = []
+    granted = []
+    waiting: dict[str, float] = {}
+    for call, applicable in zip(calls, applied, strict=True):
+        one = _chosen(call, counters, waiting) if call.alternatives else _asked(call, applicable, counters)
+        asked.append(one)
+        if _may_go(one):
+            granted.append((one, _charge(one)))
     return [_decision(one, now) for one in asked], [(one.call, entries) for one, entries in granted if one.needs]
 
 
@@ -118,6 +129,8 @@ def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, Open
         except MalformedCost as error:
             one.malformed = error.message
             return one
+        if not units and rule.unit != TOKENS:
+            continue  # it takes nothing of what this limit counts: neither its room nor its cool-down is its business
         if not rule.shadow and (reason := never_fits(counter.algorithm, units)):
             one.rejection = binding_of(counter, units, None, reason)
             return one
@@ -125,12 +138,55 @@ def _asked(call: Call, applicable: tuple[Rule, ...], counters: Mapping[str, Open
     return one
 
 
+def _chosen(call: Call, counters: Mapping[str, OpenCounter], waiting: dict[str, float]) -> _Asked:
+    """
+    A pool's call as the member's that it goes with, or that it waits for.
+
+    Args:
+        waiting: How many calls wait for each member, less the heavier it is; changed in place.
+    """
+    options: list[tuple[float, float, float, _Asked]] = []
+    for other in call.alternatives:
+        own = call._replace(subject=other.subject, alternatives=())
+        one = _asked(own, rules_for(other.subject, queued=call.paced), counters)
+        one.credential = other.credential
+        share = used_share(one.needs) / other.weight
+        options.append((share, turns.standing(other.credential), other.weight, one))
+    options.sort(key=lambda option: option[:2])
+    fitting = [option for option in options if option[3].rejection is None and not option[3].malformed]
+    for _, _, weight, one in fitting:
+        if not any(_refuses(counter, units, one.call) for counter, units in one.needs):
+            turns.served(one.credential, weight)
+            return one
+    if not fitting:
+        return options[0][3]
+    for *_, one in fitting:  # as one account's: smaller calls of the pool do not overtake
+        for counter, units in one.needs:
+            counter.closed = counter.closed or _refuses(counter, units, one.call)
+    _, weight, one = min(
+        ((waiting.get(one.credential, 0.0), weight, one) for _, _, weight, one in fitting),
+        key=lambda option: (
+            max((counter.blocked_until or 0.0 for counter, _ in option[2].needs), default=0.0),
+            option[0],
+        ),
+    )
+    waiting[one.credential] = waiting.get(one.credential, 0.0) + 1 / weight
+    return one
+
+
+def _refuses(counter: OpenCounter, units: int, call: Call) -> bool:
+    """Whether a counter keeps such a call back now."""
+    if counter.blocked_until is not None:
+        return True
+    free = not counter.closed and counter.room_for(units, paced=call.paced, crowded=call.crowded)
+    return not free and not counter.rule.shadow
+
+
 def _units_of(call: Call, rule: Rule, key: str) -> int:
     """What a call takes of a limit, in millionths of its unit."""
-    if rule.unit != Unit.TOKENS:
+    if rule.per_call:
         return MICRO
-    cost_units(call.cost)  # a cost that is no number must not pass for what is known of it
-    return cost_units(clamped(call.cost, call.known_cost, rule.algorithm(key).capacity))
+    return cost_units(needed(rule, key, call))
 
 
 def _may_go(one: _Asked) -> bool:
@@ -160,7 +216,7 @@ def _charge(one: _Asked) -> list[Entry]:
     return [
         Entry(counter_id(counter.rule.id, counter.key), counter.rule.unit, units, booked_at)
         for counter, units, booked_at in taken
-        if counter.rule.unit in HELD_UNITS
+        if is_held(counter.rule.unit)
     ]
 
 
@@ -170,8 +226,8 @@ def _decision(one: _Asked, now: float) -> Decision:
     if one.rejection is not None:
         return Decision("reject", now, None, one.rejection, (one.rejection,), one.rejection.reason)
     if not one.denied_by:
-        holds = bool(one.call.holder) and any(counter.rule.unit in HELD_UNITS for counter, _ in one.needs)
-        return Decision("proceed", now, holds=holds)
+        holds = bool(one.call.holder) and any(is_held(counter.rule.unit) for counter, _ in one.needs)
+        return Decision("proceed", now, holds=holds, credential=one.credential)
     blocking = [_refusal(counter, units) for counter, units in one.denied_by]
     blocking.sort(key=lambda binding: -(binding.retry_at or 0))
     kind: Kind = "retry" if any(binding.cooling for binding in blocking) else "defer"

@@ -15,8 +15,10 @@ from ratelimits.algorithms.kinds import KINDS
 from ratelimits.algorithms.measures import with_headroom
 from ratelimits.algorithms.ramp import Ramp
 from ratelimits.algorithms.sliding_window import SlidingWindow
+from ratelimits.costs import PER_CALL
 from ratelimits.models import Limit, LimitCallType, LimitOverride, Unit
 from ratelimits.models.ramp import read_ramp
+from ratelimits.services.limits.alternatives import counted_as, is_pooled
 from ratelimits.subjects import OF_SERVICE, Subject, counter_id, counter_key
 
 LIMITS_KEPT_SECONDS = 0.5  # a change made by another process is seen at most this late
@@ -61,11 +63,17 @@ class Rule:
     fail_open: bool
     shadow: bool
     learns_caps: bool
+    counts_cached: bool = True
     provider_quota: float | None = None
     overrides: Mapping[str, Override] = field(default_factory=dict)
     ramp: Ramp | None = None
     # Algorithms made before, by the key of an override or "" for all others: making one checks its figures.
     _made: dict[str, Algorithm] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def per_call(self) -> bool:
+        """Whether every call takes one, whatever it costs."""
+        return self.unit in PER_CALL
 
     @property
     def hard_reset(self) -> bool:
@@ -241,12 +249,22 @@ def seconds_to_send(subject: Subject) -> float | None:
     return min((seconds for seconds in stated if seconds is not None), default=None)
 
 
-def windows_of(subject: Subject) -> list[tuple[str, float]]:
-    """Return counter and capacity of each sliding window that counts a subject's calls one by one."""
+def windows_of(subject: Subject, *, in_tokens: bool = False) -> list[tuple[str, float]]:
+    """
+    Return counter and capacity of each sliding window that counts a subject's calls one by one, or of each in tokens.
+
+    Of a pool it is one, as large as its members' smallest windows together; none where one of them has no window.
+    """
+    if is_pooled(subject):
+        members = [
+            min((size for _, size in windows_of(one, in_tokens=in_tokens)), default=0.0) for one in counted_as(subject)
+        ]
+        name = f"{subject.service}/{subject.call_type}/{subject.project}/{subject.model}"
+        return [(name, sum(members))] if members and all(members) else []
     return [
         (rule.counter_id(subject), algorithm.capacity)
         for rule in rules_for(subject)
-        if rule.unit != Unit.TOKENS
+        if rule.per_call != in_tokens
         and not rule.shadow
         and isinstance(algorithm := rule.algorithm(rule.key(subject)), SlidingWindow)
     ]

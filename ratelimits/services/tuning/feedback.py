@@ -14,13 +14,15 @@ from django.db.models.functions import Now
 from queueops.audit import trail
 from queueops.core.clock import database_now
 from queueops.core.values.retry_after import spread
-from ratelimits.algorithms.estimates import clamped
+from ratelimits.algorithms.figures import NOUNS
 from ratelimits.algorithms.measures import MICRO, microseconds
 from ratelimits.algorithms.pressure import Pressure, pressure_at, pushed_back
+from ratelimits.costs import NO_AMOUNTS, Amounts, estimate
 from ratelimits.feedback import PushBack, Violation
-from ratelimits.models import Counter, Unit
+from ratelimits.models import Counter
 from ratelimits.services.alerts import alerts
 from ratelimits.services.limiter.counters import OpenCounter, lock_counters, pressure_of, usage
+from ratelimits.services.limiter.needs import needed
 from ratelimits.services.limits.catalogue import rules_for
 from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import Subject
@@ -43,7 +45,8 @@ class Refusal(NamedTuple):
 
     Attributes:
         sent_at: When it was dispatched, seconds since 1970 by the database's clock.
-        cost: Of the call, in tokens, and `known_cost` the part that was no guess; as in `decide.Call`.
+        cost: Of the call, in tokens, `known_cost` the part that was no guess, and `amounts` by unit; as in
+            `decide.Call`.
         ratio: How many times as many tokens the known part is by what other calls have shown; None: nobody knows.
         times_before: It was refused: it may be the call that is too large, and not the pace.
         label: What to call it in alerts, such as `job <id>`.
@@ -54,6 +57,7 @@ class Refusal(NamedTuple):
     sent_at: float
     cost: float = 1.0
     known_cost: float | None = None
+    amounts: Amounts = NO_AMOUNTS
     ratio: float | None = None
     times_before: int = 0
     label: str = ""
@@ -141,7 +145,7 @@ def push_backs(refusals: Sequence[Refusal], *, actor: str, accepted: Accepted = 
             continue
         for meant in found:
             counter_id = meant.rule.counter_id(one.subject)
-            if one.times_before and meant.rule.unit == Unit.TOKENS:
+            if one.times_before and not meant.rule.per_call:
                 continue  # it may be this call that is too large: the others are not to pay for it once more
             _cool(cooled[counter_id], one, meant.violation)
             cooled[counter_id].subject, cooled[counter_id].label = one.subject, one.label
@@ -204,21 +208,28 @@ def _oversized(cooled: Mapping[str, _Cooled], refusal: Refusal, meant: Violated)
     by what other calls of its model turned out to be, is above the cap.
     """
     counter = cooled[meant.rule.counter_id(refusal.subject)].counter
-    if meant.rule.unit != Unit.TOKENS:
+    if meant.rule.per_call:
         return None
-    cap, needed = meant.rule.algorithm(counter.key).capacity, 0.0
+    cap, real = meant.rule.algorithm(counter.key).capacity, 0.0
     if meant.violation.requested is not None:
-        cap, needed = meant.violation.stated_cap or cap, meant.violation.requested
+        cap, real = meant.violation.stated_cap or cap, meant.violation.requested
     elif refusal.ratio is not None and _was_alone(counter, refusal):
-        known = refusal.cost if refusal.known_cost is None else refusal.known_cost
-        needed = known * refusal.ratio
-    if needed <= cap:
+        amount, known = estimate(
+            meant.rule.unit,
+            refusal.cost,
+            refusal.known_cost,
+            refusal.amounts,
+            counts_cached=meant.rule.counts_cached,
+        )
+        real = (amount if known is None else known) * refusal.ratio
+    if real <= cap:
         return None
     how = f"{refusal.cost:,.0f} were estimated" + (f"; measured: {refusal.ratio:.2f} times" if refusal.ratio else "")
-    why = f"{meant.rule.name}: it needs about {needed:,.0f} tokens ({how}), more than the cap of {cap:,.0f}"
+    noun = NOUNS[meant.rule.unit]
+    why = f"{meant.rule.name}: it needs about {real:,.0f} {noun} ({how}), more than the cap of {cap:,.0f}"
     figures = {
         "limit": meant.rule.name,
-        "needed": round(needed),
+        "needed": round(real),
         "estimated": refusal.cost,
         "ratio": refusal.ratio,
         "cap": cap,
@@ -232,7 +243,7 @@ def _oversized(cooled: Mapping[str, _Cooled], refusal: Refusal, meant: Violated)
 def _was_alone(counter: OpenCounter, refusal: Refusal) -> bool:
     capacity = counter.algorithm.capacity
     used, _ = usage(counter.rule, counter.key, counter.stored, counter.now)
-    own = clamped(refusal.cost, refusal.known_cost, counter.rule.algorithm(counter.key).capacity)
+    own = needed(counter.rule, counter.key, refusal)
     return used - own <= MUCH_ROOM * capacity
 
 
@@ -241,7 +252,7 @@ def _share(counter: OpenCounter, refusal: Refusal) -> float:
     free = counter.meter.available() / MICRO
     if free > MUCH_ROOM * counter.algorithm.capacity:
         return 1.0
-    cost = refusal.cost if counter.rule.unit == Unit.TOKENS else 1.0
+    cost = 1.0 if counter.rule.per_call else needed(counter.rule, counter.key, refusal)
     used, _ = usage(counter.rule, counter.key, counter.stored, counter.now)
     return cost / max(used, cost, 1.0)
 

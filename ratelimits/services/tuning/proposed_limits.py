@@ -109,7 +109,7 @@ def _figures(subject: Subject, found: PushBack, accepted: Accepted) -> dict[str,
     return {
         "capacity": stated.stated_cap,
         "provider_quota": stated.stated_cap,
-        "unit": Unit.TOKENS if stated.unit == "tokens" else Unit.REQUESTS,
+        "unit": Unit(stated.unit) if stated.unit else Unit.REQUESTS,
         "window_seconds": 86_400.0 if stated.per_day else stated.window_seconds,
         "note": f"{note} states.",
     }

@@ -12,8 +12,9 @@ from django.db.models import F, Sum, Value
 from django.db.models.functions import Extract, Floor
 
 from queueops.core.clock import database_now
+from ratelimits.costs import PER_CALL, UNTIL_THE_END
 from ratelimits.errors import InvalidLimit, NotSimulable
-from ratelimits.models import Limit, LimitCallType, Unit
+from ratelimits.models import Limit, LimitCallType
 from ratelimits.replay import Ask, Replay, replay
 from ratelimits.services.limiter.gauges import tallies_of
 from ratelimits.services.limits.catalogue import Override, overrides_of, rule_of
@@ -119,7 +120,7 @@ def simulate(limit_id: int, changes: Mapping[str, Any], *, hours: float = 1) -> 
     if found.faults:
         raise InvalidLimit(fields=found.faults)
     today = Limit.objects.get(pk=limit_id)
-    if Unit.IN_FLIGHT in (today.unit, proposed.unit):
+    if UNTIL_THE_END & {today.unit, proposed.unit}:
         raise NotSimulable
     since = timedelta(hours=min(max(hours, 0.01), MOST_HOURS))
     # Read once and for both: what only one of the two counts is no effect of the other's figures.
@@ -153,7 +154,7 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
     seconds: dict[str, dict[tuple[int, float], int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         if rule.applies_to(row.subject):
-            cost = row.cost if rule.unit == Unit.TOKENS else 1.0
+            cost = 1.0 if rule.per_call else row.cost
             seconds[rule.key(row.subject)][row.asked_at, cost] += row.calls
     return {
         key: [
@@ -170,7 +171,7 @@ def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
     both = (today, proposed)
     names = [name for name in ("project", "user") if any(name in limit.scope for limit in both)]
     names += [name for name in ("call_type", "model") if any(_tells_apart(limit, name) for limit in both)]
-    in_tokens = any(limit.unit == Unit.TOKENS for limit in both)
+    in_tokens = any(limit.unit not in PER_CALL for limit in both)
     rows = (
         tallies_of(proposed, since=since)
         .filter(calls__gt=0)
@@ -258,6 +259,6 @@ def _newest(rows: Sequence[Tallied], *, calls: int) -> list[Tallied]:
 def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
     calls = sum(row.calls for row in rows)
     cost = sum(row.cost * row.calls for row in rows)
-    each = cost / calls if calls and limits[0].unit == Unit.TOKENS else 1.0
+    each = cost / calls if calls and limits[0].unit not in PER_CALL else 1.0
     smallest = min(limit.capacity * (100 - limit.headroom_percent) / 100 for limit in limits)
     return max(1, min(-(-calls // MOST_CALLS_PLAYED), int(smallest * SMALLEST_SHARE / max(each, 1e-6))))

@@ -35,7 +35,7 @@ def note_stated_cap(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
     Returns:
         Whether it was news.
     """
-    if math.isclose(cap, _known_cap(rule, key)):
+    if is_known_cap(rule, key, cap):
         return False
     if rule.learns_caps and _learn(rule, key, cap, actor=actor):
         return True
@@ -54,6 +54,11 @@ def note_stated_cap(rule: Rule, key: str, cap: float, *, actor: str) -> bool:
         project_id=project_of(key),
     )
     return True
+
+
+def is_known_cap(rule: Rule, key: str, cap: float) -> bool:
+    """Whether a cap that is stated for one key is the one that it has."""
+    return math.isclose(cap, _known_cap(rule, key))
 
 
 @transaction.atomic

@@ -13,6 +13,7 @@ from django.db import transaction
 
 from queueops.audit import trail
 from queueops.core.sql import plain_array, run_sql, text_array
+from queueops.tenancy.moves import refuse_writes
 from ratelimits.errors import NoAllowance
 from ratelimits.models import UsageReservation
 
@@ -97,7 +98,7 @@ def ingest(events: Sequence[Reported], *, project_id: str, only_user: UUID | Non
         actor: The operator whom the audit trail names with the events that are new; empty: no entry.
 
     Raises:
-        NoAllowance: Nothing was counted.
+        NoAllowance, ProjectMoving, ProjectMoved: Nothing was counted.
     """
     own = [event for event in events if only_user in {None, event.user_id}]
     with transaction.atomic():
@@ -154,6 +155,7 @@ def _insert(events: Sequence[Reported], *, project_id: str) -> list[tuple[str | 
         },
     )
     if events and not rows:
+        refuse_writes(project_id)
         raise NoAllowance
     return [(fault, is_new, month, amount) for fault, is_new, month, amount in rows]
 

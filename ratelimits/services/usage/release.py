@@ -13,6 +13,7 @@ from django.db import transaction
 
 from queueops.audit import trail
 from queueops.core.sql import plain_array, run_sql, text_array
+from queueops.tenancy.moves import refuse_writes
 from ratelimits.errors import NoAllowance, UnknownReservation
 from ratelimits.models import UsageReservation
 
@@ -64,7 +65,9 @@ def cancel(
 
     Raises:
         UnknownReservation: There is none of that id, project and user.
+        ProjectMoving, ProjectMoved: Nothing was given back.
     """
+    refuse_writes(project_id)
     ended = end_reservations([(reservation_id, only_user)], project_id=project_id, status=Status.CANCELLED)
     give_back(ended)
     if actor:

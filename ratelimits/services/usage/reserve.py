@@ -13,6 +13,7 @@ from django.db import IntegrityError, transaction
 from queueops.audit import trail
 from queueops.core.errors import IdempotencyKeyReused
 from queueops.core.sql import run_sql
+from queueops.tenancy.moves import refuse_writes
 from ratelimits.errors import NoAllowance, QuotaExceeded
 from ratelimits.models.allowance import new_reservation_id
 from ratelimits.months import month_end
@@ -53,12 +54,13 @@ def reserve(
         actor: The operator whom the audit trail names if this reserves anew; empty: no entry.
 
     Raises:
-        NoAllowance, QuotaExceeded: Nothing was reserved.
+        NoAllowance, QuotaExceeded, ProjectMoving, ProjectMoved: Nothing was reserved.
         IdempotencyKeyReused: The key's reservation has another user or amount.
     """
     with transaction.atomic() if actor else nullcontext():
         rows = _reserve(project_id, user_id, amount, idempotency_key)
         if not rows:
+            refuse_writes(project_id)
             raise NoAllowance
         [(reservation_id, owner, month, held, expires_at, remaining, replayed, zone, quota)] = rows
         if actor and reservation_id is not None and not replayed:

@@ -8,7 +8,18 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from queueops_client.calls import AnyBatch, Calls, Id, Letters, Subject, Target
 from queueops_client.line import AsyncLine
-from queueops_client.records import Batch, DeadLetter, Job, Moved, Operation, Paused, Project, Result, SubmittedBatch
+from queueops_client.records import (
+    Batch,
+    DeadLetter,
+    Forecast,
+    Job,
+    Moved,
+    Operation,
+    Paused,
+    Project,
+    Result,
+    SubmittedBatch,
+)
 from queueops_client.retry import Retry
 from queueops_client.specs import AsyncJobs, JobOptions, JobSpec, Spool
 from queueops_client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncToken, AsyncTransport
@@ -92,6 +103,24 @@ class AsyncQueueOps:
                     idempotency_key=idempotency_key,
                 )
             )
+
+    async def forecast(
+        self, jobs: AsyncJobs, *, partial: bool = False, start_interval_seconds: float = 0.0
+    ) -> Forecast:
+        """
+        Say what a batch of these jobs would cost, when it would end and what of it would be refused; stores nothing.
+
+        Args:
+            jobs, partial, start_interval_seconds: As of `submit_many`.
+
+        Raises:
+            TooManyJobs: There are more than a batch takes; nothing was sent.
+            QueueFull: The project has no room for them.
+        """
+        with Spool() as spool:
+            await spool.fill_async(jobs)
+            steps = self._calls.forecast(spool, partial=partial, start_interval_seconds=start_interval_seconds)
+            return await self._run(steps)
 
     # Looking
 

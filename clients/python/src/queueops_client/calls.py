@@ -12,6 +12,7 @@ from queueops_client.exchange import Answer, Emit, RequestOptions, Steps, exchan
 from queueops_client.records import (
     Batch,
     DeadLetter,
+    Forecast,
     Job,
     Moved,
     Operation,
@@ -94,6 +95,21 @@ class Calls:
             timeout=BATCH_TIMEOUT_SECONDS,
         )
         return SubmittedBatch.of({**answer.body, "idempotency_key": key})
+
+    def forecast(self, spool: Spool, *, partial: bool, start_interval_seconds: float) -> Steps[Forecast]:
+        answer = yield from self.request(
+            "POST",
+            "/forecast/",
+            content=spool.blocks,
+            params={"partial": partial or None, "start_interval_seconds": start_interval_seconds or None},
+            headers={
+                "content-type": "application/x-ndjson",
+                "content-length": str(spool.size_bytes),
+                "idempotency-key": str(uuid4()),  # nothing is stored: it may be sent again
+            },
+            timeout=BATCH_TIMEOUT_SECONDS,
+        )
+        return Forecast.of(answer.body)
 
     def job(self, job: Id | Job) -> Steps[Job]:
         return self._read(f"/jobs/{id_of(job)}/", Job)

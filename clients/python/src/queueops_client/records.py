@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Self
 from uuid import UUID
@@ -33,8 +33,10 @@ PARSERS: Mapping[str, Callable[[Any], Any]] = {
             "finished_at",
             "scheduled_at",
             "expires_at",
+            "complete_by",
             "resolved_at",
             "eta",
+            "finish_at",
         ),
         _moment,
     ),
@@ -67,6 +69,13 @@ class Job(Record):
     Attributes:
         created: Of a submission: False: there was a job with this idempotency_key and the same work already.
         waiting_for: Why it does not run now, in words.
+        cost: Units or tokens, as estimated; `costs`: by unit, where the cost does not say all.
+        complete_by: By when it is wanted.
+        via: `batch`: it goes by a batch of its provider; None: live.
+        provider_batch: The one that it was a line of last: id, state, provider_id.
+        cost_money: What its calls cost so far, in millionths of `currency`; None: not known, or a price is missing.
+        prices: What it costs live and by batch, in millionths of `currency`; is_used: by what its last call used, else
+            by what calls like it have.
     """
 
     id: UUID
@@ -76,6 +85,9 @@ class Job(Record):
     batch: UUID | None = None
     user_id: UUID | None = None
     service: str | None = None
+    model: str | None = None
+    cost: int | None = None
+    costs: Mapping[str, int] | None = None
     priority: str | None = None
     held: bool | None = None
     idempotency_key: str | None = None
@@ -91,6 +103,12 @@ class Job(Record):
     origin: UUID | None = None
     scheduled_at: datetime | None = None
     expires_at: datetime | None = None
+    complete_by: datetime | None = None
+    via: str | None = None
+    provider_batch: Mapping[str, str] | None = None
+    cost_money: int | None = None
+    currency: str = ""
+    prices: Mapping[str, int | bool | None] | None = None
     created_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -120,6 +138,8 @@ class Batch(Record):
         progress: Percent of the items that have ended.
         eta: A forecast; None while nothing is known.
         eta_earliest: Where its speed so far and the limits differ much: what the speed says.
+        cost_money: What its jobs cost so far, in millionths of `currency`; None: not known, or a price is missing; in
+            lists always.
     """
 
     id: UUID
@@ -137,6 +157,8 @@ class Batch(Record):
     created_at: datetime | None = None
     finished_at: datetime | None = None
     recheck_after_seconds: float | None = None
+    cost_money: int | None = None
+    currency: str = ""
     cursor: int = 0
     epoch: str = ""
 
@@ -165,6 +187,58 @@ class SubmittedBatch(Record):
     error_count: int = 0
     errors: Sequence[Mapping[str, Any]] = ()
     idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastWay(Record):
+    """
+    A batch by one way.
+
+    Attributes:
+        price: In millionths of the currency; None: a price is missing.
+        finish_at: When the last job would have ended; None: nobody knows, see `why`.
+        seconds: Until then.
+    """
+
+    price: int | None = None
+    finish_at: datetime | None = None
+    seconds: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast(Record):
+    """
+    What a batch would be if it were submitted now.
+
+    Attributes:
+        accepted: False: its submission would be refused because of what is rejected.
+        jobs: count, duplicates and by_model.
+        tokens: By unit, each known, expected and reserved.
+        learned: Whether all tokens follow from earlier calls; None: there are none.
+        live, batch: Its price and end by either way.
+        missing_prices: service, model and via of each.
+        budgets: Those that have less left than all of it should cost live.
+        binding: The limits that take time, the slowest first.
+        rejected: count, and jobs, the first 100 lines that would be refused.
+    """
+
+    accepted: bool
+    jobs: Mapping[str, Any]
+    tokens: Mapping[str, Mapping[str, int]]
+    learned: bool | None = None
+    currency: str = ""
+    live: ForecastWay
+    batch: ForecastWay
+    missing_prices: Sequence[Mapping[str, Any]] = ()
+    budgets: Sequence[Mapping[str, Any]] = ()
+    binding: Sequence[Mapping[str, Any]] = ()
+    rejected: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Self:
+        told = super(Forecast, cls).of(raw)
+        return replace(told, live=ForecastWay.of(raw["live"]), batch=ForecastWay.of(raw["batch"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ class JobOptions(TypedDict, total=False):
         user_id: The end user on whose behalf the call is made.
         scheduled_at: Not before then; or `delay_seconds` from now.
         expires_at: Fails if it still waits then.
+        complete_by: By when it is wanted: what has time goes by a batch of its provider, at half the price.
+        via: `live`, `batch`, or `auto`: by batch where the deadline allows it.
         retry_policy, cost, model: Instead of the handler's own.
         tags: To find it by, in the admin and in `jobs(tags=...)`: at most 20.
         user_label: What operators call the user of `user_id`.
@@ -40,6 +42,8 @@ class JobOptions(TypedDict, total=False):
     scheduled_at: datetime | str | None
     delay_seconds: float | None
     expires_at: datetime | str | None
+    complete_by: datetime | str | None
+    via: Literal["auto", "live", "batch"] | None
     retry_policy: str | None
     cost: int | None
     model: str | None
@@ -59,6 +63,8 @@ class JobSpec:
     scheduled_at: datetime | str | None = None
     delay_seconds: float | None = None
     expires_at: datetime | str | None = None
+    complete_by: datetime | str | None = None
+    via: Literal["auto", "live", "batch"] | None = None
     retry_policy: str | None = None
     cost: int | None = None
     model: str | None = None

@@ -180,6 +180,27 @@ export function alerts(rows, page) {
         row.silenced_until ? h("p", { class: "muted small" }, icon("notifications_off"), " Silenced, ends ", moment(row.silenced_until)) : null)));
 }
 
+export function objectives(rows) {
+    return h("ul", { class: "rows" }, rows.map(objective));
+}
+
+function objective(row) {
+    const isKnown = row.attained_percent !== null;
+    const left = row.budget_left_percent ?? 100;
+    const [tone, sign, words] = !isKnown ? ["", "hourglass_empty", "no jobs yet"] : row.is_broken ? ["bad", "error", "broken"]
+        : row.burn > 1 ? ["warn", "local_fire_department", `burns ${number(row.burn, 1)} times too fast`] : ["good", "check_circle", "kept"];
+    return h("li", { class: "limit", "data-key": String(row.id) },
+        h("div", { class: "row-head" },
+            h("a", { href: row.href, class: "row-name" }, row.name),
+            h("span", { class: "marks" }, mark(tone, sign, words))),
+        h("div", { class: `gauge gauge-${row.is_broken ? "full" : left < 20 ? "high" : left < 40 ? "mid" : "low"}`, role: "meter", "aria-label": `${row.name}: budget used`, "aria-valuemin": "0",
+            "aria-valuemax": "100", "aria-valuenow": Math.min(100, Math.max(0, 100 - left)), "aria-valuetext": `${number(left)} % of the budget is left`,
+            vars: { "--value": `${Math.min(100, Math.max(0, 100 - left))}%`, "--notice": "60%", "--warning": "80%" } },
+            h("span", { class: "gauge-used" })),
+        h("p", { class: "figures" }, isKnown ? [h("strong", {}, `${number(row.attained_percent, 2)} %`), ` of ${number(row.jobs)} jobs in ${row.window}; budget left `, h("strong", {}, `${number(left)} %`)] : "Nothing has come due.",
+            h("span", { class: "muted" }, ` · ${row.words}`)));
+}
+
 export function executors(rows) {
     if (!rows.length) return empty("memory", "No executor runs.", "Nothing is carried out until one does: manage.py qcluster.");
     return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Executors" }, h("table", {},

@@ -51,6 +51,8 @@ function draw() {
     fill(byId("limits"), blocks.limits(data.limits, users, page, data.has_limits));
     fill(byId("batches"), blocks.batches(data.batches, page));
     fill(byId("alerts"), blocks.alerts(data.alerts, page));
+    byId("objectives-card").hidden = !data.objectives.length;
+    fill(byId("objectives"), blocks.objectives(data.objectives));
     fill(byId("executors"), blocks.executors(data.executors));
     if (!feed.isHeld) drawFeed();
 }

@@ -8,13 +8,12 @@ from typing import Any
 import click
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from queueops_client.cli.estimate import show_forecast, tell_refused
 from queueops_client.cli.files import STANDARD_INPUT, format_of, jobs_of, opened
 from queueops_client.cli.session import Session, command
 from queueops_client.cli.watch import follow
 from queueops_client.cli.words import plural
 from queueops_client.records import SubmittedBatch
-
-SHOWN_ERRORS = 20
 
 
 @click.command()
@@ -37,6 +36,7 @@ SHOWN_ERRORS = 20
     help="Start the jobs so far apart.",
 )
 @click.option("--idempotency-key", help="Makes a repeat harmless for 7 days, if the file is the same.")
+@click.option("--dry-run", is_flag=True, help="Submit nothing: say what it would cost, and when it would be done.")
 @click.option("--watch", "and_watch", is_flag=True, help="Watch the batch to its end.")
 @command
 def submit(
@@ -50,6 +50,7 @@ def submit(
     partial: bool,
     start_interval: float,
     idempotency_key: str | None,
+    dry_run: bool,
     and_watch: bool,
 ) -> int:
     """
@@ -61,6 +62,9 @@ def submit(
     with session.queue() as queue:
         with opened(file) as source, _progress(session) as counted:
             jobs = jobs_of(source, kind=kind, file_format=file_format or format_of(file))
+            if dry_run:
+                told = queue.forecast(counted(jobs), partial=partial, start_interval_seconds=start_interval)
+                return show_forecast(session, told)
             batch = queue.submit_many(
                 counted(jobs),
                 name=name,
@@ -109,11 +113,6 @@ def _tell(session: Session, batch: SubmittedBatch, *, and_watch: bool) -> None:
     if batch.duplicates:
         session.note(f"{plural(batch.duplicates, 'duplicate')} left out: their idempotency_key exists already.")
     if batch.error_count:
-        session.note(f"{plural(batch.error_count, 'job')} refused:")
-        for error in batch.errors[:SHOWN_ERRORS]:
-            wrong = " ".join(f"{path}: {', '.join(causes)}" for path, causes in (error.get("fields") or {}).items())
-            session.note(f"  line {error['line']}: {error['message']} {wrong}".rstrip())
-        if batch.error_count > SHOWN_ERRORS:
-            session.note("  …")
+        tell_refused(session, batch.errors, batch.error_count)
     if not and_watch:
         session.say(f"Watch it with: queueops watch {batch.id}")

@@ -1,0 +1,57 @@
+"""The form of a pool of credentials: what its members must have in common, and what apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from queueops.tenancy.models import Credential, CredentialPool
+
+
+class CredentialPoolForm(forms.ModelForm):  # type: ignore[type-arg]
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if Credential.objects.filter(name=name).exists():
+            raise ValidationError("A credential has this name: a payload could mean either.")
+        return name
+
+
+class MembersFormSet(forms.BaseInlineFormSet):  # type: ignore[type-arg]
+    """The members together; the pool's service is the one typed on the same page."""
+
+    def clean(self) -> None:
+        super().clean()
+        service = self.data.get("service") or self.instance.service
+        counted: dict[tuple[str, str], str] = {}
+        for form in self.forms:
+            given: dict[str, Any] = getattr(form, "cleaned_data", {})
+            credential: Credential | None = given.get("credential")
+            if credential is None or given.get("DELETE"):
+                continue
+            if credential.service != service:
+                form.add_error("credential", f"It is for {credential.service}, not for {service}.")
+            elif not credential.quota_project:
+                form.add_error(
+                    "credential", "Name its quota project first: whom its provider counts its calls against."
+                )
+            elif other := counted.get(_principals(credential)):
+                form.add_error("credential", f"The limits count it as {other}: give them quota projects of their own.")
+            else:
+                counted[_principals(credential)] = credential.name
+
+
+def _principals(credential: Credential) -> tuple[str, str]:
+    return credential.quota_project, credential.quota_user
+
+
+def audited(pool: CredentialPool) -> dict[str, Any]:
+    """What the audit trail keeps of a pool."""
+    members = pool.members.select_related("credential").order_by("credential__name")
+    return {
+        "name": pool.name,
+        "service": pool.service,
+        "projects": sorted(pool.projects.values_list("pk", flat=True)),
+        "members": {member.credential.name: member.weight for member in members},
+    }

@@ -1,0 +1,194 @@
+"""Pools of credentials: who is in them, how much room each has, and who was taken out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.admin import TabularInline
+
+from jobs.services.operate.credential_pools import put_back_members
+from jobs.states import CallType
+from queueops.audit import trail
+from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin
+from queueops.screens.forms import OptionalReasonForm
+from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
+from queueops.tenancy import pools
+from queueops.tenancy.models import CredentialPool, CredentialPoolMember
+from ratelimits.services.limiter.headroom import WITHOUT_END, Headroom, read_headroom
+from ratelimits.services.limits.catalogue import rules
+from ratelimits.subjects import Subject
+
+from .credential_pool_form import CredentialPoolForm, MembersFormSet, audited
+
+
+def _put_back(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
+    members = CredentialPoolMember.objects.standing_out().filter(pool__in=ids).values_list("pk", flat=True)
+    done = put_back_members(list(members), actor=actor, reason=reason)
+    said = [f"{name} stays out: {why}" for name, why in done.refused.items()]
+    if done.put_back:
+        said.insert(0, f"Put back: {', '.join(done.put_back)}.")
+    if done.untried:
+        said.append(f"Nobody could try {', '.join(done.untried)}: the first call will tell.")
+    return VerbOutcome(len(done.put_back), len(done.refused), " ".join(said) or "None was out.")
+
+
+PUT_BACK = Verb(
+    name="put_back",
+    permission="tenancy.reinstate_credentialpool",
+    label="Put back",
+    done="put back",
+    explains="The provider is asked whether it takes each credential that was taken out. Those that it takes are shown "
+    "by calls again, and the jobs that wait for them go on; the others stay out.",
+    icon="key",
+    applies=lambda rows: rows.filter(members__taken_out_at__isnull=False).distinct(),
+    carry_out=_put_back,
+    form=OptionalReasonForm,
+)
+
+
+class MemberInline(TabularInline):  # type: ignore[misc]
+    model = CredentialPoolMember
+    formset = MembersFormSet
+    fields = ("credential", "weight", "stands", "room")
+    readonly_fields = ("stands", "room")
+    autocomplete_fields = ("credential",)
+    extra = 0
+    verbose_name_plural = "Members"
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).select_related("credential", "pool").defer("credential__secret")
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest | None, **kwargs: Any) -> Any:
+        found = super().formfield_for_dbfield(db_field, request, **kwargs)
+        found.widget.attrs["aria-label"] = db_field.verbose_name  # the heading of a column labels no field
+        return found
+
+    @admin.display(description="stands")
+    def stands(self, member: CredentialPoolMember) -> SafeString | str:
+        if not member.pk:
+            return showing.NOTHING
+        return _stands(member)
+
+    @admin.display(description="room now")
+    def room(self, member: CredentialPoolMember) -> str:
+        return _room(member) if member.pk else showing.NOTHING
+
+
+@admin.register(CredentialPool)
+class CredentialPoolAdmin(QueueAdmin):
+    form = CredentialPoolForm
+    inlines = (MemberInline,)
+    list_display = ("name", "service", "used_by", "members_in", "members_out")
+    list_filter = ("service",)
+    search_fields = ("name", "service")
+    autocomplete_fields = ("projects",)
+    fields = ("name", "service", "projects")
+    actions = ("put_back_selected",)
+    actions_detail = ("put_back",)
+    empty_title = "There are no pools of credentials."
+    empty_hint = "Add one where several keys of a service shall share out the calls of jobs that name the pool."
+
+    put_back_selected, put_back = on_selected(PUT_BACK), on_one(PUT_BACK)
+
+    def audit_targets(self, row: CredentialPool) -> list[str]:
+        return [_target(row)]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[CredentialPool]:
+        found: QuerySet[CredentialPool] = super().get_queryset(request)
+        return found.prefetch_related("projects", "members__credential")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: CredentialPool | None = None) -> tuple[str, ...]:
+        return ("name", "service") if obj else ()  # payloads and unfinished jobs name it
+
+    def save_model(self, request: HttpRequest, obj: CredentialPool, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        request.audited_before = audited(CredentialPool.objects.get(pk=obj.pk)) if change else None  # type: ignore[attr-defined]
+        super().save_model(request, obj, form, change)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
+        super().save_related(request, form, formsets, change)
+        pools.forget()
+        trail.record(
+            actor=actor_of(request),
+            action="change_credential_pool" if change else "add_credential_pool",
+            target=_target(form.instance),
+            before=request.audited_before,  # type: ignore[attr-defined]
+            after=audited(form.instance),
+        )
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:  # noqa: FBT001
+        for member in formset.save(commit=False):
+            # Only what the form shows: a refusal may take it out meanwhile. Another credential begins anew.
+            if member.pk and "credential" in _changes(formset, member):
+                member.taken_out_at, member.reason, member.refused_job = None, "", None
+                member.save()
+            else:
+                member.save(update_fields=["credential", "weight"] if member.pk else None)
+        for member in formset.deleted_objects:
+            member.delete()
+        formset.save_m2m()
+
+    def delete_model(self, request: HttpRequest, obj: CredentialPool) -> None:
+        before = audited(obj)
+        super().delete_model(request, obj)
+        pools.forget()
+        trail.record(actor=actor_of(request), action="delete_credential_pool", target=_target(obj), before=before)
+
+    @admin.display(description="projects")
+    def used_by(self, pool: CredentialPool) -> str:
+        return ", ".join(project.pk for project in pool.projects.all()) or "nobody"
+
+    @admin.display(description="credentials")
+    def members_in(self, pool: CredentialPool) -> SafeString | str:
+        names = [member.credential.name for member in pool.members.all() if member.taken_out_at is None]
+        return ", ".join(names) or showing.badge("red", "key_off", "none: its jobs wait")
+
+    @admin.display(description="taken out")
+    def members_out(self, pool: CredentialPool) -> SafeString | str:
+        names = [member.credential.name for member in pool.members.all() if member.taken_out_at is not None]
+        return showing.badge("amber", "key_off", ", ".join(names)) if names else showing.NOTHING
+
+
+def _changes(formset: Any, member: CredentialPoolMember) -> list[str]:
+    """The fields of a member that were changed on the page."""
+    return next((names for changed, names in formset.changed_objects if changed.pk == member.pk), [])
+
+
+def _target(pool: CredentialPool) -> str:
+    return f"pool of credentials {pool.name}"
+
+
+def _stands(member: CredentialPoolMember) -> SafeString | str:
+    if member.taken_out_at is None:
+        return showing.badge("green", "check", "in use")
+    return showing.badge("red", "key_off", f"taken out: {member.reason}"[:200])
+
+
+def _room(member: CredentialPoolMember) -> str:
+    """What its limits let through now, of each sort of call that they count; for jobs of no user."""
+    credential = member.credential
+    counted = {(rule.call_type, rule.model) for rule in rules() if rule.service == credential.service}
+    subjects = {
+        Subject(credential.service, call_type, credential.quota_project, credential.quota_user, model)
+        for call_type, model in counted
+        for call_type in ([call_type] if call_type in CallType else list(CallType))
+    }
+    found = read_headroom(subjects) if subjects else {}
+    return "; ".join(_words(found)) or "no limit counts it"
+
+
+def _words(found: dict[Subject, Headroom]) -> Iterable[str]:
+    for subject, room in sorted(found.items()):
+        what = f"{subject.call_type}s" + (f" to {subject.model}" if subject.model else "")
+        if room.calls == WITHOUT_END:
+            yield f"{what}: as many as tokens allow"
+        elif room.calls or room.opens_at == math.inf:
+            yield f"{what}: {room.calls:,}"
+        else:
+            yield f"{what}: none for {showing.duration(room.opens_at - room.now)}"

@@ -1,0 +1,45 @@
+"""Objectives for the dashboard and the metrics: the worst first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs.services.explain.objectives import (
+    AN_HOUR,
+    ObjectiveStanding,
+    span_words,
+    standing_objectives,
+    words_of,
+)
+
+from .cache import CachedRead
+from .wire import link
+
+OBJECTIVES_KEPT_SECONDS = 10.0
+MOST_OBJECTIVES_SHOWN = 8
+
+kept_objectives = CachedRead(standing_objectives, seconds=OBJECTIVES_KEPT_SECONDS)
+
+
+def objective_rows() -> list[dict[str, Any]]:
+    """Those with the least of their budget left first; at most MOST_OBJECTIVES_SHOWN."""
+    standings = sorted(kept_objectives.get(), key=lambda one: 1 if one.budget_left is None else one.budget_left)
+    return [_row(one) for one in standings[:MOST_OBJECTIVES_SHOWN]]
+
+
+def _row(one: ObjectiveStanding) -> dict[str, Any]:
+    share, left = one.whole.share, one.budget_left
+    return {
+        "id": one.objective.pk,
+        "name": one.objective.name,
+        "words": words_of(one.objective),
+        "window": span_words(one.objective.window_days * 86_400),
+        "target_percent": float(one.objective.percent),
+        "attained_percent": None if share is None else round(100 * share, 2),
+        "jobs": one.whole.due,
+        "missed": one.whole.missed,
+        "budget_left_percent": None if left is None else round(100 * left, 1),
+        "burn": round(one.burn(AN_HOUR), 2),
+        "is_broken": one.is_broken,
+        "href": link("jobs_objective", one.objective.pk),
+    }

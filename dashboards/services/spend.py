@@ -1,0 +1,37 @@
+"""What was spent today, for tiles and metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+
+from ratelimits.money import MICRO
+from ratelimits.services.money.reports import spent_today_by_project
+
+from .cache import CachedRead
+from .wire import list_link
+
+SPEND_KEPT_SECONDS = 30.0
+
+kept_spend = CachedRead(spent_today_by_project, seconds=SPEND_KEPT_SECONDS)
+
+
+def spend_tiles() -> list[dict[str, Any]]:
+    """The tile of today's spend; none where nothing was spent today."""
+    found = [spent for _, _, spent in kept_spend.get()]
+    if not found:
+        return []
+    unpriced = sum(spent.unpriced for spent in found)
+    more = f"; {unpriced:,} calls have no price" if unpriced else ""
+    return [
+        {
+            "id": "spend",
+            "label": "Spent today",
+            "value": round(sum(spent.money for spent in found) / MICRO, 2),
+            "unit": settings.QUEUEOPS.currency,
+            "hint": f"since midnight in UTC{more}",
+            "tone": "warn" if unpriced else "",
+            "href": list_link("ratelimits_spend"),
+        }
+    ]

@@ -1,0 +1,59 @@
+"""How a forecast is shown before somebody submits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs.models import Upload
+from jobs.services.explain.forecast_submission import SubmissionForecast, SubmissionWay, forecast_submission
+from jobs.services.submit.uploads import lines_of
+from queueops.core.errors import QueueOpsError
+from queueops.screens import showing
+from ratelimits.models import Budget
+from ratelimits.money import shown
+
+MOST_LIMITS_SHOWN = 5
+MOST_AT_ONCE = 10_000  # lines: checking more takes seconds, so that somebody has to ask for it
+
+
+def forecast_of_upload(upload: Upload, *, asked: bool) -> dict[str, Any]:
+    """What the page of an upload shows; it is read and checked again, as limits, prices and queues change."""
+    if upload.lines > MOST_AT_ONCE and not asked:
+        return {"forecast_waits": True}
+    try:
+        lines, first_line = lines_of(upload)
+        told = forecast_submission(lines, project_id=upload.project_id, partial=True, first_line=first_line)
+    except QueueOpsError as error:
+        return {"forecast_fault": error.message}
+    return {"forecast": _shown(told)}
+
+
+def _shown(told: SubmissionForecast) -> dict[str, Any]:
+    currency = told.currency if told.tokens else None
+    ways = [_way("Live", told.live, currency)]
+    if told.batch.seconds is not None:
+        ways.append(_way("By batch", told.batch, currency))
+    return {
+        "jobs": told.jobs,
+        "ways": ways,
+        "tokens": [f"{one.expected:,.0f} {unit.replace('_', ' ')}" for unit, one in told.tokens.items()],
+        "guessed": told.learned is False,
+        "missing": dict.fromkeys(f"{one.service} {one.model}".strip() for one in told.missing_prices),
+        "budgets": [
+            {"name": one.budget, "left": shown(one.left, told.currency), "rejects": one.policy == Budget.Policy.REJECT}
+            for one in told.budgets
+        ],
+        "limits": [
+            {"name": one.limit, "key": one.key, "share": showing.bar(100 * one.share, f"{one.share:.0%} of the time")}
+            for one in told.binding[:MOST_LIMITS_SHOWN]
+        ],
+    }
+
+
+def _way(name: str, way: SubmissionWay, currency: str | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "price": "not counted" if currency is None else shown(way.price, currency),
+        "ends": None if way.finish_at is None else showing.ago(way.finish_at),
+        "why": way.why,
+    }

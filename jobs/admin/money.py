@@ -1,0 +1,31 @@
+"""How what a job or a batch cost is shown."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from jobs.services.explain.ways import WayPrices
+from queueops.core.values.numbers import numbered
+from ratelimits.money import shown
+from ratelimits.services.money.reports import SpendSum
+
+
+def prices_shown(prices: WayPrices | None) -> str | None:
+    """`0.0125 USD live, 0.00625 USD by batch`, and by what; None: there is one way alone."""
+    if prices is None:
+        return None
+    live, batch = (shown(money, settings.QUEUEOPS.currency) for money in prices[:2])
+    by = "by what its last call used" if prices.is_used else "by what calls like it have used"
+    return f"{live} live, {batch} by batch, {by}"
+
+
+def money_shown(spent: SpendSum | None) -> str | None:
+    """`0.0125 USD for 3 calls`, and what is not known of it; None: nothing was paid for."""
+    if spent is None:
+        return None
+    found = f"{shown(spent.money, settings.QUEUEOPS.currency)} for {numbered(spent.calls, 'call')}"
+    if spent.unpriced:
+        found += f", {spent.unpriced:,} of them without a price"
+    if spent.unknown:
+        found += f", {spent.unknown:,} of them at most: what they cost is not known"
+    return found

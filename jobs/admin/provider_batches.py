@@ -1,0 +1,220 @@
+"""Batches at providers: how far each is, what was made of its lines, and calling it back. Also which jobs go by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from jobs.handlers.registry import all_handlers
+from jobs.models import BatchPolicy, ProviderBatch
+from jobs.services.provider_batches import operate
+from queueops.audit import trail
+from queueops.core.values.masking import masked_text
+from queueops.screens import showing
+from queueops.screens.admin import QueueAdmin, ServiceFormAdmin
+from queueops.screens.forms import OptionalReasonForm, ReasonForm
+from queueops.screens.paging import as_uuid
+from queueops.screens.verbs import ReadOnlyMixin, Verb, VerbOutcome, actor_of, on_one, on_selected
+
+from .money import money_shown
+
+State = ProviderBatch.State
+LOOKS = {
+    State.CREATING: ("grey", "upload"),
+    State.OPEN: ("blue", "hourglass_top"),
+    State.COLLECTING: ("blue", "download"),
+    State.COMPLETED: ("green", "check"),
+    State.EXPIRED: ("amber", "timer_off"),
+    State.CANCELLED: ("grey", "block"),
+    State.FAILED: ("red", "close"),
+}
+
+
+def _cancel(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
+    moved = operate.cancel_provider_batches(ids, actor=actor, reason=reason)
+    return VerbOutcome(len(moved), len(ids) - len(moved))
+
+
+def _look(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
+    looked = operate.look_now(ids)
+    return VerbOutcome(looked, len(ids) - looked)
+
+
+CANCEL = Verb(
+    name="cancel",
+    permission="jobs.steer_providerbatch",
+    label="Cancel batch",
+    done="cancelled",
+    explains="The provider is told within seconds. What it has answered by then is kept and paid for; the other jobs "
+    "go by the next batch where their deadline leaves time for one, and live where it does not.",
+    icon="block",
+    applies=lambda rows: rows.filter(state__in=ProviderBatch.UNFINISHED, cancel_requested_at=None),
+    carry_out=_cancel,
+    form=ReasonForm,
+    overrides=True,
+)
+LOOK = Verb(
+    name="look",
+    permission="jobs.steer_providerbatch",
+    label="Look now",
+    done="looked at within seconds",
+    explains="The provider is asked for its state now, and not at the next of the pauses that grow with its age.",
+    icon="refresh",
+    applies=lambda rows: rows.filter(state__in=ProviderBatch.UNFINISHED),
+    carry_out=_look,
+    form=OptionalReasonForm,
+)
+
+
+@admin.register(ProviderBatch)
+class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
+    list_display = ("name", "shown_state", "project", "service", "model", "far", "deadline", "since", "fault")
+    list_filter = ("state", "service")
+    search_fields = ("provider_id",)
+    actions = ("cancel_selected", "look_selected")
+    actions_detail = ("cancel", "look")
+    cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
+    look_selected, look = on_selected(LOOK), on_one(LOOK)
+    empty_title = "There are no batches at providers."
+    empty_hint = "Jobs that are submitted with complete_by go by one where their deadline leaves time for it."
+    fieldsets = (
+        (None, {"fields": ("shown_state", "provider_id", "provider_state", "cost", "fault", "cancel_reason")}),
+        (
+            "What it is of",
+            {"fields": ("id", "project", "kind", "service", "model", "credential", "size")},
+        ),
+        (
+            "Its lines",
+            {
+                "fields": (
+                    "lines",
+                    "far",
+                    "succeeded",
+                    "failed",
+                    "handed_back",
+                    "dropped",
+                    "unknown_lines",
+                    "malformed_lines",
+                )
+            },
+        ),
+        ("At the provider", {"fields": ("kept", "creations", "faults")}),
+        (
+            "Times",
+            {
+                "fields": (
+                    "since",
+                    "submitted",
+                    "looked",
+                    "looks_next",
+                    "progressed",
+                    "deadline",
+                    "goes_live",
+                    "ended",
+                    "closed",
+                )
+            },
+        ),
+    )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ProviderBatch | None = None) -> list[str]:
+        return [str(name) for _, options in self.fieldsets for name in options["fields"]]
+
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        identifier = as_uuid(str(object_id))
+        unfinished = ProviderBatch.objects.filter(state__in=ProviderBatch.UNFINISHED)
+        goes_on = identifier is not None and unfinished.filter(pk=identifier).exists()
+        return super().get_actions_detail(request, object_id) if goes_on else []
+
+    @admin.display(description="batch")
+    def name(self, batch: ProviderBatch) -> SafeString:
+        return showing.short_id(batch.pk)
+
+    @admin.display(description="state", ordering="state")
+    def shown_state(self, batch: ProviderBatch) -> SafeString:
+        return showing.badge(*LOOKS[State(batch.state)], State(batch.state).label)
+
+    @admin.display(description="done")
+    def far(self, batch: ProviderBatch) -> SafeString:
+        return showing.bar(100 * min(1.0, batch.done / max(1, batch.lines)), f"{batch.done:,} of {batch.lines:,}")
+
+    @admin.display(description="last fault")
+    def fault(self, batch: ProviderBatch) -> str:
+        return masked_text(batch.error)[:300] or showing.NOTHING
+
+    @admin.display(description="size")
+    def size(self, batch: ProviderBatch) -> str:
+        return f"{batch.size_bytes:,} bytes of payloads, {batch.enqueued_tokens:,} tokens"
+
+    @admin.display(description="cost")
+    def cost(self, batch: ProviderBatch) -> str:
+        return money_shown(operate.spent_on(batch)) or showing.NOTHING
+
+    @admin.display(description="files")
+    def kept(self, batch: ProviderBatch) -> str:
+        return ", ".join(f"{role}: {name}" for role, name in sorted(batch.files.items())) or showing.NOTHING
+
+    @admin.display(description="deadline", ordering="complete_by")
+    def deadline(self, batch: ProviderBatch) -> SafeString | str:
+        return showing.ago(batch.complete_by)
+
+    @admin.display(description="the rest goes live")
+    def goes_live(self, batch: ProviderBatch) -> SafeString | str:
+        return showing.ago(batch.live_at)
+
+    @admin.display(description="collected", ordering="created_at")
+    def since(self, batch: ProviderBatch) -> SafeString | str:
+        return showing.ago(batch.created_at)
+
+    @admin.display(description="handed over")
+    def submitted(self, batch: ProviderBatch) -> SafeString | str:
+        return showing.ago(batch.submitted_at)
+
+    @admin.display(description="looked at")
+    def looked(self, batch: ProviderBatch) -> SafeString | str:
+        return showing.ago(batch.looked_at)
+
+    @admin.display(description="looked at next")
+    def looks_next(self, batch: ProviderBatch) -> SafeString | str:
+        return showing.ago(batch.look_at) if batch.is_unfinished else showing.NOTHING
+
+    @admin.display(description="last progress")
+    def progressed(self, batch: ProviderBatch) -> SafeString | str:
+        return showing.ago(batch.progressed_at)
+
+    @admin.display(description="ended at the provider")
+    def ended(self, batch: ProviderBatch) -> SafeString | str:
+        return showing.ago(batch.ended_at)
+
+    @admin.display(description="all lines settled")
+    def closed(self, batch: ProviderBatch) -> SafeString | str:
+        return showing.ago(batch.closed_at)
+
+
+@admin.register(BatchPolicy)
+class BatchPolicyAdmin(ServiceFormAdmin):
+    list_display = ("kind", "project", "via", "complete_within_hours")
+    empty_title = "There are no batch policies."
+    empty_hint = "Jobs go by a batch of their provider where their producer names a deadline."
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        found = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if db_field.name == "kind" and found is not None:
+            kinds = ", ".join(one.kind for one in all_handlers() if one.batch is not None)
+            found.help_text = f"A kind that has a batch form: {kinds}."
+        return found
+
+    def save_model(self, request: HttpRequest, obj: BatchPolicy, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        obj.save()
+        after = {"via": obj.via, "complete_within_hours": obj.complete_within_hours}
+        trail.record(actor=actor_of(request), action="save_batch_policy", target=f"batch policy {obj}", after=after)
+
+    def delete_model(self, request: HttpRequest, obj: BatchPolicy) -> None:
+        before = {"via": obj.via, "complete_within_hours": obj.complete_within_hours}
+        trail.record(actor=actor_of(request), action="delete_batch_policy", target=f"batch policy {obj}", before=before)
+        obj.delete()

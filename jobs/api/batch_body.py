@@ -1,0 +1,59 @@
+"""Reading the body of a batch: one JSON document, or one job a line with its options as query parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import pydantic_core
+from django.conf import settings
+from rest_framework.request import Request
+
+from jobs.services.submit.accept_document import refuse_too_many
+from queueops.core.values.tags import split_tags
+from queueops.rest.parsers import (
+    JSON,
+    MAX_DOCUMENT_BYTES,
+    NDJSON,
+    digest_of,
+    media_type_of,
+    parse_as,
+    parse_query_as,
+    read_document,
+    spool_lines,
+)
+
+from . import inputs
+
+
+class BatchBody(NamedTuple):
+    """`lines`: as services take them, to be read once."""
+
+    lines: Iterable[Any]
+    options: inputs.BatchInput
+    digest: Callable[[], str]
+
+
+def read_batch(request: Request) -> BatchBody:
+    """
+    Raises:
+        BodyTooLarge, MalformedJSON, InvalidInput, TooManyJobs
+    """
+    if media_type_of(request, JSON, NDJSON) == NDJSON:
+        return _read_lines(request)
+    raw = read_document(request, limit_bytes=MAX_DOCUMENT_BYTES)
+    given = parse_as(inputs.BatchDocument, raw)
+    refuse_too_many(len(given.jobs))
+    # What is no object goes on as text, so that its error names its place like any other.
+    lines = (job if isinstance(job, dict) else pydantic_core.to_json(job) for job in given.jobs)
+    return BatchBody(lines, given, lambda: digest_of(request, raw))
+
+
+def _read_lines(request: Request) -> BatchBody:
+    options: dict[str, Any] = {name: str(value) for name, value in request.query_params.items() if name != "project"}
+    if "tags" in options:
+        options["tags"] = split_tags(options["tags"])
+    given = parse_query_as(inputs.BatchInput, options)
+    spooled = spool_lines(request, enough=settings.QUEUEOPS.max_batch_jobs + 1)
+    refuse_too_many(spooled.count)
+    return BatchBody(spooled.lines, given, lambda: spooled.digest)

@@ -1,0 +1,314 @@
+"""
+How a kind's jobs go by a batch API of their provider: what a handler declares, and what such an API can do.
+
+An API is spoken from the batch lane's own event loop. Whatever it raises is a ProviderError.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from uuid import UUID
+
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.http.answers import one_line, storable
+from jobs.handlers.llm.access import key_of
+
+if TYPE_CHECKING:
+    from jobs.handlers.registry import Done
+    from queueops.core.outbound.client import OutboundResponse
+    from queueops.tenancy.credentials import OpenCredential
+
+Ending = Literal["completed", "expired", "cancelled", "failed"]
+CLOCK_IS_WRONG = timedelta(hours=1)  # ours against a provider's, at most
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where a provider is spoken to, and with what headers; those hold the key."""
+
+    root: str
+    headers: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """
+    A batch as it is to be made.
+
+    Attributes:
+        id: Ours: the provider is given it, so that it can be looked for.
+        lines: Each as the API's own JSON text.
+    """
+
+    id: UUID
+    model: str
+    count: int
+    created_at: datetime
+    lines: Sequence[bytes] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """
+    A batch as its provider tells of it.
+
+    Attributes:
+        state: In the provider's word.
+        ending: None: it has not ended.
+        intent: Our id of it; None: the provider tells none.
+        made_at: When it was made; None: the provider does not tell.
+        lines: How many it has; 0: the provider does not tell.
+        done: Lines worked through, those that failed included.
+        files: What it keeps, by role: `input`, `output`, `errors`.
+        error: Why it was refused as a whole.
+        is_full: It was refused because too much is enqueued there: later it may be taken.
+        bad_lines: Which lines that speaks of, counted from 0; empty: of none or all.
+    """
+
+    id: str
+    state: str
+    ending: Ending | None = None
+    intent: UUID | None = None
+    made_at: datetime | None = None
+    lines: int = 0
+    done: int = 0
+    failed: int = 0
+    files: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+    is_full: bool = False
+    bad_lines: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LineResult:
+    """
+    One result.
+
+    Attributes:
+        custom_id: As the line was sent with.
+        status: An HTTP status; 0: the line was not carried out, because its batch ended before.
+        body: The provider's answer or error, as to a call of its own.
+    """
+
+    custom_id: str
+    status: int
+    body: Any = field(repr=False)
+
+
+class Send(Protocol):
+    """One call to a provider by the outbound policy; a status that is no success is a ProviderError."""
+
+    async def __call__(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        on_line: Callable[[bytes], None] | None = None,
+    ) -> OutboundResponse: ...
+
+
+class BatchApi(Protocol):
+    """
+    One provider's batch API.
+
+    Attributes:
+        most_lines, most_bytes: Of one batch.
+        appears_seconds: After which a batch that was made is in its list.
+        names_batches: Its list tells our id. Where it does not, the results alone do.
+    """
+
+    most_lines: int
+    most_bytes: int
+    appears_seconds: float
+    names_batches: bool
+
+    def access(self, credential: OpenCredential, api_key: str) -> Access: ...
+    def line(self, custom_id: str, body: Mapping[str, Any]) -> bytes: ...
+    async def prepare(self, send: Send, access: Access, intent: Intent) -> Mapping[str, str]:
+        """Upload what it is made of, if that is a step of its own; return the files. Repeated, it costs nothing."""
+        ...
+
+    async def create(self, send: Send, access: Access, intent: Intent, files: Mapping[str, str]) -> Remote:
+        """Make it, of what `prepare` returned; once for an intent, unless its list has none of it."""
+        ...
+
+    def listed(self, send: Send, access: Access, *, since: datetime) -> AsyncIterator[Remote]:
+        """Yield the batches made since then, and maybe older ones."""
+        ...
+
+    async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
+        """Give what each line was sent under to `take`; False: the provider does not tell while it works on them."""
+        ...
+
+    async def look(self, send: Send, access: Access, remote_id: str) -> Remote: ...
+    async def fetch(
+        self, send: Send, access: Access, remote: Remote, take: Callable[[LineResult | None], None]
+    ) -> None:
+        """Give each result to `take`, as they come in; None for one that cannot be read."""
+        ...
+
+    async def cancel(self, send: Send, access: Access, remote_id: str) -> None: ...
+    async def forget(
+        self, send: Send, access: Access, remote_id: str, files: Mapping[str, str], *, lost: UUID | None = None
+    ) -> None:
+        """
+        Delete what the provider keeps of it; what is gone already is no error.
+
+        Args:
+            lost: The id of the intent, where uploads of it were not answered: what they left is deleted too.
+        """
+        ...
+
+
+def refused(payload: Any, status: int, body: Any, secrets: tuple[str, ...]) -> Exception:
+    """What an answer means that is no success, where its kind does not say it better: its status decides."""
+    excerpt = one_line(json.dumps(storable(body, secrets)))
+    return ProviderError(status, f"answered {status}: {excerpt}", code=f"http_{status}", outcome="answered")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchForm:
+    """
+    Attributes:
+        apis: By the name that a ProviderBatch keeps; renamed, its open batches would not be found.
+        api_of: (payload, its credential's own address or empty) -> the name of the API that it goes by; empty: none, it
+            goes live.
+        compose: (payload, credential) -> the body of its line.
+        read: (payload, body, secrets) -> its result, of an answer that is a success; raises ProviderError.
+        refuse: (payload, status, body, secrets) -> what an answer that is none means.
+        key_of: (service, credential) -> the key; raises ProviderError where the credential does not fit.
+    """
+
+    apis: Mapping[str, BatchApi]
+    api_of: Callable[[Any, str], str]
+    compose: Callable[[Any, OpenCredential], Mapping[str, Any]]
+    read: Callable[[Any, Any, tuple[str, ...]], Done]
+    refuse: Callable[[Any, int, Any, tuple[str, ...]], Exception] = refused
+    key_of: Callable[[str, OpenCredential], str] = key_of
+
+
+def custom_id_of(batch_id: UUID, line: int, job_id: UUID) -> str:
+    """
+    What a line is sent under, in at most 64 letters, digits and -, which every provider takes.
+
+    It names the job, so that a database that was put back to an earlier moment can tell whose line it is.
+    """
+    return f"{batch_id.hex}-{line}-{_short(job_id.int)}"
+
+
+def batch_of(custom_id: str) -> UUID | None:
+    """The batch that a line was sent in, by the id of the line; None: it is none of ours."""
+    try:
+        return UUID(hex=custom_id.partition("-")[0])
+    except ValueError:
+        return None
+
+
+def line_of(custom_id: str, batch_id: UUID) -> int | None:
+    """The line's number; None: it is of no line of this batch."""
+    batch, _, rest = custom_id.partition("-")
+    line = rest.partition("-")[0]
+    return int(line) if batch == batch_id.hex and line.isascii() and line.isdecimal() and len(line) < 10 else None  # noqa: PLR2004
+
+
+def job_of(custom_id: str) -> UUID | None:
+    """The job whose line it is; None: it is none of ours."""
+    try:
+        return UUID(int=int(custom_id.split("-")[2], len(DIGITS)))
+    except (IndexError, ValueError):
+        return None
+
+
+def _short(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, len(DIGITS))
+        digits = DIGITS[digit] + digits
+    return digits
+
+
+class _Seen(Exception):
+    """What has been read says all."""
+
+
+async def first_custom_id(api: BatchApi, send: Send, access: Access, remote: Remote) -> str:
+    """The id of the first result of a batch that has ended; empty: none can be read."""
+    first: list[str] = []
+
+    def look_at(answer: LineResult | None) -> None:
+        if answer is not None:
+            first.append(answer.custom_id)
+            raise _Seen
+
+    with suppress(_Seen):
+        await api.fetch(send, access, remote, look_at)
+    return first[0] if first else ""
+
+
+async def custom_ids(api: BatchApi, send: Send, access: Access, remote: Remote) -> list[str] | None:
+    """What the lines of a batch were sent under; none of them: they are not of our form. None: nobody tells yet."""
+    found: list[str] = []
+
+    def note(custom_id: str) -> None:
+        if batch_of(custom_id) is None:
+            found.clear()
+            raise _Seen
+        found.append(custom_id)
+
+    def note_answer(answer: LineResult | None) -> None:
+        if answer is not None and answer.status:
+            note(answer.custom_id)
+
+    with suppress(_Seen):
+        if remote.ending is not None:
+            await api.fetch(send, access, remote, note_answer)
+        elif not await api.name_lines(send, access, remote, note):
+            return None
+    return found
+
+
+async def find_batch(
+    api: BatchApi, send: Send, access: Access, intent: Intent, *, known: frozenset[str]
+) -> Remote | None:
+    """
+    Look for a batch that was made of this intent.
+
+    Where the provider tells no id of ours it is one that has as many lines, was made since, and is nobody else's; one
+    that has ended by its results' ids. One that still works is taken for ours where it is the only one: to make another
+    would pay twice. Its results tell in the end.
+
+    Args:
+        known: Ids of batches that belong to others.
+
+    Raises:
+        ProviderError: Several may be it, and which one it is cannot be told yet.
+    """
+    working: list[Remote] = []
+    # What is found by its name may be looked for as widely as any clock is wrong.
+    since = intent.created_at - (CLOCK_IS_WRONG if api.names_batches else timedelta())
+    async for remote in api.listed(send, access, since=since):
+        if api.names_batches:
+            if remote.intent == intent.id:
+                return remote
+        elif remote.id in known or remote.lines != intent.count:
+            continue
+        elif remote.ending is None:
+            working.append(remote)
+        elif batch_of(await first_custom_id(api, send, access, remote)) == intent.id:
+            return remote
+    if len(working) > 1:
+        raise ProviderError(
+            None,
+            f"{len(working)} batches of {intent.count} lines work there; their results will tell which one it is",
+            code="unclear_batch",
+            outcome="unknown",
+        )
+    return working[0] if working else None

@@ -1,0 +1,39 @@
+"""Other ways to do a job's work, in order, and the conditions under which it goes on with one of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Condition = Literal["rate_limited", "unavailable", "context_too_long"]
+CONDITIONS: tuple[Condition, ...] = get_args(Condition)
+CONTEXT_TOO_LONG = "context_too_long"  # also the code of the failure: the provider says that the input is too long
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """
+    One other way.
+
+    Attributes:
+        payload: What the job's payload becomes; its service, model, credential and cost follow from it.
+        when: `rate_limited`: it waits for limits longer than `after_seconds`; `unavailable`: what it calls does not
+            answer; `context_too_long`: its input is too long for the model.
+    """
+
+    payload: Any
+    when: frozenset[Condition]
+    after_seconds: float = 300.0
+
+
+def next_way(ways: Sequence[Fallback], step: int, condition: Condition) -> int | None:
+    """Return the step, counted from 1, that a job at `step` goes on with; None: no way is for that condition."""
+    later = (number for number, way in enumerate(ways, 1) if number > step and condition in way.when)
+    return next(later, None)
+
+
+def after_wait(ways: Sequence[Fallback], step: int) -> float | None:
+    """Return after how many seconds' wait for a limit a job at `step` goes on elsewhere; None: it waits."""
+    following = next_way(ways, step, "rate_limited")
+    return None if following is None else ways[following - 1].after_seconds

@@ -1,0 +1,1 @@
+"""The batch APIs of the providers of language models."""

@@ -1,0 +1,75 @@
+"""How `llm.generate` goes by batch: each provider's API, and its dialect for the lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from jobs.handlers.batch_form import BatchApi, BatchForm
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.http.answers import storable
+from jobs.handlers.llm import errors as llm_errors
+from jobs.handlers.llm.access import key_of
+from jobs.handlers.llm.dialect import Dialect
+from jobs.handlers.llm.openai import is_azure
+from jobs.handlers.llm.payload import LlmGenerate
+from jobs.handlers.llm.reading import AnswerReader
+from jobs.handlers.registry import Done
+from queueops.core.outbound.client import OutboundResponse
+from queueops.tenancy.credentials import OpenCredential
+
+from .anthropic import AnthropicBatches
+from .gemini import GeminiBatches
+from .openai import OpenAiBatches
+
+APIS: dict[str, BatchApi] = {
+    "openai": OpenAiBatches(endpoint="/v1/chat/completions"),
+    "gemini": GeminiBatches(),
+    "anthropic": AnthropicBatches(),
+}
+
+
+def batch_form(dialects: Mapping[str, Dialect]) -> BatchForm:
+    """The form of a kind whose payloads are LlmGenerate; one that is split takes several calls and goes live."""
+
+    def compose(payload: LlmGenerate, credential: OpenCredential) -> Mapping[str, Any]:
+        whole = payload.model_copy(update={"stream": False})
+        key = key_of(payload.service_name, credential)
+        return dialects[payload.provider].compose(whole, payload.parts[0], credential.base_url, key).body
+
+    def read(payload: LlmGenerate, body: Any, secrets: tuple[str, ...]) -> Done:
+        dialect = dialects[payload.provider]
+        reader = AnswerReader(dialect, service=payload.service_name, secrets=secrets)
+        reader.take_whole(json.dumps(body).encode())
+        answer = reader.answer
+        return Done(
+            storable(answer.result(), secrets),
+            cost=dialect.cost(answer),
+            known_cost=answer.usage.get("input_tokens"),
+            usage=answer.used(),
+        )
+
+    def refuse(payload: LlmGenerate, status: int, body: Any, secrets: tuple[str, ...]) -> ProviderError:
+        text = json.dumps(body).encode()
+        response = OutboundResponse(status, CIMultiDictProxy(CIMultiDict()), text, is_truncated=False, charset="utf-8")
+        return llm_errors.refusal(
+            response, dialect=dialects[payload.provider], service=payload.service_name, secrets=secrets
+        )
+
+    def api_of(payload: LlmGenerate, base_url: str) -> str:
+        # Azure's batches take deployments that answer no live calls: at its deadline such a job could not go live.
+        is_taken = payload.provider in apis and len(payload.parts) == 1 and not is_azure(base_url)
+        return payload.provider if is_taken else ""
+
+    apis = {name: api for name, api in APIS.items() if name in dialects}
+    return BatchForm(
+        apis=apis,
+        api_of=api_of,
+        key_of=key_of,
+        compose=compose,
+        read=read,
+        refuse=refuse,
+    )

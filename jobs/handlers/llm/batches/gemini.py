@@ -1,0 +1,147 @@
+"""
+Gemini's batches: `batchGenerateContent` with the lines in the body, and results in the operation that it returns.
+
+Source: https://ai.google.dev/gemini-api/docs/batch-api, read in November 2026: at most 20 MB in a body, 24 hours aimed
+at; `displayName` is ours and in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, Send
+from jobs.handlers.llm.gemini import BASE_URL
+from queueops.tenancy.credentials import OpenCredential
+
+from .calls import JSON, LIST_SLACK, ask, compact, delete, marked, moment, number, objects, part, read_object, word
+
+PAGE_OF_BATCHES = 100
+MOST_PAGES_LISTED = 20
+
+_ENDINGS: Mapping[str, Ending] = {
+    "SUCCEEDED": "completed",
+    "FAILED": "failed",
+    "CANCELLED": "cancelled",
+    "EXPIRED": "expired",
+}
+# google.rpc.Code, as HTTP.
+_STATUSES = {1: 0, 3: 400, 4: 504, 5: 404, 7: 403, 8: 429, 9: 400, 10: 409, 11: 400, 12: 501, 13: 500, 14: 503, 16: 401}
+
+
+class GeminiBatches:
+    """Of generateContent."""
+
+    most_lines = 20_000
+    most_bytes = 18_000_000
+    appears_seconds = 15.0
+    names_batches = True
+
+    def access(self, credential: OpenCredential, api_key: str) -> Access:
+        return Access(f"{(credential.base_url or BASE_URL).rstrip('/')}/v1beta", {"x-goog-api-key": api_key})
+
+    def line(self, custom_id: str, body: Mapping[str, Any]) -> bytes:
+        return compact({"request": body, "metadata": {"key": custom_id}})
+
+    async def prepare(self, send: Send, access: Access, intent: Intent) -> Mapping[str, str]:
+        return {}
+
+    async def create(self, send: Send, access: Access, intent: Intent, files: Mapping[str, str]) -> Remote:
+        response = await send(
+            "POST",
+            f"{access.root}/models/{intent.model}:batchGenerateContent",
+            headers={**access.headers, **JSON},
+            body=b'{"batch":{"displayName":'
+            + compact(str(intent.id))
+            + b',"inputConfig":{"requests":{"requests":['
+            + b",".join(intent.lines)
+            + b"]}}}}",
+        )
+        return _remote(read_object(response.body))
+
+    async def listed(self, send: Send, access: Access, *, since: datetime) -> AsyncIterator[Remote]:
+        token = ""
+        for _ in range(MOST_PAGES_LISTED):
+            page = await ask(
+                send, access, "GET", f"/batches?pageSize={PAGE_OF_BATCHES}{token and f'&pageToken={token}'}"
+            )
+            for one in objects(page.get("operations")):
+                remote = _remote(one)
+                # In which order they are listed is not documented: an older one does not end the list.
+                if remote.made_at is None or remote.made_at >= since - LIST_SLACK:
+                    yield remote
+            token = word(page, "nextPageToken")
+            if not token:
+                return
+
+    async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
+        return False
+
+    async def look(self, send: Send, access: Access, remote_id: str) -> Remote:
+        return _remote(await ask(send, access, "GET", f"/{remote_id}"))
+
+    async def fetch(
+        self, send: Send, access: Access, remote: Remote, take: Callable[[LineResult | None], None]
+    ) -> None:
+        told = await ask(send, access, "GET", f"/{remote.id}")
+        output = part(told, "response") or part(_batch(told), "output")
+        inlined = part(output, "inlinedResponses")
+        for one in objects(inlined.get("inlinedResponses")):
+            take(_answer(one))
+        if file := word(output, "responsesFile"):
+            await send(
+                "GET",
+                f"{access.root.removesuffix('/v1beta')}/download/v1beta/{file}:download?alt=media",
+                headers=access.headers,
+                on_line=lambda line: take(_line(line)),
+            )
+
+    async def cancel(self, send: Send, access: Access, remote_id: str) -> None:
+        await ask(send, access, "POST", f"/{remote_id}:cancel", body={})
+
+    async def forget(
+        self, send: Send, access: Access, remote_id: str, files: Mapping[str, str], *, lost: UUID | None = None
+    ) -> None:
+        if remote_id:
+            await delete(send, access, f"/{remote_id}")
+
+
+def _batch(told: dict[str, Any]) -> dict[str, Any]:
+    """The batch of an operation; some answers are the batch itself."""
+    return part(told, "metadata") or told
+
+
+def _remote(told: dict[str, Any]) -> Remote:
+    batch = _batch(told)
+    stats, state = part(batch, "batchStats"), word(batch, "state").rpartition("STATE_")[2]
+    failed = number(stats, "failedRequestCount")
+    return Remote(
+        id=word(told, "name"),
+        state=state.lower(),
+        ending=_ENDINGS.get(state),
+        intent=marked(batch, "displayName"),
+        made_at=moment(batch, "createTime"),
+        lines=number(stats, "requestCount"),
+        done=number(stats, "successfulRequestCount") + failed,
+        failed=failed,
+        error=word(part(told, "error"), "message"),
+    )
+
+
+def _line(line: bytes) -> LineResult | None:
+    try:
+        return _answer(read_object(line))
+    except Exception:  # noqa: BLE001 - whatever it is, the line cannot be read
+        return None
+
+
+def _answer(told: dict[str, Any]) -> LineResult | None:
+    custom_id = word(part(told, "metadata"), "key") or word(told, "key")
+    if not custom_id:
+        return None
+    if response := part(told, "response"):
+        return LineResult(custom_id, 200, response)
+    error = part(told, "error")
+    return LineResult(custom_id, _STATUSES.get(number(error, "code"), 500), {"error": error}) if error else None

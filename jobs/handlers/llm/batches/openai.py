@@ -1,0 +1,178 @@
+"""
+OpenAI's Batch API: a file of lines goes up, two files of results come down.
+
+Source: https://platform.openai.com/docs/guides/batch, read in November 2026: 50,000 requests and 200 MB a file, at most
+24 hours; `metadata` takes 16 pairs and is in the list of batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from jobs.handlers.batch_form import Access, Ending, Intent, LineResult, Remote, Send
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.llm.openai import root_of
+from queueops.tenancy.credentials import OpenCredential
+
+from .calls import (
+    LIST_SLACK,
+    MARK,
+    ask,
+    compact,
+    delete,
+    listed_objects,
+    marked,
+    moment,
+    number,
+    objects,
+    part,
+    read_object,
+    word,
+)
+
+PAGE_OF_BATCHES = 100
+PAGE_OF_FILES = 1_000
+NOT_THERE = frozenset({404, 405, 501})
+
+_ENDINGS: Mapping[str, Ending] = {
+    "completed": "completed",
+    "expired": "expired",
+    "cancelled": "cancelled",
+    "failed": "failed",
+}
+
+
+class OpenAiBatches:
+    """Of any endpoint that batches serve: `/v1/chat/completions`, `/v1/embeddings`, `/v1/responses`."""
+
+    most_lines = 50_000
+    most_bytes = 200_000_000
+    appears_seconds = 15.0
+    names_batches = True
+
+    def __init__(self, *, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+    def access(self, credential: OpenCredential, api_key: str) -> Access:
+        return Access(root_of(credential.base_url), {"Authorization": f"Bearer {api_key}"})
+
+    def line(self, custom_id: str, body: Mapping[str, Any]) -> bytes:
+        return compact({"custom_id": custom_id, "method": "POST", "url": self._endpoint, "body": body})
+
+    async def prepare(self, send: Send, access: Access, intent: Intent) -> Mapping[str, str]:
+        boundary = intent.id.hex
+        head = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{_file_name(intent.id)}"\r\n'
+            "Content-Type: application/jsonl\r\n\r\n"
+        )
+        response = await send(
+            "POST",
+            f"{access.root}/files",
+            headers={**access.headers, "Content-Type": f"multipart/form-data; boundary={boundary}"},
+            body=b"".join([head.encode(), b"\n".join(intent.lines), f"\r\n--{boundary}--\r\n".encode()]),
+        )
+        return {"input": word(read_object(response.body), "id")}
+
+    async def create(self, send: Send, access: Access, intent: Intent, files: Mapping[str, str]) -> Remote:
+        asked = {
+            "input_file_id": files["input"],
+            "endpoint": self._endpoint,
+            "completion_window": "24h",
+            "metadata": {MARK: str(intent.id)},
+        }
+        return _remote(await ask(send, access, "POST", "/batches", body=asked))
+
+    async def listed(self, send: Send, access: Access, *, since: datetime) -> AsyncIterator[Remote]:
+        async for one in listed_objects(send, access, "/batches?", limit=PAGE_OF_BATCHES):
+            remote = _remote(one)
+            if remote.made_at is not None and remote.made_at < since - LIST_SLACK:
+                return
+            yield remote
+
+    async def name_lines(self, send: Send, access: Access, remote: Remote, take: Callable[[str], None]) -> bool:
+        def note(line: bytes) -> None:
+            with suppress(ProviderError):
+                take(word(read_object(line), "custom_id"))
+
+        await send(
+            "GET", f"{access.root}/files/{remote.files.get('input')}/content", headers=access.headers, on_line=note
+        )
+        return True
+
+    async def look(self, send: Send, access: Access, remote_id: str) -> Remote:
+        return _remote(await ask(send, access, "GET", f"/batches/{remote_id}"))
+
+    async def fetch(
+        self, send: Send, access: Access, remote: Remote, take: Callable[[LineResult | None], None]
+    ) -> None:
+        for role in ("output", "errors"):
+            if file := remote.files.get(role):
+                await send(
+                    "GET",
+                    f"{access.root}/files/{file}/content",
+                    headers=access.headers,
+                    on_line=lambda line: take(_answer(line)),
+                )
+
+    async def cancel(self, send: Send, access: Access, remote_id: str) -> None:
+        await ask(send, access, "POST", f"/batches/{remote_id}/cancel", body={})
+
+    async def forget(
+        self, send: Send, access: Access, remote_id: str, files: Mapping[str, str], *, lost: UUID | None = None
+    ) -> None:
+        for file in {*files.values(), *(await self._uploaded(send, access, lost) if lost else ())}:
+            await delete(send, access, f"/files/{file}")
+
+    async def _uploaded(self, send: Send, access: Access, intent: UUID) -> list[str]:
+        """The files that were uploaded for a batch, by their name."""
+        listed = listed_objects(send, access, "/files?purpose=batch&", limit=PAGE_OF_FILES)
+        named: list[str] = []
+        try:
+            named += [word(one, "id") async for one in listed if word(one, "filename") == _file_name(intent)]
+        except ProviderError as error:
+            if error.status not in NOT_THERE:  # a compatible server that lists no files
+                raise
+        return named
+
+
+def _file_name(intent: UUID) -> str:
+    return f"{intent}.jsonl"
+
+
+def _remote(told: dict[str, Any]) -> Remote:
+    counts, files = part(told, "request_counts"), {"input": "input_file_id", "output": "output_file_id"}
+    files["errors"] = "error_file_id"
+    wrong = objects(part(told, "errors").get("data"))
+    failed = number(counts, "failed")
+    return Remote(
+        id=word(told, "id"),
+        state=word(told, "status"),
+        ending=_ENDINGS.get(word(told, "status")),
+        intent=marked(part(told, "metadata"), MARK),
+        made_at=moment(told, "created_at"),
+        lines=number(counts, "total"),
+        done=number(counts, "completed") + failed,
+        failed=failed,
+        files={role: word(told, name) for role, name in files.items() if word(told, name)},
+        error="; ".join(word(one, "message") for one in wrong[:3]),
+        is_full=any(word(one, "code") == "token_limit_exceeded" for one in wrong),
+        bad_lines=frozenset(number(one, "line") - 1 for one in wrong if number(one, "line")),
+    )
+
+
+def _answer(line: bytes) -> LineResult | None:
+    try:
+        told = read_object(line)
+    except ProviderError:
+        return None
+    response, custom_id = part(told, "response"), word(told, "custom_id")
+    if not custom_id:
+        return None
+    if not response:
+        return LineResult(custom_id, 0, told.get("error"))
+    return LineResult(custom_id, number(response, "status_code"), response.get("body"))

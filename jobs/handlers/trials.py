@@ -1,0 +1,85 @@
+"""Trying a credential: a call that costs nothing and that its provider refuses if it does not know the key."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from jobs.handlers.errors import ProviderError, unanswered
+from jobs.handlers.google import auth as google_auth
+from jobs.handlers.google import payloads as google_sheets
+from jobs.handlers.google.sheets_api import SCOPE
+from jobs.handlers.http.answers import error_document
+from jobs.handlers.http.payload import outbound_policy
+from jobs.handlers.http.request import shared_client
+from jobs.handlers.llm import anthropic, gemini, openai
+from jobs.handlers.llm.errors import error_in
+from jobs.handlers.registry import close_handlers
+from queueops.core.outbound.client import OutboundFailed
+from queueops.core.outbound.policy import OutboundRefused
+from queueops.tenancy.credentials import OpenCredential
+
+TRIAL_SECONDS = 15.0
+MOST_BYTES = 1_000_000
+REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+
+
+def try_credential(credential: OpenCredential) -> bool:
+    """
+    Ask the provider whether it takes a credential; in a thread without a running loop.
+
+    Returns:
+        False where nobody knows how to ask, as of services of an app's own handlers.
+
+    Raises:
+        ProviderError: It is refused, cannot be used, or nobody answered.
+    """
+
+    async def trial() -> bool:
+        try:
+            return await _try(credential)
+        finally:
+            await close_handlers()
+
+    return asyncio.run(trial())
+
+
+async def _try(credential: OpenCredential) -> bool:
+    if credential.service == google_sheets.SERVICE:
+        if "private_key" not in credential.secret:
+            return False  # a token as it is: only a call about a spreadsheet would show it
+        google_auth.forget_token(credential, scope=SCOPE)
+        await google_auth.access_token(credential, scope=SCOPE)
+        return True
+    key = str(credential.secret.get("api_key", "")).strip()
+    if credential.service == "gemini":
+        root = (credential.base_url or gemini.BASE_URL).rstrip("/")
+        await _list_models(f"{root}/v1beta/models?pageSize=1", {"x-goog-api-key": key})
+    elif credential.service == "openai" and not openai.is_azure(credential.base_url):
+        await _list_models(f"{openai.root_of(credential.base_url)}/models", {"Authorization": f"Bearer {key}"})
+    elif credential.service == "anthropic":
+        root = (credential.base_url or anthropic.BASE_URL).rstrip("/").removesuffix("/v1")
+        await _list_models(f"{root}/v1/models", {"x-api-key": key, "anthropic-version": anthropic.VERSION})
+    else:
+        return False
+    return True
+
+
+async def _list_models(url: str, headers: dict[str, str]) -> None:
+    try:
+        answer = await shared_client().send(
+            "GET",
+            url,
+            policy=outbound_policy(),
+            headers=headers,
+            timeout_seconds=TRIAL_SECONDS,
+            max_response_bytes=MOST_BYTES,
+        )
+    except (OutboundRefused, OutboundFailed) as error:
+        raise unanswered(error) from error
+    said = error_in(error_document(answer)) if answer.status >= HTTPStatus.BAD_REQUEST else {}
+    # Gemini answers a key that it does not know with 400; a server that lists no models has taken it.
+    if answer.status in REFUSED or "API_KEY_INVALID" in str(said.get("details", "")):
+        raise ProviderError(
+            answer.status, f"It was answered with {answer.status}.", code="credential_refused", outcome="answered"
+        )

@@ -1,0 +1,69 @@
+"""What providers state of their quotas when they answer: caps become proposals, or are learned where limits do so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from cachetools import TTLCache
+from django.db import transaction
+
+from jobs.services.finish.finish import Outcome
+from ratelimits.services.limiter.counters import lock_counters
+from ratelimits.services.limiter.drift import Statement, rules_stated
+from ratelimits.services.tuning.stated_caps import is_known_cap, note_stated_cap
+
+from .admit import subjects_of
+
+NOTED_SECONDS = 60.0
+MOST_NOTED = 10_000
+ROUNDED_UP_SECONDS = 1.0  # a moment is stated to the second
+
+# Caps that this process has noted lately, by counter: answers repeat them.
+_noted: TTLCache[str, float] = TTLCache(MOST_NOTED, NOTED_SECONDS, timer=time.monotonic)
+
+
+def statements_of(outcomes: Sequence[Outcome]) -> dict[UUID, Statement]:
+    """What providers said of their quotas when they answered these jobs' calls, by job."""
+    telling = [outcome for outcome in outcomes if outcome.stated]
+    if not telling:
+        return {}
+    subjects = subjects_of([outcome.job for outcome in telling])
+    return {
+        outcome.job.id: Statement(subject, outcome.stated) for outcome, subject in zip(telling, subjects, strict=True)
+    }
+
+
+def note_caps(statements: Iterable[Statement], *, actor: str) -> None:
+    """
+    Note the caps that providers stated, where they are news.
+
+    In a transaction of its own, before outcomes are written, as `push_back.cool_down`: all locks are taken in one
+    order. A cap is believed where the provider states its window, or has all of it back within the limit's own.
+    """
+    news = {}
+    for statement in statements:
+        for rule, quota in rules_stated(statement):
+            key, cap = rule.key(statement.subject), quota.capacity
+            counter_id = rule.counter_id(statement.subject)
+            if cap is None or _noted.get(counter_id) == cap or is_known_cap(rule, key, cap):
+                continue
+            if (
+                quota.window_seconds is None
+                and (quota.reset_seconds or 0.0) > (rule.window_seconds or 0.0) + ROUNDED_UP_SECONDS
+            ):
+                continue
+            news[counter_id] = (rule, key, cap)
+    if not news:
+        return
+    with transaction.atomic():
+        lock_counters([(rule, key) for rule, key, _ in news.values()])
+        for _, (rule, key, cap) in sorted(news.items()):
+            note_stated_cap(rule, key, cap, actor=actor)
+    _noted.update({counter_id: cap for counter_id, (_, _, cap) in news.items()})
+
+
+def forget() -> None:
+    """Note what is stated next, whatever was noted before."""
+    _noted.clear()

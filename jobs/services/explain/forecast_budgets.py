@@ -1,0 +1,69 @@
+"""Which budgets would not suffice for work that is not submitted yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from queueops.tenancy.scope import for_everyone
+from ratelimits.models import Budget
+from ratelimits.services.money.budgets import budgets_of
+from ratelimits.services.money.spend import Payer
+from ratelimits.services.money.standings import standing_of
+
+MOST_USERS_LOOKED_AT = 20  # those whose work costs most
+
+Prices = Mapping[UUID | None, int | None]
+"""By user, what the work should cost in micro-units; None: a price is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetGap:
+    """
+    A budget that has less left than the work should cost.
+
+    Attributes:
+        user_id: Whose it is; None: the project's.
+        policy: What becomes of the jobs beyond it: `wait` or `reject`.
+        needed: None: a price is missing, and a budget lets nothing go of which nobody knows what it can cost.
+    """
+
+    budget: str
+    user_id: UUID | None
+    policy: str
+    needed: int | None
+    left: int
+
+
+@for_everyone()
+def find_gaps(project_id: str, prices: Prices, *, only_user: UUID | None = None) -> list[BudgetGap]:
+    """
+    Args:
+        only_user: An end user who asks: nothing but budgets of theirs is told.
+    """
+    rules = budgets_of(project_id)
+    if not rules or not prices:
+        return []
+    users = sorted(prices.items(), key=lambda one: (one[1] is not None, -(one[1] or 0)))[:MOST_USERS_LOOKED_AT]
+    found = Budget.objects.in_bulk([rule.id for rule in rules])
+    gaps = []
+    for rule in rules:
+        budget = found.get(rule.id)
+        of_users = rule.scope in {Budget.Scope.EACH_USER, Budget.Scope.USER}
+        if budget is None or rule.scope == Budget.Scope.BATCH or (only_user and not of_users):
+            continue
+        needs: Prices = dict(users) if of_users else {None: _sum(prices)}
+        for user, needed in needs.items():
+            key = rule.key_of(Payer(project_id, user, None))
+            if key is None or needed == 0:
+                continue
+            left = standing_of(budget, key).left
+            if needed is None or needed > left:
+                gaps.append(BudgetGap(rule.name, user if of_users else None, budget.policy, needed, left))
+    return gaps
+
+
+def _sum(prices: Prices) -> int | None:
+    known = [price for price in prices.values() if price is not None]
+    return sum(known) if len(known) == len(prices) else None

@@ -1,0 +1,159 @@
+"""What jobs that are not submitted yet would cost: their tokens as limits reserve them, and as calls like them had."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from jobs.services.submit.choose_lane import ChosenLane
+from jobs.services.submit.prepare import PreparedJob
+from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Amounts, Usage
+from ratelimits.models import Via
+from ratelimits.money import cost_of
+from ratelimits.services.limiter.estimates import Typical
+from ratelimits.services.money.prices import price_list
+
+from .line import LineJob
+
+UNITS = (INPUT_TOKENS, OUTPUT_TOKENS, TOKENS)
+
+
+class Priced(NamedTuple):
+    """Where a job's price stands, and whose it is. `has_form`: it could go by a batch of the provider."""
+
+    service: str
+    model: str
+    user_id: UUID | None
+    has_form: bool
+
+
+class MissingPrice(NamedTuple):
+    service: str
+    model: str
+    via: str
+
+
+@dataclass(slots=True)
+class TokenSum:
+    """
+    Tokens of one unit.
+
+    Attributes:
+        known: What is no guess.
+        expected: What calls like these have had on average.
+        reserved: What limits reserve for them until their answers tell.
+    """
+
+    known: float = 0.0
+    expected: float = 0.0
+    reserved: float = 0.0
+
+
+@dataclass(slots=True)
+class SubmissionCosts:
+    """
+    Attributes:
+        tokens: By unit; none of jobs that count no tokens.
+        learned, guessed: Jobs that count tokens, by whether calls like them have told what they take.
+        used: What they should use, by where their price stands: jobs, input and output tokens.
+    """
+
+    tokens: dict[str, TokenSum] = field(default_factory=lambda: {unit: TokenSum() for unit in UNITS})
+    learned: int = 0
+    guessed: int = 0
+    used: defaultdict[Priced, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+
+    def add(self, job: PreparedJob, chosen: ChosenLane, typical: Typical) -> LineJob:
+        """Count a job; returns it as it should stand in its lane, at what it is expected to cost."""
+        details = job.details
+        reserved: Mapping[str, int] = json.loads(chosen.units) if chosen.units else _units_beside(job)
+        if not reserved:
+            unknown = 0.0 if details.known_cost is None else job.cost - details.known_cost
+            if unknown and typical.unknown is not None:
+                unknown = min(unknown, typical.unknown)
+            cost = job.cost if details.known_cost is None else details.known_cost + unknown
+            return _line(job, chosen, (cost, details.known_cost), None)
+        most = (details.units or reserved).get(OUTPUT_TOKENS, 0)
+        known = float(reserved.get(INPUT_TOKENS, 0))
+        entered, answered = expected_tokens(known, most, typical)
+        counts_output = details.known_cost is not None
+        typically = entered + (answered if counts_output else 0.0)
+        cost = typically if job.spec.cost is None else float(job.spec.cost)
+        if typical.output is None:
+            self.guessed += 1
+        else:
+            self.learned += 1
+        self._sum(INPUT_TOKENS, known, entered, known)
+        self._sum(OUTPUT_TOKENS, 0.0, answered, reserved.get(OUTPUT_TOKENS, 0))
+        self._sum(TOKENS, job.cost if details.known_cost is None else details.known_cost, cost, chosen.cost)
+        amounts = {INPUT_TOKENS: entered, OUTPUT_TOKENS: answered}
+        used = self.used[Priced(job.service, details.model or "", job.spec.user_id, job.way.has_form)]
+        for unit, amount in ((REQUESTS, 1.0), *amounts.items()):
+            used[unit] = used.get(unit, 0.0) + amount
+        return _line(job, chosen, (cost, entered if counts_output else None), amounts)
+
+    def _sum(self, unit: str, known: float, expected: float, reserved: float) -> None:
+        told = self.tokens[unit]
+        told.known += known
+        told.expected += expected
+        told.reserved += reserved
+
+    def price(self, via: Via, at: datetime) -> tuple[int | None, list[MissingPrice]]:
+        """
+        Return what all of it should cost, in micro-units, and which prices are missing.
+
+        None where one is; 0 where nothing counts tokens. By batch goes what can; the rest goes live.
+        """
+        total, missing = 0, dict[MissingPrice, None]()
+        for place, used in self.used.items():
+            by = via if place.has_form else Via.LIVE
+            money = _money(place, used, by, at)
+            if money is None:
+                missing[MissingPrice(place.service, place.model, by.value)] = None
+            else:
+                total += money
+        return (None if missing else total), sorted(missing)
+
+    def prices_of_users(self, at: datetime) -> dict[UUID | None, int | None]:
+        """What each user's part should cost live, in micro-units; None: a price is missing."""
+        found: dict[UUID | None, int | None] = {}
+        for place, used in self.used.items():
+            money, before = _money(place, used, Via.LIVE, at), found.get(place.user_id, 0)
+            found[place.user_id] = None if money is None or before is None else before + money
+        return found
+
+
+def expected_tokens(known: float, most: float, typical: Typical) -> tuple[float, float]:
+    """The input and output that a call should have, of the input that is counted and the most output that it may."""
+    entered = known * (1.0 if typical.ratio is None else typical.ratio)
+    return entered, most if typical.output is None else min(most, typical.output)
+
+
+def _money(place: Priced, used: Mapping[str, float], via: Via, at: datetime) -> int | None:
+    usage = Usage(
+        input_tokens=round(used[INPUT_TOKENS]),
+        output_tokens=round(used[OUTPUT_TOKENS]),
+        requests=round(used[REQUESTS]),
+    )
+    return cost_of(usage, price_list(place.service, place.model, via=via).at(at))
+
+
+def kinds_of(jobs: Sequence[PreparedJob]) -> set[tuple[str, str | None]]:
+    """Kinds and models, as what was learned is kept by."""
+    return {(job.handler.kind, job.details.model or job.spec.model) for job in jobs}
+
+
+def _units_beside(job: PreparedJob) -> Mapping[str, int]:
+    """What a job takes by unit whose producer has said what it costs in one figure; empty: it counts no tokens."""
+    if job.spec.cost is None:
+        return {}
+    return job.handler.estimated_cost(job.handler.schema.validate_json(job.payload)).units
+
+
+def _line(job: PreparedJob, chosen: ChosenLane, costs: tuple[float, float | None], amounts: Amounts | None) -> LineJob:
+    return LineJob(job.handler.kind, chosen.coalesce_key, len(job.payload), *costs, amounts)

@@ -1,0 +1,69 @@
+"""A job's two ways to its provider: what it costs by each, and the batch that it is or was in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.utils import timezone
+from pydantic_core import to_json
+
+from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.models import Job, ProviderBatch, ProviderBatchLine
+from queueops.tenancy.credentials import base_url_of
+from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
+from ratelimits.models import Spend, Via
+from ratelimits.services.limiter.estimates import Typical, typical_calls
+from ratelimits.services.money.prices import price_of
+
+from .forecast_costs import expected_tokens
+
+
+class WayPrices(NamedTuple):
+    """
+    What a job's work costs by each way, in millionths of the currency; None: a price is missing.
+
+    Attributes:
+        is_used: By what its last call used, at the prices of then; else by what calls like it have had, at today's.
+    """
+
+    live: int | None
+    batch: int | None
+    is_used: bool
+
+
+def way_prices(job: Job) -> WayPrices | None:
+    """None: it can go live alone, or nothing tells what it takes."""
+    try:
+        handler = find_handler(job.kind)
+        if handler.batch is None:
+            return None
+        payload = handler.schema.validate_json(to_json(job.payload))
+    except (UnknownKind, ValueError):
+        return None
+    if not handler.batch.api_of(payload, base_url_of(job.credential)):
+        return None
+    model = job.model or ""
+    call = (
+        Spend.objects.filter(job_id=job.pk, kind=Spend.Kind.CALL, output_tokens__isnull=False).order_by("-id").first()
+    )
+    if call is not None:
+        usage = Usage(call.input_tokens, call.cached_tokens, call.output_tokens, requests=call.requests)
+        at = call.at
+    else:
+        units = handler.estimated_cost(payload).units
+        if not units:
+            return None
+        typical = typical_calls([(handler.kind, job.model)]).get((handler.kind, job.model), Typical())
+        entered, answered = expected_tokens(units.get(INPUT_TOKENS, 0), units.get(OUTPUT_TOKENS, 0), typical)
+        usage, at = Usage(round(entered), None, round(answered)), timezone.now()
+    live, batch = (price_of(job.service, model, usage, via=via, at=at) for via in (Via.LIVE, Via.BATCH))
+    return WayPrices(live, batch, is_used=call is not None)
+
+
+def provider_batch_of(job: Job) -> ProviderBatch | None:
+    """The batch of its provider that it was a line of last; None: it never was."""
+    if job.via is None:
+        return None
+    lines = ProviderBatchLine.objects.filter(job_id=job.pk).select_related("provider_batch").order_by("-pk")
+    line = lines.first()
+    return None if line is None else line.provider_batch

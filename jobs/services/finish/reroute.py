@@ -1,0 +1,182 @@
+"""
+Sending jobs another way: to the next model or provider that their payload names.
+
+A waiting job is moved by one guarded statement; what is under way is given back first. Its payload stays: at `step`
+the handler takes the way of that number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs.classify import Failure, is_outage, is_retryable
+from jobs.handlers.fallback import CONTEXT_TOO_LONG, Condition, Fallback, next_way
+from jobs.handlers.registry import Handler
+from jobs.models import Job
+from jobs.services.submit.prepare import watched
+from jobs.services.submit.ways import WayColumns, as_text, columns_of, shown, ways_of
+from jobs.states import JobState
+from jobs.transitions import Move, move_jobs
+from queueops.core.notify import Channel, notify
+from queueops.core.sql import nullable, plain_array, run_sql
+
+from .claimed import ClaimedJob
+
+REROUTED_AT_ONCE = 200
+WORDS: dict[Condition, str] = {
+    "rate_limited": "it waited {waited:,.0f} s for a limit",
+    "unavailable": "what it called does not answer",
+    "context_too_long": "its input is too long for the model",
+}
+
+
+class StoodAs(NamedTuple):
+    """Whose job it is and what it called. `waited`: seconds since it wanted to go."""
+
+    project: str
+    user: UUID | None
+    service: str
+    model: str | None
+    credential: str | None
+    waited: float
+
+
+class Reroute(NamedTuple):
+    """One job that goes another way."""
+
+    job: UUID
+    reason: Condition
+    handler: Handler
+    ways: Sequence[Fallback]
+    at_step: int
+    to_step: int
+    stood: StoodAs
+
+
+class WaitsForWay(NamedTuple):
+    """A row of choose_reroutes.sql."""
+
+    id: UUID
+    reason: Condition
+    kind: str
+    payload: str
+    fallback_step: int
+    project: str
+    user: UUID | None
+    service: str
+    model: str | None
+    credential: str | None
+    waited: float
+
+
+def reroute_waiting() -> int:
+    """
+    Send on what has waited too long for a limit, or whose target is out; a bounded number a transaction.
+
+    Returns:
+        How many went on.
+    """
+    total, found = 0, REROUTED_AT_ONCE
+    while found >= REROUTED_AT_ONCE:
+        with transaction.atomic():
+            rows = [WaitsForWay(*row) for row in run_sql("jobs", "choose_reroutes", {"most": REROUTED_AT_ONCE})]
+            found = len(rows)
+            going = [one for one in map(_way_of, rows) if one is not None]
+            stuck = {row.id for row in rows} - {one.job for one in going}
+            if stuck:  # nobody here can read its payload, and it would be found for ever
+                Job.objects.filter(pk__in=stuck).update(fallback_at=None, fallback_on_outage=False)
+            moved = move_another_way(going)
+            waiting = [job for job, status in moved.items() if status == JobState.RATE_LIMITED]
+            if waiting:
+                move_jobs("release", [Move(job, message="it goes another way") for job in waiting])
+            if moved:
+                notify(Channel.READY)
+            total += len(moved)
+    return total
+
+
+def _way_of(row: WaitsForWay) -> Reroute | None:
+    known = ways_of(row.kind, row.payload)
+    to_step = known and next_way(known[1], row.fallback_step, row.reason)
+    if not known or not to_step:
+        return None
+    stood = StoodAs(row.project, row.user, row.service, row.model, row.credential, row.waited)
+    return Reroute(row.id, row.reason, *known, row.fallback_step, to_step, stood)
+
+
+def ways_on(failures: Sequence[tuple[ClaimedJob, Failure, bool]]) -> dict[UUID, Reroute]:
+    """
+    Return which failed jobs go on another way, which spends no attempt.
+
+    Args:
+        failures: Each with whether its work may be repeated.
+    """
+    found = {}
+    for job, failure, repeatable in failures:
+        reason = _condition(failure, repeatable=repeatable)
+        known = reason and ways_of(job.kind, job.payload)
+        to_step = known and next_way(known[1], job.fallback_step, reason) if reason else None
+        if not reason or not known or not to_step:
+            continue
+        stood = StoodAs(job.project, job.user_id, job.service, job.model, job.credential, job.waited)
+        found[job.id] = Reroute(job.id, reason, *known, job.fallback_step, to_step, stood)
+    return found
+
+
+def _condition(failure: Failure, *, repeatable: bool) -> Condition | None:
+    if failure.code == CONTEXT_TOO_LONG:
+        return "context_too_long"
+    return "unavailable" if is_outage(failure) and is_retryable(failure, repeatable=repeatable) else None
+
+
+def move_another_way(going: Sequence[Reroute]) -> dict[UUID, str]:
+    """Move waiting jobs, in the caller's transaction; return the status of those that went on."""
+    if not going:
+        return {}
+    ways = [
+        columns_of(one.handler, one.ways[one.to_step - 1], job=one.job, project=one.stood.project, user=one.stood.user)
+        for one in going
+    ]
+    watches = [watched(one.ways, one.to_step) for one in going]
+    parameters = {
+        "ids": [one.job for one in going],
+        "projects": [one.stood.project for one in going],
+        "at_steps": plain_array([one.at_step for one in going]),
+        "to_steps": plain_array([one.to_step for one in going]),
+        "reasons": [one.reason for one in going],
+        "services": [way.service for way in ways],
+        "models": nullable([way.model for way in ways]),
+        "credentials": nullable([way.credential for way in ways]),
+        "targets": [way.target for way in ways],
+        "paths": plain_array([way.path for way in ways]),
+        "lanes": nullable([way.lane for way in ways]),
+        "costs": plain_array([way.cost for way in ways]),
+        "known_costs": plain_array([way.known_cost for way in ways]),
+        "costs_by_unit": nullable([way.costs for way in ways]),
+        "afters": plain_array([watch.after_seconds for watch in watches]),
+        "on_outages": plain_array([watch.on_outage for watch in watches]),
+        "messages": [_message(one, way) for one, way in zip(going, ways, strict=True)],
+        "data": [_data(one, way) for one, way in zip(going, ways, strict=True)],
+    }
+    return dict(run_sql("jobs", "reroute_jobs", parameters))
+
+
+def _message(one: Reroute, way: WayColumns) -> str:
+    to = f"{way.model} of {way.service}" if way.model else way.service
+    return f"goes on with {to}: {WORDS[one.reason].format(waited=one.stood.waited)}"
+
+
+def _data(one: Reroute, way: WayColumns) -> str:
+    return as_text(
+        {
+            "operation": "reroute",
+            "fallback_step": one.to_step,
+            "reason": one.reason,
+            "from": shown(one.stood.service, one.stood.model, one.stood.credential),
+            "to": shown(way.service, way.model, way.credential),
+        }
+    )

@@ -1,0 +1,135 @@
+"""What the calls behind outcomes cost: for the ledger, and for the budgets that hold money for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import reduce
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from jobs.models import Job
+from ratelimits.costs import Usage
+from ratelimits.models import Spend
+from ratelimits.services.money.holds import NO_USAGE, end_holds
+from ratelimits.services.money.spend import MadeCall, Payer, record_calls, write_ledger
+
+if TYPE_CHECKING:
+    from .finish import Outcome
+
+
+def record_spend(outcomes: Sequence[Outcome], *, lost: Collection[UUID]) -> None:
+    """
+    Write what calls cost, in the caller's transaction: of those whose handler knows what they used, and of those that
+    hold money of budgets. No statement where there is neither.
+
+    A call is paid for whether its outcome was written or came too late: the ledger counts it once, by its token. One
+    that may have been made, and of which nobody says what it used, counts at the most that it can have cost. What jobs
+    used that left as one call is told by one outcome, see `told_once`.
+
+    Args:
+        lost: Jobs whose outcome was refused; one that was erased or has moved away is left out.
+    """
+    ended = [outcome for outcome in outcomes if outcome.usage is not None or outcome.job.bound is not None]
+    if not ended:
+        return
+    late = {outcome.job.id for outcome in ended} & set(lost)
+    if late:
+        # Erased ones are there still, and have another user.
+        there = set(Job.objects.filter(pk__in=late).values_list("pk", "user_id"))
+        ended = [one for one in ended if one.job.id not in late or (one.job.id, one.job.user_id) in there]
+    # Of a call that was taken from its executor, and of which it knows nothing, the hold counts when its time is over.
+    untold = {one.job.id for one in ended if one.job.id in late and one.usage is None and may_have_cost(one)}
+    ended = [outcome for outcome in ended if outcome.job.id not in untold]
+    held = [_call_of(one) for one in ended if one.job.bound is not None]
+    locked = end_holds(held, paid=[(_payer(one), one.job.claimed_at) for one in ended])
+    record_calls(
+        [_made(outcome)._replace(usage=outcome.usage) for outcome in ended if outcome.usage is not None],
+        bounds={_call_of(one): one.job.bound for one in ended if one.job.bound is not None},
+        locked=locked,
+    )
+    unknown = [
+        (_made(outcome), Spend.Kind.UNKNOWN, outcome.job.bound)
+        for outcome in ended
+        if outcome.usage is None and may_have_cost(outcome)
+    ]
+    if unknown:
+        write_ledger(unknown, locked=locked)
+
+
+def may_have_cost(outcome: Outcome) -> bool:
+    """Whether a call whose use nobody told may have been made and billed: providers bill no refusals and no errors."""
+    from .finish import Failed, GivenBack
+
+    if isinstance(outcome, Failed):
+        failure = outcome.failure
+        if failure.outcome in ("not_sent", "refused") or failure.push_back is not None:
+            return False
+        return not (failure.outcome == "answered" and (failure.status or 0) >= HTTPStatus.BAD_REQUEST)
+    if isinstance(outcome, GivenBack):
+        return outcome.cost != 0 and not outcome.misfit
+    return True
+
+
+def told_once(outcomes: Sequence[Outcome | None], *, bound: int | None) -> list[Outcome | None]:
+    """
+    Let one of the outcomes of jobs that left as one call tell what the call used, and end what budgets hold for it.
+
+    Their tokens are added up; of requests the most that one of them tells counts, for it was one call.
+
+    Args:
+        outcomes: None: nobody wants it.
+        bound: Of the whole call.
+    """
+    told = [one.usage for one in outcomes if one is not None and one.usage is not None]
+    if bound is None and len(told) < 2:  # noqa: PLR2004 - as with a job alone
+        return list(outcomes)
+    tells: Callable[[Outcome], bool] = (lambda one: one.usage is not None) if told else may_have_cost
+    there = [place for place, one in enumerate(outcomes) if one is not None]
+    teller = min(there, key=lambda place: not tells(outcomes[place]), default=None)  # type: ignore[arg-type]
+    return [
+        one
+        if one is None
+        else _with(one, reduce(_sum, told) if told else None, bound)
+        if place == teller
+        else _with(one, None, None)
+        for place, one in enumerate(outcomes)
+    ]
+
+
+def _with(outcome: Outcome, usage: Usage | None, bound: int | None) -> Outcome:
+    # A cost that was not stated by itself follows from what was used.
+    follows = outcome.usage is not None and outcome.cost == outcome.usage.tokens
+    cost = usage.tokens if follows and usage is not None else outcome.cost
+    return replace(outcome, usage=usage, cost=cost, job=outcome.job._replace(bound=bound))
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    """Of two parts of a call; what one does not tell nobody knows of the whole."""
+    return Usage(
+        _plus(one.input_tokens, other.input_tokens),
+        _plus(one.cached_tokens, other.cached_tokens),
+        _plus(one.output_tokens, other.output_tokens),
+        _plus(one.tokens, other.tokens),
+        max(one.requests, other.requests),
+    )
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _call_of(outcome: Outcome) -> tuple[UUID, int]:
+    """By what the ledger and budgets know its call: the job that leads those which left together, and the token."""
+    return outcome.job.group or outcome.job.id, outcome.job.token
+
+
+def _made(outcome: Outcome) -> MadeCall:
+    job, (leader, token) = outcome.job, _call_of(outcome)
+    payer, model = _payer(outcome), job.model or ""
+    return MadeCall(leader, token, payer, job.service, model, job.claimed_at, NO_USAGE, outcome.via)
+
+
+def _payer(outcome: Outcome) -> Payer:
+    return Payer(outcome.job.project, outcome.job.user_id, outcome.job.batch_id)

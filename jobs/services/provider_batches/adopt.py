@@ -1,0 +1,180 @@
+"""Which batch of the provider a row of ours goes on with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Count, Q
+from django.db.models.functions import Now
+
+from jobs.handlers.batch_form import Remote
+from jobs.models import Job, ProviderBatch, ProviderBatchLine, Way
+from jobs.states import RUNNING, WAITING
+from jobs.transitions import Lease, Move, move_jobs
+from queueops.audit import trail
+
+logger = logging.getLogger(__name__)
+
+FIRST_LOOK_SECONDS = 1.0
+BATCH_LEASE_SECONDS = 90 * 86_400.0  # the row of the batch says who goes on with it; no lease tells that
+LINES_AT_ONCE = 5_000
+ACTOR = "system:batch lane"
+
+State = ProviderBatch.State
+
+
+def adopt(batch: ProviderBatch, remote: Remote, *, by_count: bool = False) -> bool:
+    """
+    Go on with what the provider has made. Returns whether: the row may have gone on with another meanwhile.
+
+    Args:
+        by_count: Nothing but its count of lines says that it is ours.
+    """
+    adopted = ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
+        state=State.OPEN,
+        provider_id=remote.id,
+        provider_state=remote.state,
+        found_by_count=by_count,
+        files={**batch.files, **remote.files},
+        submitted_at=Now(),
+        progressed_at=Now(),
+        look_at=Now() + timedelta(seconds=FIRST_LOOK_SECONDS),
+        faults=0,
+        error="",
+    )
+    return bool(adopted)
+
+
+def known_ids(batch: ProviderBatch) -> frozenset[str]:
+    """What the provider knows batches by that are others of ours; two credentials may be of one account."""
+    others = ProviderBatch.objects.filter(provider=batch.provider).exclude(pk=batch.pk)
+    recent = others.filter(created_at__gt=batch.created_at - timedelta(days=3)).exclude(provider_id="")
+    return frozenset(recent.values_list("provider_id", flat=True))
+
+
+def find_siblings(batch: ProviderBatch, lines: int) -> list[ProviderBatch]:
+    """Others that the provider was asked to make, who may be what has so many lines there: nobody knows yet."""
+    asked = ProviderBatch.objects.filter(provider=batch.provider, provider_id="", creations__gt=0).exclude(pk=batch.pk)
+    waiting = Count("all_lines", filter=Q(all_lines__state=ProviderBatchLine.State.WAITING))
+    # Of one whose jobs went live at the deadline the provider may work on yet.
+    given_up = Q(state=State.CANCELLED, handed_back__gt=0, created_at__gt=batch.created_at - timedelta(days=1))
+    maybe = asked.filter(Q(state=State.CREATING) | given_up).annotate(waiting=waiting)
+    return list(maybe.filter(Q(waiting=lines) | Q(lines=lines)))
+
+
+@transaction.atomic
+def give_away(batch: ProviderBatch, remote: Remote, owner: UUID | None) -> None:
+    """Let go of what was found by its count and is of another by its results; that one goes on with it, if it waits."""
+    ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
+        state=State.CREATING,
+        provider_id="",
+        provider_state="",
+        found_by_count=False,
+        done=0,
+        submitted_at=None,
+        look_at=Now(),
+        error=f"{remote.id} has as many lines, and its results are of {owner or 'nobody here'}",
+    )
+    other = ProviderBatch.objects.filter(pk=owner, state=State.CREATING).first() if owner else None
+    is_taken = other is not None and adopt(other, remote)
+    logger.warning("provider batch %s: %s is of %s, which takes it: %s", batch.pk, remote.id, owner, is_taken)
+
+
+class Stray(StrEnum):
+    """What becomes of a batch at a provider that no row here is of."""
+
+    TAKEN_IN = "goes on here"
+    KNOWN = "a row here looks for it"
+    NOT_OURS = "none of its jobs waits here"
+    LATER = "some of its jobs are in other hands"
+
+
+@transaction.atomic
+def take_in(batch_id: UUID, remote: Remote, jobs: Mapping[int, UUID], *, kind: str, provider: str) -> Stray:
+    """
+    Make the row of a batch that was made after the moment that the database was put back to, with those of its jobs
+    that wait here; they are in progress with it from now on.
+
+    Results of jobs that were submitted after that moment are of nobody here: they stay at the provider.
+
+    Args:
+        jobs: By line.
+    """
+    rows = Job.objects.filter(pk__in=jobs.values(), kind=kind).defer("payload", "result")
+    here = {job.pk: job for job in rows.select_for_update(of=("self",)).order_by("pk")}
+    if any(job.status in RUNNING for job in here.values()):
+        return Stray.LATER
+    lines = {
+        line: here[job_id]
+        for line, job_id in jobs.items()
+        if job_id in here and here[job_id].status in WAITING and here[job_id].via == Way.BATCH
+    }
+    deadlines = [job.complete_by for job in lines.values() if job.complete_by]
+    if not deadlines:
+        return Stray.NOT_OURS
+    first, missing = next(iter(lines.values())), len(set(jobs.values()) - here.keys())
+    batch = ProviderBatch.objects.create(
+        id=batch_id,
+        project_id=first.project_id,
+        kind=kind,
+        service=first.service,
+        credential=first.credential or "",
+        model=first.model or "",
+        provider=provider,
+        state=State.OPEN,
+        provider_id=remote.id,
+        provider_state=remote.state,
+        files=dict(remote.files),
+        is_kept=True,
+        lines=max(jobs) + 1,
+        enqueued_tokens=sum(job.cost for job in lines.values()),
+        unknown_lines=missing,
+        complete_by=min(deadlines),
+        live_at=min(deadlines) - timedelta(seconds=settings.QUEUEOPS.batch_margin_seconds),
+        create_before=Now(),
+        creations=1,
+        submitted_at=remote.made_at or Now(),
+    )
+    with connection.cursor() as cursor:  # after the locks: no claim of these jobs has a later one
+        cursor.execute("SELECT nextval('jobs_fencing_token')")
+        token: int = cursor.fetchall()[0][0]
+    ProviderBatchLine.objects.bulk_create(
+        [
+            ProviderBatchLine(provider_batch=batch, number=line, job_id=job.pk, token=token)
+            for line, job in lines.items()
+        ],
+        batch_size=LINES_AT_ONCE,
+    )
+    hand_over(batch, {job.pk: token for job in lines.values()}, message=f"found in {remote.id} after a restore")
+    trail.record(
+        actor=ACTOR,
+        action="take_in_provider_batch",
+        target=f"provider batch {batch.pk}",
+        after={"provider_id": remote.id, "jobs": len(lines), "jobs_not_here": missing},
+        moved=len(lines),
+        project_id=batch.project_id,
+    )
+    return Stray.TAKEN_IN
+
+
+def hand_over(batch: ProviderBatch, tokens: Mapping[UUID, int], *, message: str) -> None:
+    """Put jobs into the hands of a batch, in the caller's transaction: each with the token that its line shows."""
+    move_jobs(
+        "claim",
+        [
+            Move(
+                job_id,
+                token=token,
+                data=f'{{"executor": "{batch.pk}", "fencing_token": {token}, "provider_batch": "{batch.pk}"}}',
+            )
+            for job_id, token in tokens.items()
+        ],
+        message=message,
+        lease=Lease(batch.pk, BATCH_LEASE_SECONDS),
+    )

@@ -1,0 +1,217 @@
+"""Calls to batch APIs: by an event loop of their own, from a thread that may wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from contextvars import ContextVar
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from django.conf import settings
+
+from jobs.handlers.errors import ProviderError, unanswered
+from jobs.handlers.http.answers import excerpt_of, secrets_in
+from jobs.handlers.http.payload import outbound_policy
+from queueops.core.outbound.client import OutboundClient, OutboundFailed, OutboundResponse
+from queueops.core.outbound.policy import OutboundRefused
+from queueops.core.values.retry_after import parse_retry_after
+
+T = TypeVar("T")
+
+FETCH_SECONDS = 1800.0
+MOST_KEPT_BYTES = 50_000_000  # of an answer that is kept
+MOST_FETCHED_BYTES = 2_000_000_000
+LONGEST_LINE = 25_000_000
+ITEMS_AHEAD = 500
+QUEUE_LOOK_SECONDS = 0.2
+ROOM_LOOK_SECONDS = 0.05
+CLOSE_SECONDS = 3.0
+UPLOADED_A_SECOND = 200_000  # bytes, at least: what a call that sends many is given more time for
+SPEED_SECONDS = 60.0  # of waiting for results, in which no fewer than so many bytes come
+LEAST_BYTES = 60_000
+
+# Waits until what has come of the call of this context has been taken. None: nobody takes it as it comes.
+_room: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("_room", default=None)
+
+
+def call_seconds(sent_bytes: int = 0) -> float:
+    """How long a call may take that sends so many bytes."""
+    return settings.QUEUEOPS.batch_call_seconds + sent_bytes / UPLOADED_A_SECOND
+
+
+class CallLoop:
+    """
+    The loop's thread lives until `close`, which cuts calls off. The other methods are for threads that may wait.
+
+    Raises:
+        CancelledError: By whatever waits for a call when it is closed, or makes one later.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = OutboundClient()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._loop.run_forever, name="batch-calls", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._begin(work).result()
+
+    def stream(self, work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]]) -> Iterator[T]:
+        """
+        Yield what `work` gives to its argument, as it comes; whoever is slow to take it slows that call down.
+
+        Raises:
+            ProviderError: The call failed; what had come was yielded.
+        """
+        items: queue.SimpleQueue[T] = queue.SimpleQueue()
+
+        async def room() -> None:
+            while items.qsize() > ITEMS_AHEAD:  # noqa: ASYNC110 - who takes them is in another thread
+                await asyncio.sleep(ROOM_LOOK_SECONDS)
+
+        async def flow() -> None:
+            _room.set(room)
+            await work(items.put)
+
+        future = self._begin(flow())
+        try:
+            yield from _until_done(items, future)
+            future.result()
+        finally:
+            future.cancel()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(timeout=2 * CLOSE_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        if not self._loop.is_running():
+            self._loop.close()
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        with self._lock:
+            if not self._is_closed:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise CancelledError
+
+    async def _end(self) -> None:
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls, timeout=CLOSE_SECONDS)
+        await self._client.close()
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        on_line: Callable[[bytes], None] | None = None,
+    ) -> OutboundResponse:
+        """See `Send` of handlers/batch_form.py."""
+        lines = None if on_line is None else _Lines(on_line)
+        try:
+            response = await self._client.send(
+                method,
+                url,
+                policy=outbound_policy(),
+                headers=headers,
+                body=body,
+                timeout_seconds=call_seconds(len(body or b"")) if lines is None else FETCH_SECONDS,
+                max_response_bytes=MOST_KEPT_BYTES if lines is None else MOST_FETCHED_BYTES,
+                piece_seconds=None if lines is None else settings.QUEUEOPS.batch_call_seconds,
+                on_piece=None if lines is None else lines.take,
+                keeps_body=lines is None,
+            )
+        except (OutboundRefused, OutboundFailed) as error:
+            raise unanswered(error) from error
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise _refused(response, secrets_in(headers))
+        if response.is_truncated:
+            raise ProviderError(None, "the answer is too large", code="malformed_answer", outcome="unknown")
+        if lines is not None:
+            lines.end()
+        return response
+
+
+def _until_done(items: queue.SimpleQueue[T], future: Future[None]) -> Iterator[T]:
+    while True:
+        try:
+            yield items.get(timeout=QUEUE_LOOK_SECONDS if not future.done() else 0)
+        except queue.Empty:
+            if future.done() and items.empty():
+                return
+
+
+class _Lines:
+    """
+    Cuts a body that comes in pieces into its lines. One that is too long is given as none, and cannot be read.
+
+    A body that comes too slowly is not waited for; time in which its lines are taken does not count.
+    """
+
+    def __init__(self, on_line: Callable[[bytes], None]) -> None:
+        self._on_line = on_line
+        self._rest = bytearray()
+        self._is_too_long = False
+        self._since = time.monotonic()
+        self._waited, self._came = 0.0, 0
+
+    async def take(self, piece: bytes) -> None:
+        self._check_speed(len(piece))
+        self._cut(piece)
+        if (room := _room.get()) is not None:
+            await room()
+        self._since = time.monotonic()
+
+    def _check_speed(self, size: int) -> None:
+        self._waited += time.monotonic() - self._since
+        self._came += size
+        if self._waited < SPEED_SECONDS:
+            return
+        if self._came < LEAST_BYTES:
+            raise ProviderError(None, "its results come too slowly", code="timeout", outcome="unknown")
+        self._waited, self._came = 0.0, 0
+
+    def _cut(self, piece: bytes) -> None:
+        *whole, rest = piece.split(b"\n")
+        for part in whole:
+            self._rest += part
+            self._give()
+        if len(self._rest) + len(rest) > LONGEST_LINE:
+            self._is_too_long = True
+            self._rest.clear()
+        else:
+            self._rest += rest
+
+    def end(self) -> None:
+        self._give()
+
+    def _give(self) -> None:
+        line, self._rest = bytes(self._rest), bytearray()
+        if self._is_too_long or line.strip():
+            self._on_line(b"" if self._is_too_long else line)
+        self._is_too_long = False
+
+
+def _refused(response: OutboundResponse, secrets: tuple[str, ...]) -> ProviderError:
+    excerpt = excerpt_of(response, secrets)
+    return ProviderError(
+        response.status,
+        f"answered {response.status}: {excerpt}" if excerpt else f"answered {response.status}",
+        code=f"http_{response.status}",
+        retry_after=parse_retry_after(response.headers.get("Retry-After"), date=response.headers.get("Date")),
+        outcome="answered",
+    )

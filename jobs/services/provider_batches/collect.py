@@ -1,0 +1,275 @@
+"""Collecting: jobs that wait for a batch become the lines of one, before anybody is called."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import accumulate
+from typing import NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from pydantic_core import to_json
+
+from jobs.handlers.batch_form import BatchApi, BatchForm
+from jobs.handlers.registry import UnknownKind, find_handler
+from jobs.lanes import subject_of
+from jobs.models import BatchSearch, Job, ProviderBatch, ProviderBatchLine, new_id
+from jobs.services.claim.afford import Affordable, ChosenLine, afford
+from queueops.core.clock import database_now
+from queueops.core.sql import run_sql_as
+from queueops.tenancy.credentials import base_url_of, find_principals
+from ratelimits.costs import ENQUEUED_TOKENS
+from ratelimits.models import Via
+from ratelimits.services.limiter.decide import Call, decide
+from ratelimits.services.money.budgets import budgets_of
+
+from .adopt import BATCH_LEASE_SECONDS, LINES_AT_ONCE, hand_over
+
+logger = logging.getLogger(__name__)
+
+LINE_BYTES = 400  # what surrounds a payload in a line, at most
+NO_ROOM_SECONDS = 60.0  # how long a refusal for what is enqueued, or a limit without room, holds the next batch back
+
+
+class Group(NamedTuple):
+    """What may be in one batch. `seconds`: since the job moved that has waited longest."""
+
+    project_id: str
+    kind: str
+    service: str
+    credential: str
+    model: str
+    jobs: int
+    seconds: float
+
+
+class Chosen(NamedTuple):
+    id: UUID
+    token: int
+    complete_by: datetime
+    bytes: int
+    cost: int
+
+
+_put_off: dict[tuple[str, ...], float] = {}  # groups for which there was no room, and until when (monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """The API that a kind's batches go by."""
+
+    form: BatchForm
+    api: BatchApi
+
+
+def find_spoken(kind: str, provider: str) -> Spoken | None:
+    """None: no handler here speaks it; another worker's may."""
+    try:
+        form = find_handler(kind).batch
+    except UnknownKind:
+        return None
+    return Spoken(form, form.apis[provider]) if form and provider in form.apis else None
+
+
+def collect_waiting(kinds: Collection[str]) -> list[UUID]:
+    """
+    Make the intents of batches of what waits of these kinds: where enough does, or some has waited long enough.
+
+    Returns:
+        The batches, each committed with its lines and its jobs in progress. Nobody was called.
+    """
+    own = settings.QUEUEOPS
+    parameters = {"most": own.batch_most_jobs, "margin": own.batch_margin_seconds}
+    made = []
+    searched = set(open_searches().values_list("kind", "service", "credential"))
+    for group in run_sql_as(Group, "jobs", "find_batch_groups", parameters):
+        if group.kind not in kinds or (group.jobs < own.batch_most_jobs and group.seconds < own.batch_collect_seconds):
+            continue
+        if (group.kind, group.service, group.credential) in searched:  # a batch nobody here knows may have them
+            continue
+        if _put_off.get(group[:5], 0.0) > time.monotonic():
+            continue
+        try:
+            batch = _collect(group)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:  # one group that cannot be collected would keep all others, and every open batch, waiting
+            logger.exception("what waits for a batch of %s (%s) was not collected", group.service, group.model)
+            continue
+        if batch is not None:
+            made.append(batch)
+    return made
+
+
+def open_searches() -> QuerySet[BatchSearch]:
+    """Providers' lists that have to be looked through before anything else is made there."""
+    return BatchSearch.objects.filter(closed_at=None)
+
+
+def room_was_made() -> None:
+    """Look again for what was put off: a batch has ended, which held tokens or money."""
+    _put_off.clear()
+
+
+def _put_off_group(group: Group) -> None:
+    """Look for it again later: each look locks, reads and measures as many jobs as a batch has."""
+    now = time.monotonic()
+    for key in [key for key, until in list(_put_off.items()) if until <= now]:
+        _put_off.pop(key, None)  # a step of another thread may have made room
+    _put_off[group[:5]] = now + NO_ROOM_SECONDS
+
+
+@transaction.atomic
+def _collect(group: Group) -> UUID | None:
+    spoken, provider = _spoken_by(group)
+    if spoken is None or _is_refused(group):
+        return None
+    own = settings.QUEUEOPS
+    names = {name: getattr(group, name) for name in ("kind", "service", "credential", "model")}
+    most = min(own.batch_most_jobs, spoken.api.most_lines)
+    chosen: Sequence[Chosen] = run_sql_as(
+        Chosen,
+        "jobs",
+        "choose_batch_jobs",
+        {
+            **names,
+            "project": group.project_id,
+            "most": most,
+            "most_bytes": max(1, spoken.api.most_bytes - LINE_BYTES * most),
+            "margin": own.batch_margin_seconds,
+        },
+    )
+    if not chosen:
+        return None
+    batch_id = new_id()
+    affordable = _affordable(chosen, group)
+    if affordable is not None:
+        payable = {line.id for line in affordable.jobs}
+        chosen = [job for job in chosen if job.id in payable]
+    chosen = _admitted(chosen, batch_id, group)
+    if not chosen:
+        _put_off_group(group)
+        return None
+    if affordable is not None:
+        going = {job.id for job in chosen}
+        affordable.hold([line for line in affordable.jobs if line.id in going])
+    complete_by = min(job.complete_by for job in chosen)
+    batch = ProviderBatch.objects.create(
+        id=batch_id,
+        project_id=group.project_id,
+        **names,
+        provider=provider,
+        lines=len(chosen),
+        size_bytes=sum(job.bytes for job in chosen),
+        enqueued_tokens=sum(job.cost for job in chosen),
+        complete_by=complete_by,
+        live_at=complete_by - timedelta(seconds=own.batch_margin_seconds),
+        create_before=Now(),
+    )
+    ProviderBatchLine.objects.bulk_create(
+        [
+            ProviderBatchLine(provider_batch=batch, number=number, job_id=job.id, token=job.token)
+            for number, job in enumerate(chosen)
+        ],
+        batch_size=LINES_AT_ONCE,
+    )
+    hand_over(batch, {job.id: job.token for job in chosen}, message=f"collected for a batch of {group.service}")
+    return batch.pk
+
+
+def _affordable(chosen: Sequence[Chosen], group: Group) -> Affordable[ChosenLine] | None:
+    """Those of the chosen jobs that budgets can pay for; None: the project has no budget."""
+    if not chosen or not budgets_of(group.project_id):
+        return None
+    now, tokens = database_now(), {job.id: job.token for job in chosen}
+    lines = [
+        ChosenLine(
+            id=job.pk,
+            token=tokens[job.pk],
+            project=job.project_id,
+            user_id=job.user_id,
+            batch_id=job.batch_id,
+            kind=job.kind,
+            payload=to_json(job.payload).decode(),
+            service=job.service,
+            model=job.model,
+            claimed_at=now,
+        )
+        for job in Job.objects.filter(pk__in=tokens).order_by("complete_by", "pk")
+    ]
+    return afford(lines, lease_seconds=BATCH_LEASE_SECONDS, via=Via.BATCH)
+
+
+def _spoken_by(group: Group) -> tuple[Spoken | None, str]:
+    """By the first payload of the group: its others are for the same API, or go live when they are composed."""
+    names = {name: getattr(group, name) for name in ("project_id", "kind", "service", "credential", "model")}
+    waiting = Job.objects.filter(
+        **names, via="batch", status__in=["queued", "retried"], scheduled_at__isnull=False, held=False
+    )
+    provider = provider_of(group.kind, waiting.order_by("scheduled_at", "id"))
+    return find_spoken(group.kind, provider), provider
+
+
+def provider_of(kind: str, jobs: QuerySet[Job]) -> str:
+    """The name of the API that the first of these jobs goes by; empty: none that is known here."""
+    payload, credential = jobs.values_list("payload", "credential").first() or (None, None)
+    try:
+        handler = find_handler(kind)
+        if handler.batch is None:
+            return ""
+        return handler.batch.api_of(handler.schema.validate_json(to_json(payload)), base_url_of(credential))
+    except (UnknownKind, ValueError):
+        return ""
+
+
+def _is_refused(group: Group) -> bool:
+    """Whether the provider has just refused a batch because too much is enqueued."""
+    alike = ProviderBatch.objects.filter(service=group.service, credential=group.credential, model=group.model)
+    return alike.filter(found_no_room=True, closed_at__gt=Now() - timedelta(seconds=NO_ROOM_SECONDS)).exists()
+
+
+def _admitted(chosen: Sequence[Chosen], batch_id: UUID, group: Group) -> Sequence[Chosen]:
+    """The first of these, as many as the limits of enqueued tokens have room for; they are held until it ends."""
+    principals = find_principals({group.credential}).get(group.credential, ("", ""))
+    subject = subject_of(
+        service=group.service,
+        call_type=find_handler(group.kind).call_type.value,
+        model=group.model,
+        project=group.project_id,
+        user="",
+        principals=principals,
+    )
+    while chosen:
+        tokens = sum(job.cost for job in chosen)
+        call = Call(
+            subject,
+            cost=0,
+            holder=holder_of_batch(batch_id),
+            kind=group.kind,
+            hold_seconds=BATCH_LEASE_SECONDS,
+            amounts={ENQUEUED_TOKENS: tokens},
+        )
+        [decision] = decide([call], units=frozenset({ENQUEUED_TOKENS}))
+        if decision.kind == "proceed":
+            return chosen
+        room = 0.0 if decision.binding is None else decision.binding.available
+        until = list(accumulate(job.cost for job in chosen))
+        chosen = chosen[: min(len(chosen) - 1, sum(tokens <= room for tokens in until))]
+    return chosen
+
+
+def holder_of_batch(batch_id: UUID) -> str:
+    """The name under which a batch holds what it has enqueued."""
+    return f"provider_batch:{batch_id}"
+
+
+def seconds_left(batch: ProviderBatch) -> float:
+    """Until what the batch has not done goes live."""
+    return batch.live_at.timestamp() - database_now()

@@ -1,0 +1,78 @@
+"""Lines that are not done in time, handed back: work of the database alone, which waits for no provider."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+from django.db.models.functions import Now
+
+from jobs.models import ProviderBatch
+from queueops.core.clock import database_now
+
+from .calls import call_seconds
+from .collect import LINE_BYTES
+from .settle import close_batch, hand_back_rest
+
+logger = logging.getLogger(__name__)
+
+LAST_CALL_SHARE = 0.25  # of the margin: what is not given up by then goes live all the same
+GIVEN_UP_SECONDS = 86_400.0  # after the last call: what cannot be asked for by then is closed
+State = ProviderBatch.State
+
+
+def hand_back_late(*, since: float) -> None:
+    """
+    Hand lines back that the provider has not given up in time, of any kind: the deadline counts more than the price.
+
+    Args:
+        since: When somebody began to look at what is due, by the database's clock.
+    """
+    until_last_call = (1 - LAST_CALL_SHARE) * settings.QUEUEOPS.batch_margin_seconds
+    late = ProviderBatch.objects.filter(
+        state__in=ProviderBatch.UNFINISHED, live_at__lt=Now() - timedelta(seconds=until_last_call)
+    )
+    for batch in list(late.order_by("live_at")):
+        try:
+            _hand_back(batch, since)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:  # one that cannot be handed back would keep all others waiting
+            logger.exception("provider batch %s: its late lines were not handed back", batch.pk)
+
+
+def _hand_back(batch: ProviderBatch, since: float) -> None:
+    now = database_now()
+    # What has ended there is paid for, and its results are a download away.
+    share = 0.0 if batch.state == State.COLLECTING else LAST_CALL_SHARE
+    late = now - batch.live_at.timestamp() - (1 - share) * settings.QUEUEOPS.batch_margin_seconds
+    if late <= 0 or not _had_its_chance(batch, now=now, late=late, since=since):
+        return
+    count = hand_back_rest(batch, reason="its batch was not given up before the deadline", live=None)
+    if count:
+        logger.warning("provider batch %s: %s lines go live and may be paid for twice", batch.pk, count)
+    if late > GIVEN_UP_SECONDS:
+        reason = "nobody could ask for its end until long after its deadline"
+        ProviderBatch.objects.filter(pk=batch.pk).update(error=reason, ended_at=Now())
+        close_batch(batch, State.FAILED)
+
+
+def _had_its_chance(batch: ProviderBatch, *, now: float, late: float, since: float) -> bool:
+    """
+    Whether it was asked for since it is late, or could not be.
+
+    What ended while nobody was there to look is read first: it has been paid for. What is due, or under way, and
+    brings nothing for longer than a call may take is not waited for.
+    """
+    if batch.faults or (batch.looked_at is not None and batch.looked_at.timestamp() > now - late):
+        return True
+    stirred = max(batch.look_at.timestamp(), batch.progressed_at.timestamp(), since)
+    return now - stirred > longest_call(batch)
+
+
+def longest_call(batch: ProviderBatch) -> float:
+    """The seconds that the longest call about a batch may take: some APIs are sent all lines when it is made."""
+    is_sent = batch.state == State.CREATING
+    return call_seconds(batch.size_bytes + LINE_BYTES * batch.lines if is_sent else 0)

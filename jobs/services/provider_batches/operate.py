@@ -1,0 +1,59 @@
+"""What people ask of providers' batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
+
+from jobs.models import ProviderBatch, ProviderBatchLine
+from queueops.audit import trail
+from ratelimits.models import Spend, Via
+from ratelimits.services.money.reports import SpendSum, total
+
+MOST_REASON = 200
+
+
+@transaction.atomic
+def cancel_provider_batches(ids: Collection[UUID], *, actor: str, reason: str = "") -> set[UUID]:
+    """
+    Cancel batches at their providers, within seconds. What has been answered is kept; the other jobs go live, or by
+    another batch where there is time.
+
+    Returns:
+        Those that had not ended and were not cancelled before.
+    """
+    rows = ProviderBatch.objects.filter(
+        pk__in=ids, state__in=ProviderBatch.UNFINISHED, cancel_requested_at__isnull=True
+    ).select_for_update()
+    found = list(rows.order_by("pk"))
+    words = (reason or "an operator cancelled it")[:MOST_REASON]
+    ProviderBatch.objects.filter(pk__in=[one.pk for one in found]).update(
+        cancel_requested_at=Now(), cancel_reason=words, look_at=Now()
+    )
+    for one in found:
+        trail.record(
+            actor=actor,
+            action="cancel_provider_batch",
+            target=f"provider batch {one.pk}",
+            before={"state": one.state, "done": one.done, "lines": one.lines},
+            reason=reason,
+            project_id=one.project_id,
+        )
+    return {one.pk for one in found}
+
+
+def look_now(ids: Collection[UUID]) -> int:
+    """Have batches looked at within seconds. Returns how many had not ended."""
+    return ProviderBatch.objects.filter(pk__in=ids, state__in=ProviderBatch.UNFINISHED).update(look_at=Now())
+
+
+def spent_on(batch: ProviderBatch) -> SpendSum | None:
+    """What the answers of a batch cost, those that nobody waited for included; None: none was paid for."""
+    lines = ProviderBatchLine.objects.filter(provider_batch=batch, job_id=OuterRef("job_id"), token=OuterRef("token"))
+    jobs = ProviderBatchLine.objects.filter(provider_batch=batch).values("job_id")
+    found = total(Spend.objects.filter(Exists(lines), job_id__in=jobs, via=Via.BATCH))
+    return found if found.calls else None

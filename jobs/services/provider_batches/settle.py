@@ -1,0 +1,302 @@
+"""Lines of a provider's batch, checked off: each once, by its job's fencing token."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any, Protocol
+from uuid import UUID
+
+from django.conf import settings
+from django.db import DataError, IntegrityError, transaction
+from django.db.models import DurationField, ExpressionWrapper, F
+from django.db.models.functions import Extract, Now
+from pydantic import ValidationError
+
+from jobs.classify import Failure, clean, failure_of
+from jobs.handlers.batch_form import LineResult, line_of
+from jobs.handlers.registry import find_handler
+from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
+from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.finish import (
+    Failed,
+    GivenBack,
+    Outcome,
+    Succeeded,
+    record_outcomes,
+    retry_policies,
+    unstorable,
+)
+from jobs.services.finish.result_text import result_text
+from jobs.states import JobState
+from queueops.core.clock import database_now
+from queueops.core.notify import Channel, notify
+from queueops.core.sql import run_sql_as
+from queueops.core.values.numbers import nearest_rank
+from ratelimits.services.limiter.decide import Settlement, settle
+from ratelimits.services.money.holds import held_by_budgets
+
+from .collect import Spoken, holder_of_batch, room_was_made
+
+LINES_OF_A_SLICE = 500
+PACES_KEPT = 200
+SAMPLES_NEEDED = 10
+State = ProviderBatchLine.State
+_COUNTED = {
+    State.SUCCEEDED: "succeeded",
+    State.FAILED: "failed",
+    State.HANDED_BACK: "handed_back",
+    State.DROPPED: "dropped",
+}
+
+
+class OutcomeNotes(Protocol):
+    """What is kept beside the database of calls and their ends: executor/outcome_log.py."""
+
+    def begin(self, jobs: Sequence[ClaimedJob]) -> None: ...
+    def end(self, outcomes: Iterable[Outcome]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that was locked. `is_owned`: the batch's claim of its job still holds."""
+
+    number: int
+    state: str
+    is_owned: bool
+    job: ClaimedJob
+
+
+def settle_answers(
+    batch: ProviderBatch,
+    answers: Sequence[LineResult],
+    *,
+    spoken: Spoken,
+    secrets: tuple[str, ...],
+    log: OutcomeNotes | None = None,
+) -> int:
+    """
+    Write what the provider answered to some lines: what succeeded ends its job, what failed goes by its retry rules.
+
+    A line that was not carried out is left for `hand_back_rest`; one that was settled before changes nothing. Of a
+    line whose job was cancelled or went live meanwhile the answer is dropped, and what it used is still counted.
+
+    Args:
+        log: Told how the lines ended, before the database is.
+
+    Returns:
+        How many answers were of no line of this batch.
+    """
+    given: dict[int, LineResult] = {}
+    unknown = 0
+    for answer in answers:
+        number = line_of(answer.custom_id, batch.pk)
+        if number is None or number >= batch.lines:
+            unknown += 1
+        elif answer.status:
+            given.setdefault(number, answer)
+    if given:
+        _write(batch, given, spoken=spoken, secrets=secrets, log=log)
+    return unknown
+
+
+def hand_back_rest(batch: ProviderBatch, *, reason: str, live: frozenset[int] | None = frozenset()) -> int:
+    """
+    Give back the jobs of all lines that are not settled: no attempt is spent.
+
+    Args:
+        live: Lines whose jobs go live at once; None: all. The others wait for the next batch, if there is time for one.
+
+    Returns:
+        How many lines.
+    """
+    count = 0
+    waiting = batch.all_lines.filter(state=State.WAITING).order_by("number")
+    while numbers := list(waiting.values_list("number", flat=True)[:LINES_OF_A_SLICE]):
+        hand_back_lines(batch, numbers, reason=reason, live=live)
+        count += len(numbers)
+    if count:
+        notify(Channel.READY)
+    return count
+
+
+@transaction.atomic
+def hand_back_lines(batch: ProviderBatch, numbers: Sequence[int], *, reason: str, live: frozenset[int] | None) -> None:
+    """As `hand_back_rest`, of these lines."""
+    now, margin = database_now(), settings.QUEUEOPS.batch_margin_seconds
+    pace = BatchPace.objects.filter(pk=batch.service).values_list("p95_seconds", flat=True).first()
+    needed = pace or settings.QUEUEOPS.batch_window_seconds
+    outcomes: list[Outcome] = []
+    states: dict[int, State] = dict.fromkeys(numbers, State.DROPPED)
+    lines = lock_lines(batch.pk, numbers)
+    found = Job.objects.filter(pk__in=[line.job.id for line in lines], complete_by__isnull=False)
+    deadlines = dict(found.values_list("pk", "complete_by"))
+    for line in lines:
+        if line.state != State.WAITING:
+            states.pop(line.number)
+        elif line.is_owned:
+            # By its own deadline: that of the batch is its most urgent job's.
+            left = (deadlines.get(line.job.id) or batch.complete_by).timestamp() - now - margin
+            waits = left > needed and live is not None and line.number not in live
+            outcomes.append(GivenBack(line.job, reason, cost=0, wait_seconds=left if waits else 0.0))
+            states[line.number] = State.HANDED_BACK
+    record_outcomes(outcomes, policies={})
+    _restart_windows([outcome.job.id for outcome in outcomes])
+    _mark(batch, states)
+
+
+@transaction.atomic
+def drop_lines(batch: ProviderBatch, numbers: Sequence[int]) -> None:
+    """Forget lines that were not sent because nobody wants their jobs any more."""
+    _mark(batch, dict.fromkeys(numbers, State.DROPPED))
+
+
+def lock_lines(batch_id: UUID, numbers: Sequence[int]) -> list[Line]:
+    """Lock lines and read their jobs, in the caller's transaction; those whose job is gone are left out."""
+    rows: list[dict[str, Any]] = run_sql_as(
+        dict, "jobs", "read_batch_lines", {"batch": batch_id, "numbers": list(numbers)}
+    )
+    # The retry window stood still while it was in the batch, which takes longer than any.
+    held = held_by_budgets([(row["id"], row["token"]) for row in rows])
+    return [
+        Line(
+            row.pop("number"),
+            row.pop("line_state"),
+            bool(row.pop("is_owned")),
+            ClaimedJob(**row | {"window_used": 0.0} | held.get((row["id"], row["token"]), {})),
+        )
+        for row in rows
+    ]
+
+
+def close_batch(batch: ProviderBatch, state: ProviderBatch.State) -> None:
+    """End a batch all of whose lines are settled, and learn from it how long they take."""
+    ended = ProviderBatch.objects.filter(pk=batch.pk, state__in=ProviderBatch.UNFINISHED)
+    settle([Settlement(holder_of_batch(batch.pk))])
+    room_was_made()
+    if ended.update(state=state, closed_at=Now()) and state == ProviderBatch.State.COMPLETED:
+        batch.refresh_from_db()
+        _learn_pace(batch)
+
+
+@transaction.atomic
+def _write(
+    batch: ProviderBatch,
+    given: Mapping[int, LineResult],
+    *,
+    spoken: Spoken,
+    secrets: tuple[str, ...],
+    log: OutcomeNotes | None,
+) -> None:
+    outcomes: list[Outcome] = []
+    wanted: list[Outcome] = []
+    states: dict[int, State] = {}
+    for line in lock_lines(batch.pk, sorted(given)):
+        if line.state in {State.SUCCEEDED, State.FAILED, State.DROPPED}:
+            continue
+        outcome = _outcome(line.job, given[line.number], spoken=spoken, secrets=secrets)
+        outcomes.append(outcome)
+        if line.state == State.HANDED_BACK or not line.is_owned:
+            states[line.number] = State.DROPPED
+        else:
+            wanted.append(outcome)
+            states[line.number] = State.SUCCEEDED if isinstance(outcome, Succeeded) else State.FAILED
+    missing = given.keys() - states.keys() - _settled(batch, given)
+    states |= dict.fromkeys(missing, State.DROPPED)  # their jobs are gone
+    if log is not None:
+        log.end(wanted)
+    _record(outcomes)
+    _restart_windows([outcome.job.id for outcome in outcomes if not isinstance(outcome, Succeeded)])
+    _mark(batch, states)
+
+
+def _settled(batch: ProviderBatch, given: Mapping[int, LineResult]) -> set[int]:
+    done = batch.all_lines.filter(number__in=list(given)).exclude(state=State.WAITING)
+    return set(done.values_list("number", flat=True))
+
+
+def _record(outcomes: Sequence[Outcome]) -> None:
+    """Write outcomes; one that cannot be stored fails alone."""
+    policies = retry_policies()
+    try:
+        with transaction.atomic():
+            record_outcomes(outcomes, policies=policies)
+    except (DataError, IntegrityError):
+        for outcome in outcomes:
+            try:
+                with transaction.atomic():
+                    record_outcomes([outcome], policies=policies)
+            except (DataError, IntegrityError) as error:
+                record_outcomes([unstorable(outcome, error)], policies=policies)
+
+
+def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tuple[str, ...]) -> Outcome:
+    handler = find_handler(job.kind)
+    try:
+        payload = handler.schema.validate_json(job.payload)
+    except ValidationError as error:
+        failure = Failure("invalid_payload", type(error).__qualname__, clean(str(error)), outcome="refused")
+        return Failed(
+            job, "", handler.retry, repeatable=False, failure=failure, duration_ms=None, cost=0, via=Way.BATCH.value
+        )
+    # Neither says anything of the service: batches are answered by other machines than live calls.
+    try:
+        if answer.status == HTTPStatus.OK:
+            done = spoken.form.read(payload, answer.body, secrets)
+            return Succeeded(
+                job,
+                "",
+                result_text(done.result),
+                None,
+                done.cost,
+                known_cost=done.known_cost,
+                usage=done.usage if done.usage and done.usage.is_sound else None,
+                via=Way.BATCH.value,
+            )
+        failure = failure_of(spoken.form.refuse(payload, answer.status, answer.body, secrets), secrets)
+    except Exception as error:  # noqa: BLE001 - a handler's own code: its line fails, and no other
+        failure = failure_of(error, secrets)
+    if failure.push_back is not None:
+        failure = _without_push_back(failure)
+    return Failed(job, "", handler.retry, handler.is_repeatable(payload), failure, None, cost=0, via=Way.BATCH.value)
+
+
+def _without_push_back(failure: Failure) -> Failure:
+    """A quota of batches is none that live calls are counted by."""
+    return replace(failure, push_back=None, retry_after=None)
+
+
+def _restart_windows(job_ids: Sequence[UUID]) -> None:
+    """Leave the time in the batch out of the window in which a job is tried again."""
+    if job_ids:
+        since = ExpressionWrapper(Now() - F("first_attempt_at"), output_field=DurationField())
+        alike = Job.objects.filter(pk__in=job_ids, status=JobState.RETRIED, first_attempt_at__isnull=False)
+        alike.update(deferred_seconds=Extract(since, "epoch"))
+
+
+def _learn_pace(batch: ProviderBatch) -> None:
+    if batch.closed_at is None:
+        return
+    seconds = (batch.closed_at - batch.created_at).total_seconds()
+    with transaction.atomic():
+        BatchPace.objects.bulk_create([BatchPace(service=batch.service)], ignore_conflicts=True)
+        row = BatchPace.objects.select_for_update().get(pk=batch.service)
+        row.samples = [*row.samples, seconds][-PACES_KEPT:]
+        if len(row.samples) >= SAMPLES_NEEDED:
+            row.p95_seconds = nearest_rank(row.samples, 95)
+        row.updated_at = Now()
+        row.save(update_fields=["samples", "p95_seconds", "updated_at"])
+
+
+def _mark(batch: ProviderBatch, states: Mapping[int, State]) -> None:
+    by_state: dict[State, list[int]] = {}
+    for number, state in states.items():
+        by_state.setdefault(state, []).append(number)
+    added: Counter[str] = Counter()
+    for state, numbers in by_state.items():
+        added[_COUNTED[state]] += batch.all_lines.filter(number__in=numbers).exclude(state=state).update(state=state)
+    if added:
+        changes: dict[str, Any] = {name: F(name) + count for name, count in added.items()}
+        ProviderBatch.objects.filter(pk=batch.pk).update(**changes, progressed_at=Now())

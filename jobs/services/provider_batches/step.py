@@ -1,0 +1,392 @@
+"""One step of a provider's batch: handed over, looked at, called back, or its results read."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from http import HTTPStatus
+
+from django.conf import settings
+from django.db.models import Exists, F, OuterRef
+from django.db.models.functions import Least, Now
+
+from jobs.classify import clean
+from jobs.handlers.batch_form import Access, Intent, LineResult, Remote, batch_of, find_batch, first_custom_id
+from jobs.handlers.errors import ProviderError
+from jobs.handlers.http.answers import secrets_in
+from jobs.models import Job, PauseSwitch, ProviderBatch, ProviderBatchLine
+from jobs.states import RUNNING
+from queueops.core.clock import database_now
+from queueops.core.errors import QueueOpsError
+from queueops.tenancy.credentials import open_named
+
+from .adopt import FIRST_LOOK_SECONDS, adopt, find_siblings, give_away, known_ids
+from .calls import CallLoop
+from .collect import Spoken, find_spoken, open_searches, seconds_left
+from .compose import compose_lines
+from .late import LAST_CALL_SHARE, longest_call
+from .settle import LINES_OF_A_SLICE, OutcomeNotes, close_batch, hand_back_rest, settle_answers
+
+logger = logging.getLogger(__name__)
+
+BEGIN_CALL_SECONDS = 10.0  # how long after it was noted the call that makes a batch may begin
+LOOK_SHARE = 0.1  # of a batch's age, until the next look
+LONGEST_FAULT = 2000
+GONE_AFTER_FAULTS = 5  # a batch that was just made, or is asked for by another way, may not be known at once
+TRIED_SECONDS = 3 * 86_400.0  # for which what is left at the provider is tried to be deleted
+MOST_UPLOADS = 1_000  # counted
+NEVER_TAKEN = frozenset({400, 401, 402, 403, 404, 405, 409, 413, 415, 422})
+
+State = ProviderBatch.State
+ENDS = {"completed": State.COMPLETED, "expired": State.EXPIRED, "cancelled": State.CANCELLED, "failed": State.FAILED}
+WHY_HANDED_BACK = {
+    "completed": "its batch has no answer to it",
+    "expired": "its batch expired before it was its turn",
+    "cancelled": "its batch was cancelled",
+    "failed": "its batch failed",
+}
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of one batch."""
+
+    batch: ProviderBatch
+    calls: CallLoop
+    log: OutcomeNotes | None = None
+
+    def make(self) -> None:
+        batch = self.batch
+        spoken = find_spoken(batch.kind, batch.provider)
+        if spoken is None:
+            look_later(batch, settings.QUEUEOPS.batch_poll_seconds)
+        elif batch.closed_at is not None:
+            self._tidy(spoken)
+        elif batch.state == State.CREATING:
+            self._hand_over(spoken)
+        elif batch.state == State.OPEN:
+            self._look(spoken)
+        else:
+            self._collect(spoken)
+
+    def _access(self, spoken: Spoken) -> Access:
+        credential = open_named(self.batch.credential)
+        return spoken.api.access(credential, spoken.form.key_of(self.batch.service, credential))
+
+    def _hand_over(self, spoken: Spoken) -> None:
+        batch = self.batch
+        if not batch.creations and (batch.cancel_requested_at or seconds_left(batch) <= 0):
+            self._end("called back before it was handed over", State.CANCELLED)
+            return
+        try:
+            access = self._access(spoken)
+        except (ProviderError, QueueOpsError) as error:
+            if batch.creations:  # the provider may have it
+                raise
+            self._refuse(clean(str(error)))
+            return
+        if batch.creations and self._is_found(spoken, access):
+            return
+        if open_searches().filter(kind=batch.kind, service=batch.service, credential=batch.credential).exists():
+            # The database was put back: what nobody here knows may have its jobs, and is looked for first.
+            hand_back_rest(batch, reason="its batch was not made before the restored moment")
+            ProviderBatch.objects.filter(pk=batch.pk).update(ended_at=Now())
+            close_batch(batch, State.CANCELLED)
+            return
+        if PauseSwitch.objects.filter(scope=PauseSwitch.Scope.GLOBAL).exists():
+            look_later(batch, settings.QUEUEOPS.batch_poll_seconds)
+            return
+        lines = compose_lines(batch, spoken, log=self.log)
+        if lines:
+            self._make_of(lines, spoken, access)
+        else:
+            self._end("nobody wants its jobs any more", State.CANCELLED)
+
+    def _is_found(self, spoken: Spoken, access: Access) -> bool:
+        """Whether there is nothing to make: what a call without an answer made is there, may be, or is not wanted."""
+        batch, api = self.batch, spoken.api
+        # However soon somebody wants a look, what the last call made must be in the provider's list by then.
+        begun_by = batch.create_before.timestamp()
+        wait = begun_by + longest_call(batch) + api.appears_seconds - database_now()
+        if wait > 0:
+            look_later(batch, wait)
+            return True
+        sent = batch.all_lines.filter(state=ProviderBatchLine.State.WAITING).count()
+        intent = Intent(batch.pk, batch.model, sent, batch.created_at)
+        found = self.calls.run(find_batch(api, self.calls.send, access, intent, known=known_ids(batch)))
+        if found is not None:
+            by_count = not api.names_batches and found.ending is None
+            if by_count and (siblings := find_siblings(batch, sent)):
+                raise ProviderError(
+                    None,
+                    f"{found.id} may be it, or {', '.join(str(one.pk) for one in siblings[:3])}; its results will tell",
+                    code="unclear_batch",
+                    outcome="unknown",
+                )
+            if by_count and found.id in known_ids(batch):  # the step of another has made it meanwhile, side by side
+                raise ProviderError(None, f"{found.id} is of another batch", code="unclear_batch", outcome="unknown")
+            if not adopt(batch, found, by_count=by_count) and api.names_batches:
+                self._cancel_second(found, spoken, access)
+        elif seconds_left(batch) <= 0 or batch.cancel_requested_at:
+            self._end("called back; the provider does not know of it", State.CANCELLED)
+        else:
+            return False
+        return True
+
+    def _make_of(self, lines: list[bytes], spoken: Spoken, access: Access) -> None:
+        batch = self.batch
+        intent = Intent(batch.pk, batch.model, len(lines), batch.created_at, lines)
+        digest = sha256(b"\n".join(lines)).hexdigest()
+        if batch.files and batch.lines_digest != digest:
+            self._drop_files(spoken, access)
+        if not batch.files:
+            # Noted first: else nobody would know of a file whose upload is not answered.
+            noted = ProviderBatch.objects.filter(pk=batch.pk)
+            noted.update(uploads=Least(F("uploads") + 1, MOST_UPLOADS), is_kept=True)
+            try:
+                batch.files = dict(self.calls.run(spoken.api.prepare(self.calls.send, access, intent)))
+            except ProviderError as error:
+                if not _is_never_taken(error):
+                    raise
+                self._refuse(clean(str(error)))
+                return
+            ProviderBatch.objects.filter(pk=batch.pk).update(files=batch.files, lines_digest=digest)
+        self._create(spoken, access, intent)
+
+    def _drop_files(self, spoken: Spoken, access: Access) -> None:
+        """Delete what was made of other lines: a job that has left the batch since would be paid for twice."""
+        batch = self.batch
+        try:
+            self.calls.run(spoken.api.forget(self.calls.send, access, "", batch.files))
+        except ProviderError as error:
+            logger.warning("provider batch %s: files of old lines stay at the provider: %s", batch.pk, error)
+        batch.files = {}
+
+    def _create(self, spoken: Spoken, access: Access, intent: Intent) -> None:
+        """Note that the provider is asked, and only then ask; who noted it first asks alone."""
+        batch, api = self.batch, spoken.api
+        looked_for = BEGIN_CALL_SECONDS + longest_call(batch) + api.appears_seconds
+        begun = time.monotonic()
+        noted = ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING, creations=batch.creations).update(
+            creations=F("creations") + 1,
+            create_before=Now() + timedelta(seconds=BEGIN_CALL_SECONDS),
+            look_at=Now() + timedelta(seconds=looked_for),
+            enqueued_tokens=batch.enqueued_tokens * intent.count // max(1, batch.lines),
+        )
+        if not noted or time.monotonic() - begun > BEGIN_CALL_SECONDS:
+            return
+        try:
+            remote = self.calls.run(api.create(self.calls.send, access, intent, batch.files))
+        except ProviderError as error:
+            if error.outcome == "not_sent" or error.status == HTTPStatus.TOO_MANY_REQUESTS:
+                # Certainly not made: it is asked again without looking for it.
+                ProviderBatch.objects.filter(pk=batch.pk).update(creations=F("creations") - 1)
+                raise
+            if _is_never_taken(error):
+                self._refuse(clean(str(error)))
+                return
+            # It may have been made: it is looked for once it must be in the provider's list.
+            logger.warning("provider batch %s: %s; it will be looked for", batch.pk, error)
+            ProviderBatch.objects.filter(pk=batch.pk, state=State.CREATING).update(
+                error=clean(str(error)),
+                faults=F("faults") + 1,
+                create_before=Now() - timedelta(seconds=longest_call(batch)),
+                look_at=Now() + timedelta(seconds=api.appears_seconds),
+            )
+            return
+        if not adopt(batch, remote):
+            self._cancel_second(remote, spoken, access)
+
+    def _cancel_second(self, remote: Remote, spoken: Spoken, access: Access) -> None:
+        """Cancel what was made though the row has gone on without it: nobody would read it, and it would be paid."""
+        batch = self.batch
+        kept = ProviderBatch.objects.filter(pk=batch.pk).values_list("provider_id", flat=True).first()
+        if kept == remote.id:
+            return
+        logger.warning("provider batch %s: %s was made beside %s; it is cancelled", batch.pk, remote.id, kept or "none")
+        try:
+            self._cancel(remote.id, spoken, access)
+        except ProviderError as error:
+            logger.error("provider batch %s: %s runs on and will be paid for: %s", batch.pk, remote.id, error)  # noqa: TRY400 - the provider's word says all
+
+    def _cancel(self, remote_id: str, spoken: Spoken, access: Access) -> None:
+        try:
+            self.calls.run(spoken.api.cancel(self.calls.send, access, remote_id))
+        except ProviderError as error:
+            if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.BAD_REQUEST}:  # it has just ended
+                raise
+
+    def _look(self, spoken: Spoken) -> None:
+        batch, api = self.batch, spoken.api
+        access = self._access(spoken)
+        try:
+            remote = self.calls.run(api.look(self.calls.send, access, batch.provider_id))
+        except ProviderError as error:
+            if error.status == HTTPStatus.NOT_FOUND and batch.faults >= GONE_AFTER_FAULTS:
+                self._end("the provider does not know of it any more", State.FAILED)
+                return
+            raise
+        if batch.found_by_count and remote.ending is not None and self._is_given_away(spoken, access, remote):
+            return
+        has_moved = remote.done != batch.done or remote.state != batch.provider_state
+        ProviderBatch.objects.filter(pk=batch.pk).update(
+            provider_state=remote.state,
+            done=remote.done,
+            files={**batch.files, **remote.files},
+            looked_at=Now(),
+            faults=0,
+            error=clean(remote.error)[:LONGEST_FAULT],
+            **({"progressed_at": Now()} if has_moved else {}),
+        )
+        if remote.ending is None:
+            self._call_back(spoken, access)
+            look_later(batch, self._pause())
+        elif remote.ending == "failed" and not remote.files.get("output"):
+            self._refuse(clean(remote.error) or "the provider refused it", remote)
+        else:
+            ProviderBatch.objects.filter(pk=batch.pk, state=State.OPEN).update(
+                state=State.COLLECTING, ended_at=Now(), look_at=Now(), progressed_at=Now()
+            )
+            batch.refresh_from_db()
+            self._collect(spoken, access, remote)
+
+    def _is_given_away(self, spoken: Spoken, access: Access, remote: Remote) -> bool:
+        named = self.calls.run(first_custom_id(spoken.api, self.calls.send, access, remote))
+        if not named or batch_of(named) == self.batch.pk:
+            return False
+        give_away(self.batch, remote, batch_of(named))
+        return True
+
+    def _pause(self) -> float:
+        """The older it is the rarer it is looked at, and often enough where it is to be called back."""
+        batch = self.batch
+        age = (batch.submitted_at or batch.created_at).timestamp()
+        left = seconds_left(batch)
+        pause = min(settings.QUEUEOPS.batch_poll_seconds, max(FIRST_LOOK_SECONDS, (time.time() - age) * LOOK_SHARE))
+        return max(FIRST_LOOK_SECONDS, min(pause, left)) if left > 0 else min(pause, 5 * FIRST_LOOK_SECONDS)
+
+    def _call_back(self, spoken: Spoken, access: Access) -> None:
+        """Cancel it at the provider where somebody asked for it, it would be late, or nobody wants its jobs."""
+        batch = self.batch
+        if batch.cancelled_at is not None:
+            return
+        reason = batch.cancel_reason if batch.cancel_requested_at else ""
+        if not reason and seconds_left(batch) <= 0:
+            reason = "it would be late: what it has not done goes live"
+        if not reason and not _is_wanted(batch):
+            reason = "nobody wants its jobs any more"
+        if not reason:
+            return
+        if batch.found_by_count:
+            told = f"It is not cancelled ({reason}): by its count of lines alone it may be another's"
+            ProviderBatch.objects.filter(pk=batch.pk).update(error=told)
+            return
+        self._cancel(batch.provider_id, spoken, access)
+        ProviderBatch.objects.filter(pk=batch.pk).update(cancelled_at=Now(), cancel_reason=reason[:200])
+
+    def _collect(self, spoken: Spoken, access: Access | None = None, remote: Remote | None = None) -> None:
+        try:
+            self._read_results(spoken, access, remote)
+        except ProviderError as error:
+            # Read before the restored moment's time came again, and deleted: the outcome log tells what they were.
+            if error.status != HTTPStatus.NOT_FOUND or self.batch.faults < GONE_AFTER_FAULTS:
+                raise
+            self._end("its results are not at the provider any more", State.FAILED)
+
+    def _read_results(self, spoken: Spoken, access: Access | None, remote: Remote | None) -> None:
+        batch = self.batch
+        access = access or self._access(spoken)
+        remote = remote or self.calls.run(spoken.api.look(self.calls.send, access, batch.provider_id))
+        secrets = secrets_in(access.headers)
+        whole, unknown, malformed, part = remote, 0, 0, list[LineResult]()
+        shown = access
+
+        async def fetch(put: Callable[[LineResult | None], None]) -> None:
+            await spoken.api.fetch(self.calls.send, shown, whole, put)
+
+        for answer in self.calls.stream(fetch):
+            if answer is None:
+                malformed += 1
+                continue
+            part.append(answer)
+            if len(part) >= LINES_OF_A_SLICE:
+                unknown += settle_answers(batch, part, spoken=spoken, secrets=secrets, log=self.log)
+                part = []
+        unknown += settle_answers(batch, part, spoken=spoken, secrets=secrets, log=self.log)
+        ending = remote.ending or "completed"
+        hand_back_rest(batch, reason=WHY_HANDED_BACK[ending])
+        unknown = max(unknown, batch.unknown_lines)
+        ProviderBatch.objects.filter(pk=batch.pk).update(
+            unknown_lines=unknown, malformed_lines=malformed, done=remote.done, provider_state=remote.state
+        )
+        close_batch(batch, ENDS[ending])
+        if not unknown:  # else somebody may read it yet: another whose it is, or who has the jobs that are not here
+            self._forget(spoken, access, remote)
+        else:
+            ProviderBatch.objects.filter(pk=batch.pk).update(is_kept=False)
+
+    def _refuse(self, error: str, remote: Remote | None = None) -> None:
+        """Give the jobs of a batch back that the provider will not carry out as it is."""
+        batch = self.batch
+        is_full = remote is not None and remote.is_full
+        # What it names goes live, and fails there by its own fault; the others wait for a batch without it.
+        named = _numbers_of(batch, remote) if remote else frozenset[int]()
+        live = named if named or is_full else None
+        hand_back_rest(batch, reason=f"its batch was refused: {error}"[:LONGEST_FAULT], live=live)
+        ProviderBatch.objects.filter(pk=batch.pk).update(error=error, found_no_room=is_full, ended_at=Now())
+        close_batch(batch, State.FAILED)
+
+    def _tidy(self, spoken: Spoken) -> None:
+        """Delete what is left at the provider of a batch whose end was cut off before that."""
+        if database_now() - (self.batch.closed_at or self.batch.created_at).timestamp() < TRIED_SECONDS:
+            self._forget(spoken, self._access(spoken))
+        else:
+            ProviderBatch.objects.filter(pk=self.batch.pk).update(is_kept=False)
+
+    def _end(self, reason: str, state: ProviderBatch.State) -> None:
+        batch = self.batch
+        hand_back_rest(batch, reason=reason, live=None)
+        ProviderBatch.objects.filter(pk=batch.pk).update(error=reason, ended_at=Now())
+        close_batch(batch, state)
+
+    def _forget(self, spoken: Spoken, access: Access, remote: Remote | None = None) -> None:
+        batch = self.batch
+        files = {**batch.files, **(remote.files if remote else {})}
+        batch.refresh_from_db(fields=["uploads"])
+        lost = batch.pk if batch.uploads > ("input" in files) else None
+        try:
+            self.calls.run(spoken.api.forget(self.calls.send, access, batch.provider_id, files, lost=lost))
+        except ProviderError as error:
+            message = f"its files were not deleted: {error}"
+            raise ProviderError(error.status, message, code=error.code, outcome=error.outcome) from error
+        ProviderBatch.objects.filter(pk=batch.pk).update(files={}, is_kept=False)
+
+
+def look_later(batch: ProviderBatch, seconds: float) -> None:
+    """Look at it again after so long; in time for the last call, where that is sooner."""
+    to_last_call = seconds_left(batch) + (1 - LAST_CALL_SHARE) * settings.QUEUEOPS.batch_margin_seconds
+    pause = max(FIRST_LOOK_SECONDS, min(seconds, to_last_call)) if to_last_call > 0 else seconds
+    ProviderBatch.objects.filter(pk=batch.pk).update(look_at=Now() + timedelta(seconds=pause))
+
+
+def _is_never_taken(error: ProviderError) -> bool:
+    return error.status in NEVER_TAKEN or error.outcome == "refused"
+
+
+def _is_wanted(batch: ProviderBatch) -> bool:
+    owned = Job.objects.filter(pk=OuterRef("job_id"), fencing_token=OuterRef("token"), status__in=RUNNING)
+    return batch.all_lines.filter(Exists(owned), state=ProviderBatchLine.State.WAITING).exists()
+
+
+def _numbers_of(batch: ProviderBatch, remote: Remote) -> frozenset[int]:
+    """The lines that a refusal names by their places among those that were sent."""
+    if not remote.bad_lines:
+        return frozenset()
+    sent = batch.all_lines.filter(state=ProviderBatchLine.State.WAITING).order_by("number")
+    return frozenset(
+        number for place, number in enumerate(sent.values_list("number", flat=True)) if place in remote.bad_lines
+    )

@@ -1,0 +1,83 @@
+"""The jobs of a batch that would be made of its lines, for those who look before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+import pydantic_core
+
+from jobs.models import Job
+
+from .accept_document import Line, LineChecker
+from .prepare import PreparedJob
+from .submit import find_twins, reused_key
+
+
+class GoodJob(NamedTuple):
+    """`is_duplicate`: its idempotency key stands for the same work already, so that no job would be made of it."""
+
+    line: int
+    job: PreparedJob
+    is_duplicate: bool
+
+
+def good_jobs(checker: LineChecker, lines: Iterable[Line], project_id: str) -> Iterator[list[GoodJob]]:
+    """
+    Check lines as their submission would, chunk by chunk, without storing anything.
+
+    The checker keeps what is wrong with the others.
+
+    Raises:
+        TooManyJobs, UnreadableFile
+    """
+    keys: dict[str, _Work] = {}
+    for chunk in checker.chunks(lines):
+        known = _known_before([job for _, job in chunk], project_id)
+        good = []
+        for line, job in chunk:
+            key, work = job.spec.idempotency_key, _Work(job.handler.kind, job.spec.user_id, job.payload)
+            before = keys.get(key) if key else None
+            if job.id in known.reused or (before is not None and not before.equals(work)):
+                checker.refuse(line, reused_key(job))
+                continue
+            if key:
+                keys[key] = work
+            good.append(GoodJob(line, job, is_duplicate=job.id in known.twins or before is not None))
+        yield good
+
+
+class _Work(NamedTuple):
+    """What an idempotency key stands for."""
+
+    kind: str
+    user_id: UUID | None
+    payload: str
+
+    def equals(self, other: _Work) -> bool:
+        if (self.kind, self.user_id) != (other.kind, other.user_id):
+            return False
+        if self.payload == other.payload:
+            return True
+        return bool(pydantic_core.from_json(self.payload) == pydantic_core.from_json(other.payload))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Of jobs whose idempotency key the project has used: for the same work, and for other."""
+
+    twins: frozenset[UUID]
+    reused: frozenset[UUID]
+
+
+def _known_before(jobs: list[PreparedJob], project_id: str) -> _Known:
+    keys = {job.spec.idempotency_key for job in jobs} - {None}
+    if not keys:
+        return _Known(frozenset(), frozenset())
+    used = set(
+        Job.objects.of_project(project_id).filter(idempotency_key__in=keys).values_list("idempotency_key", flat=True)
+    )
+    twins, reused = find_twins([job for job in jobs if job.spec.idempotency_key in used], project_id)
+    return _Known(frozenset(twins), frozenset(job.id for job in reused))

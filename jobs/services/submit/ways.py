@@ -1,0 +1,98 @@
+"""The other ways that a job may go, as its payload names them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from jobs.handlers.fallback import Fallback
+from jobs.handlers.registry import Handler, UnknownKind, find_handler
+from queueops.core.sql import nullable, plain_array, run_sql
+
+from .choose_lane import choose_lanes
+from .prepare import JobSpec, PreparedJob, describe
+
+NAMED = '"fallback"'  # in a payload's text, if it may name other ways
+
+
+def ways_of(kind: str, payload: str) -> tuple[Handler, Sequence[Fallback]] | None:
+    """
+    Return a stored job's handler and its other ways; None where it has none, or nobody here can read its payload.
+
+    Args:
+        payload: JSON text.
+    """
+    if NAMED not in payload:
+        return None
+    try:
+        handler = find_handler(kind)
+        if handler.fallback is None:
+            return None
+        return handler, handler.fallback(handler.schema.validate_json(payload))
+    except (UnknownKind, ValidationError):
+        return None
+
+
+def watch_ways(jobs: Sequence[PreparedJob], project_id: str) -> None:
+    """Note for what jobs, just inserted in the caller's transaction, are looked at while they wait."""
+    found = [(job.id, job.details.watched) for job in jobs if job.details.watched is not None]
+    if found:  # an ordinary job pays nothing for it
+        run_sql(
+            "jobs",
+            "watch_fallbacks",
+            {
+                "project": project_id,
+                "ids": [job for job, _ in found],
+                "afters": nullable([one.after_seconds for _, one in found]),
+                "on_outages": plain_array([one.on_outage for _, one in found]),
+            },
+        )
+
+
+class WayColumns(NamedTuple):
+    """A job's columns for one of its ways."""
+
+    service: str
+    model: str | None
+    credential: str | None
+    target: str
+    path: int
+    lane: str | None
+    cost: int
+    known_cost: int | None
+    costs: str | None
+
+
+def columns_of(handler: Handler, way: Fallback, *, job: UUID, project: str, user: UUID | None) -> WayColumns:
+    """Return what a job is made of once it goes that way."""
+    spec = JobSpec.model_construct(kind=handler.kind, payload={}, user_id=user)
+    details, cost = describe(handler, way.payload, spec)
+    service = handler.service_of(way.payload)
+    prepared = PreparedJob(job, handler, spec, "{}", service, cost, details)
+    [chosen] = choose_lanes([prepared], project)
+    return WayColumns(
+        service=service,
+        model=details.model,
+        credential=details.credential,
+        target=chosen.target,
+        path=chosen.path,
+        lane=chosen.lane,
+        cost=chosen.cost,
+        known_cost=details.known_cost,
+        costs=chosen.units,
+    )
+
+
+def shown(service: str, model: str | None, credential: str | None) -> dict[str, Any]:
+    """What a job's log and result tell of a way."""
+    return {
+        name: value for name, value in (("service", service), ("model", model), ("credential", credential)) if value
+    }
+
+
+def as_text(data: dict[str, Any]) -> str:
+    return json.dumps(data, separators=(",", ":"))

@@ -1,0 +1,89 @@
+"""Batches at providers that stand still, or were refused as a whole: who looks for them, and who is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from jobs.models import BatchPace, BatchSearch, ProviderBatch
+from queueops.core.values.masking import masked_text
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts.alerts import Opening, reconcile
+
+MOST_BATCHES_WATCHED = 200
+REFUSED_FOR = timedelta(hours=1)  # how long a refusal is told
+CREATING_FOR = timedelta(minutes=15)
+SEARCHED_FOR = timedelta(minutes=15)
+LEFT_FOR = timedelta(days=1)  # how long it is told what a search has left alone
+
+
+def watch_provider_batches() -> None:
+    """
+    Tell of batches without progress for longer than 95 of 100 take, of those nobody could make, of refusals, and of
+    what a search after a restore waits for or has left alone.
+    """
+    settled = Q(state=ProviderBatch.State.FAILED, closed_at__gt=Now() - REFUSED_FOR)
+    stuck = Q(state=ProviderBatch.State.CREATING, created_at__lt=Now() - CREATING_FOR)
+    rows = list(ProviderBatch.objects.filter(settled | stuck).order_by("-id")[:MOST_BATCHES_WATCHED])
+    rows += _without_progress()
+    waits = Q(closed_at=None, created_at__lt=Now() - SEARCHED_FOR)
+    told = Q(left_alone__gt=0, created_at__gt=Now() - LEFT_FOR)
+    searches = BatchSearch.objects.filter(waits | told)[:MOST_BATCHES_WATCHED]
+    openings = [_opening(batch) for batch in {row.pk: row for row in rows}.values()]
+    reconcile(QuotaAlert.Kind.PROVIDER_BATCH, openings + [_of_search(row) for row in searches])
+
+
+def _without_progress() -> list[ProviderBatch]:
+    open_ones = ProviderBatch.objects.filter(state__in=["open", "collecting"])
+    if not open_ones.exists():
+        return []
+    own = settings.QUEUEOPS
+    paces = dict(BatchPace.objects.exclude(p95_seconds=None).values_list("service", "p95_seconds"))
+    now = Now()
+    found: list[ProviderBatch] = []
+    for service in open_ones.order_by().values_list("service", flat=True).distinct():
+        allowed = timedelta(seconds=(paces.get(service) or own.batch_window_seconds) + own.batch_margin_seconds)
+        found += open_ones.filter(service=service, progressed_at__lt=now - allowed).order_by("id")[
+            :MOST_BATCHES_WATCHED
+        ]
+    return found
+
+
+def _opening(batch: ProviderBatch) -> Opening:
+    if batch.state == ProviderBatch.State.FAILED:
+        what = f"was refused: {masked_text(batch.error)[:300]}. Its {batch.lines:,} jobs go on live or by another"
+    elif batch.state == ProviderBatch.State.CREATING:
+        what = f"could not be handed over: {masked_text(batch.error)[:300] or 'nobody has tried'}"
+    else:
+        what = f"stands still at {batch.done:,} of {batch.lines:,} lines; what is not done in time goes live"
+    return Opening(
+        QuotaAlert.Kind.PROVIDER_BATCH,
+        str(batch.pk),
+        QuotaAlert.Severity.WARNING,
+        f"A batch of {batch.service} ({batch.model}) {what}",
+        {
+            "provider_batch": str(batch.pk),
+            "provider_id": batch.provider_id,
+            "projects": [batch.project_id],
+            "lines": batch.lines,
+            "done": batch.done,
+        },
+    )
+
+
+def _of_search(row: BatchSearch) -> Opening:
+    if row.closed_at is None:
+        what = f"goes on, and nothing is collected meanwhile: {masked_text(row.error)[:300] or 'nobody has begun it'}"
+    else:
+        count = f"{row.left_alone} batch{'es' if row.left_alone > 1 else ''}"
+        what = f"has left {count} alone: of jobs that are not here, or of another installation that has the key"
+    return Opening(
+        QuotaAlert.Kind.PROVIDER_BATCH,
+        f"search:{row.pk}",
+        QuotaAlert.Severity.WARNING,
+        f"The search for batches of {row.kind} by {row.credential}, made after the restored moment, {what}",
+        {"credential": row.credential, "adopted": row.adopted, "left_alone": row.left_alone},
+    )

@@ -1,0 +1,53 @@
+"""Jobs that have been running for long: told of by kind, with the oldest."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from jobs.models import Job, ProviderBatch
+from jobs.states import JobState
+from queueops.core.values.numbers import numbered
+from ratelimits.models import QuotaAlert
+from ratelimits.services.alerts.alerts import Opening, reconcile
+
+MOST_RUNS_NAMED = 200  # the oldest; no more run at once than there are slots
+
+
+def running_here() -> QuerySet[Job]:
+    """Jobs that executors carry out. Those in a batch of a provider are in progress, too, for up to days."""
+    in_batches = ProviderBatch.objects.filter(closed_at=None)
+    return Job.objects.filter(status=JobState.IN_PROGRESS).exclude(executor__in=in_batches.values("pk"))
+
+
+def watch_runs() -> None:
+    """Tell of kinds whose jobs have been running for longer than QUEUEOPS_ALERT_RUNNING_MINUTES."""
+    late = Now() - timedelta(minutes=settings.QUEUEOPS.alert_running_minutes)
+    running = running_here().filter(started_at__lt=late)
+    by_kind: dict[str, list[Job]] = {}
+    for job in running.only("kind", "project_id", "started_at").order_by("started_at", "pk")[:MOST_RUNS_NAMED]:
+        by_kind.setdefault(job.kind, []).append(job)
+    reconcile(QuotaAlert.Kind.LONG_RUNNING, [_opening(kind, jobs) for kind, jobs in by_kind.items()])
+
+
+def _opening(kind: str, jobs: list[Job]) -> Opening:
+    oldest = jobs[0]
+    assert oldest.started_at is not None  # noqa: S101 - by the filter
+    minutes = (timezone.now() - oldest.started_at).total_seconds() / 60
+    others = f"; so have {numbered(len(jobs) - 1, 'other job', 'other jobs')}" if len(jobs) > 1 else ""
+    return Opening(
+        QuotaAlert.Kind.LONG_RUNNING,
+        kind,
+        QuotaAlert.Severity.WARNING,
+        f"{kind}: job {oldest.pk} of {oldest.project_id} has been running for {minutes:,.0f} min{others}",
+        {
+            "jobs": len(jobs),
+            "oldest": str(oldest.pk),
+            "since": oldest.started_at.isoformat(),
+            "projects": sorted({job.project_id for job in jobs}),
+        },
+    )

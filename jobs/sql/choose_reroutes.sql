@@ -1,0 +1,36 @@
+-- Choose and lock waiting jobs that may go another way: those that have waited too long for a limit, and those whose
+-- target is out.
+--
+-- Both have an index of their own, which is empty where no job names another way. Probes of outages go on as they are.
+--
+-- params  most: bound of each part
+-- locks   the chosen rows, SKIP LOCKED
+-- clock   now(): the transaction's start
+-- returns why, and what its way is made of
+WITH waited AS MATERIALIZED (
+    SELECT id, 'rate_limited' AS reason FROM jobs_job
+     WHERE fallback_at <= now() AND status = 'rate_limited' AND scheduled_at IS NOT NULL AND NOT held
+     ORDER BY fallback_at
+     LIMIT %(most)s::int
+       FOR UPDATE SKIP LOCKED
+), cut_off AS MATERIALIZED (
+    SELECT job.id, 'unavailable' AS reason
+      FROM jobs_servicebreaker AS breaker
+     CROSS JOIN LATERAL (
+           SELECT id FROM jobs_job
+            WHERE service = breaker.service AND project_id = breaker.project_id AND target = breaker.target
+              AND fallback_on_outage AND via IS DISTINCT FROM 'batch' AND status IN {{waiting}} AND NOT held
+              AND id IS DISTINCT FROM breaker.probe_job_id
+            LIMIT %(most)s::int
+              FOR UPDATE SKIP LOCKED) AS job
+     WHERE breaker.opened_at IS NOT NULL
+     LIMIT %(most)s::int
+), chosen AS (
+    SELECT DISTINCT ON (id) id, reason FROM (SELECT * FROM cut_off UNION ALL SELECT * FROM waited) AS found
+     ORDER BY id, reason DESC
+)
+SELECT job.id, chosen.reason, job.kind, job.payload::text, job.fallback_step, job.project_id, job.user_id,
+       job.service, job.model, job.credential,
+       extract(epoch FROM now() - job.eligible_since)::float8 AS waited
+  FROM chosen JOIN jobs_job AS job USING (id)
+ ORDER BY job.id

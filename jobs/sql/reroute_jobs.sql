@@ -1,0 +1,41 @@
+-- Let waiting jobs go another way: whom they call, with what, in which lane, and what that costs; log each. They go live.
+--
+-- What is under way stays as it is, and so does a job that has gone on meanwhile: each names the step that it is at.
+--
+-- params  ids, projects, at_steps, to_steps, reasons, services, models, credentials, targets, paths, lanes, costs, known_costs,
+--         costs_by_unit (JSON), afters (seconds until it is looked at again while it waits for a limit; null: never),
+--         on_outages, messages, data (JSON): parallel arrays, an entry a job
+-- locks   the rows, in id order; waits rather than skips
+-- clock   now(): the transaction's start
+-- returns id and status of those that moved
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(
+        %(ids)s::uuid[], %(projects)s::text[], %(at_steps)s::int[], %(to_steps)s::int[], %(reasons)s::text[], %(services)s::text[],
+        %(models)s::text[], %(credentials)s::text[], %(targets)s::text[], %(paths)s::int[], %(lanes)s::text[],
+        %(costs)s::int[], %(known_costs)s::int[], %(costs_by_unit)s::text[], %(afters)s::float8[],
+        %(on_outages)s::boolean[], %(messages)s::text[], %(data)s::text[]
+    ) AS t (id, project, at_step, to_step, reason, service, model, credential, target, path, lane, cost, known_cost, costs,
+            after, on_outage, message, data)
+), candidate AS MATERIALIZED (
+    SELECT job.id FROM jobs_job AS job JOIN given USING (id)
+     WHERE job.status IN {{waiting}} AND job.project_id = given.project AND job.fallback_step = given.at_step
+     ORDER BY job.id
+       FOR UPDATE OF job
+), moved AS (
+    UPDATE jobs_job AS row
+       SET fallback_step = given.to_step, fallback_reason = given.reason,
+           fallback_at = now() + given.after * interval '1 second', fallback_on_outage = given.on_outage,
+           service = given.service, model = given.model, credential = given.credential, target = given.target,
+           path = given.path, lane = given.lane, cost = given.cost, known_cost = given.known_cost,
+           costs = given.costs::jsonb, coalesce_key = NULL, via = NULL,
+           pool = (SELECT {{pool_of job}}
+                     FROM (SELECT given.service, row.kind, row.project_id) AS job (service, kind, project_id)),
+           updated_at = now()
+      FROM candidate JOIN given USING (id)
+     WHERE row.id = candidate.id
+    RETURNING row.id, row.project_id, row.user_id, row.batch_id, row.service, row.status, given.message, given.data
+), logged AS (
+    INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, message, data)
+    SELECT id, project_id, user_id, batch_id, service, 'scheduling', message, data::jsonb FROM moved
+)
+SELECT id, status FROM moved ORDER BY id

@@ -1,0 +1,13 @@
+-- Note for what jobs that may go other ways are looked at while they wait.
+--
+-- params  project: theirs; ids: of the jobs; afters: seconds of waiting for a limit, from when it wants to go on (null:
+--         it waits on); on_outages: whether an outage sends it on
+-- locks   the rows, which the caller has just inserted or locked
+-- clock   none
+-- returns the ids
+UPDATE jobs_job AS job
+   SET fallback_at = greatest(job.eligible_since, job.created_at) + given.after * interval '1 second',
+       fallback_on_outage = given.on_outage
+  FROM unnest(%(ids)s::uuid[], %(afters)s::float8[], %(on_outages)s::boolean[]) AS given (id, after, on_outage)
+ WHERE job.id = given.id AND job.project_id = %(project)s::text
+RETURNING job.id

@@ -1,0 +1,23 @@
+"""What `check --deploy` and `doctor` say of an installation in production."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+
+
+@checks.register(deploy=True)
+def embedded_database_check(**_: Any) -> list[checks.CheckMessage]:
+    """It is allowed: one machine whose data is on that machine's disk may be all that is wanted."""
+    if settings.QUEUEOPS.database_url:
+        return []
+    return [
+        checks.Warning(
+            "DATABASE_URL is not set: the database is the embedded server, on this machine alone.",
+            hint=f"Its data is in {settings.QUEUEOPS.data_dir}. It serves no other host, has no standby, and ends with "
+            "the last process that uses it. Set DATABASE_URL to a PostgreSQL server, or keep backups elsewhere.",
+            id="queueops.W001",
+        )
+    ]

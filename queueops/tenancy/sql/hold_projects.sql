@@ -1,0 +1,12 @@
+-- Keep projects from being switched to another installation until the transaction ends, and tell which are on their way.
+--
+-- params  projects: their ids
+-- order   by id
+-- locks   the projects' rows FOR KEY SHARE: only a switch waits for it, or is waited for
+-- clock   none
+-- returns id, move, moved_to of each project
+SELECT id, move, moved_to
+  FROM tenancy_project
+ WHERE id = ANY(%(projects)s::text[])
+ ORDER BY id
+   FOR KEY SHARE

@@ -1,0 +1,1 @@
+"""Screens of money: prices, and what was spent."""

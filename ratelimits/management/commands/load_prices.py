@@ -1,0 +1,105 @@
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.dateparse import parse_date, parse_datetime
+
+from queueops.core.errors import QueueOpsError
+from ratelimits.money import shown
+from ratelimits.services.money.price_map import LoadedPrices, load_prices
+
+ACTOR = "system:load_prices"
+MAP_CURRENCY = "USD"
+
+
+class Command(BaseCommand):
+    help = (
+        "Store the prices of LiteLLM's price map (model_prices_and_context_window.json). What is new or changed holds "
+        "from now on, or from --valid-from; what calls cost before stays as it is."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", type=Path)
+        parser.add_argument("--dry-run", action="store_true", help="Tell what would change, and store nothing.")
+        parser.add_argument(
+            "--provider", action="append", default=[], help="Only this provider's, as the map names it; several times."
+        )
+        parser.add_argument(
+            "--as",
+            action="append",
+            default=[],
+            dest="services",
+            metavar="PROVIDER=SERVICE",
+            help="Jobs call this provider by that service; several times. Else by the provider's name.",
+        )
+        parser.add_argument("--valid-from", type=_moment, help="A day, or a time with its zone; UTC where it has none.")
+        parser.add_argument(
+            "--rate", type=_rate, help=f"What 1 {MAP_CURRENCY} is worth, where QUEUEOPS_CURRENCY is another."
+        )
+
+    def handle(self, *args: Any, file: Path, dry_run: bool, **options: Any) -> None:
+        currency, rate = settings.QUEUEOPS.currency, options["rate"]
+        if rate is None and currency != MAP_CURRENCY:
+            raise CommandError(f"The map is in {MAP_CURRENCY} and QUEUEOPS_CURRENCY is {currency}: give --rate.")
+        services: dict[str, list[str]] = {}
+        for pair in options["services"]:
+            provider, equals, service = pair.partition("=")
+            if not (provider and equals and service):
+                raise CommandError(f"--as {pair}: write PROVIDER=SERVICE.")
+            services.setdefault(provider, []).append(service)
+        try:
+            loaded = load_prices(
+                file,
+                providers=options["provider"],
+                services=services,
+                dollars=rate or Decimal(1),
+                valid_from=options["valid_from"],
+                dry_run=dry_run,
+                actor=ACTOR,
+            )
+        except QueueOpsError as error:
+            raise CommandError(error.message) from error
+        _tell(loaded, currency, dry_run=dry_run)
+
+
+def _tell(loaded: LoadedPrices, currency: str, *, dry_run: bool) -> None:
+    for key, rate in loaded.new:
+        print(f"new: {key}: {shown(rate.amount, currency)} a million")
+    for key, before, rate in loaded.changed:
+        print(f"changed: {key}: {shown(before, currency)} a million before, {shown(rate.amount, currency)} now")
+    for name, why in loaded.left_out.items():
+        print(f"left out: {name}: {why}")
+    for name in loaded.dearer:
+        print(f"note: {name} costs more beyond a length of its prompt; the price below it is taken")
+    would = "would be " if dry_run else ""
+    print(
+        f"{len(loaded.new):,} prices {would}new, {len(loaded.changed):,} {would}changed, {loaded.same:,} as they were; "
+        f"{len(loaded.left_out):,} models left out"
+    )
+
+
+def _moment(text: str) -> datetime:
+    try:
+        found = parse_datetime(text)
+        day = None if found else parse_date(text)
+    except ValueError:
+        found = day = None
+    if found is None and day is not None:
+        found = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    if found is None:
+        raise ArgumentTypeError(f"{text!r} is no day and no time")
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _rate(text: str) -> Decimal:
+    try:
+        rate = Decimal(text)
+    except InvalidOperation:
+        rate = Decimal("NaN")
+    if not rate.is_finite() or rate <= 0:
+        raise ArgumentTypeError(f"{text!r} is no rate")
+    return rate

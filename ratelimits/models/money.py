@@ -1,0 +1,114 @@
+"""What calls cost: prices, the ledger of what was spent, and budgets. All amounts are micro-units of one currency."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models.functions import Now
+
+from queueops.tenancy.models import Project
+from ratelimits.subjects import LONGEST_NAME
+
+MILLION = 1_000_000
+LONGEST_PROVIDER = 64
+MOST_MONEY = 10**15  # of one price or budget: a thousand million units of the currency
+
+
+class Via(models.TextChoices):
+    LIVE = "live", "live"
+    BATCH = "batch", "by the provider's batches"
+
+
+class Price(models.Model):
+    """
+    What a million of one unit cost from a time on, at one provider and model. Append-only: the next one replaces it.
+
+    No price is no price: what it is asked for is told that it is missing, and never taken for free.
+    """
+
+    class Unit(models.TextChoices):
+        INPUT_TOKENS = "input_tokens", "input tokens"
+        CACHED_TOKENS = "cached_tokens", "input tokens from a cache"
+        OUTPUT_TOKENS = "output_tokens", "output tokens"
+        REQUESTS = "requests", "requests"
+
+    provider = models.CharField(
+        max_length=LONGEST_PROVIDER, help_text="The service of the jobs, as limits name it: openai, gemini."
+    )
+    model = models.CharField(max_length=LONGEST_NAME, help_text="As jobs name it.")
+    unit = models.CharField(max_length=16, choices=Unit)
+    via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
+    amount = models.BigIntegerField(
+        validators=[MinValueValidator(0), MaxValueValidator(MOST_MONEY)],
+        help_text="For a million, in millionths of the currency.",
+    )
+    most_tokens = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Of output: the most that one call can bring. Budgets go by it where a job sets no maximum.",
+    )
+    valid_from = models.DateTimeField(db_default=Now(), help_text="Calls from then on cost this.")
+
+    class Meta:
+        ordering = ("provider", "model", "via", "unit", "-valid_from")
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["provider", "model", "via", "unit", "valid_from"], name="price_once"),
+            models.CheckConstraint(condition=models.Q(amount__range=(0, MOST_MONEY)), name="price_amount_in_range"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.provider} {self.model} {self.unit} {self.via}"
+
+
+class Spend(models.Model):
+    """
+    One call and what it cost: the ledger. A price that is corrected later does not change it.
+
+    A call is known by its job and the fencing token of its claim: one whose outcome is written twice counts once.
+    """
+
+    class Kind(models.TextChoices):
+        CALL = "call", "counted by its provider"
+        UNKNOWN = "unknown", "nobody knows what it cost: the most that it can"
+
+    id = models.BigAutoField(primary_key=True)
+    job_id = models.UUIDField()
+    token = models.BigIntegerField(help_text="The fencing token of its claim.")
+    part = models.SmallIntegerField(default=0, db_default=0, help_text="Of several calls of one claim.")
+    kind = models.CharField(max_length=7, choices=Kind, default=Kind.CALL, db_default=Kind.CALL)
+    project = models.ForeignKey(Project, models.PROTECT, related_name="spends", db_constraint=False, db_index=False)
+    user_id = models.UUIDField(null=True)
+    batch_id = models.UUIDField(null=True)
+    provider = models.CharField(max_length=LONGEST_PROVIDER)
+    model = models.CharField(max_length=LONGEST_NAME, default="", db_default="")
+    via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
+    at = models.DateTimeField(help_text="When the call was claimed: its prices are those of then.")
+    input_tokens = models.BigIntegerField(null=True)
+    cached_tokens = models.BigIntegerField(null=True)
+    output_tokens = models.BigIntegerField(null=True)
+    tokens = models.BigIntegerField(null=True)
+    requests = models.IntegerField(default=1, db_default=1)
+    money = models.BigIntegerField(null=True, help_text="In millionths of the currency; null: a price was missing.")
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "spend"
+        permissions: ClassVar = [
+            ("price_spend", "Can price spend that had no price"),
+            ("export_spend", "Can export spend"),
+        ]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["job_id", "token", "part"], name="spend_call_once")]
+        indexes: ClassVar = [
+            models.Index(fields=["project", "at"], name="spend_project_idx"),
+            models.Index(fields=["at"], name="spend_at_idx"),
+            models.Index(fields=["batch_id"], name="spend_batch_idx", condition=models.Q(batch_id__isnull=False)),
+            models.Index(
+                fields=["project", "user_id", "at"], name="spend_user_idx", condition=models.Q(user_id__isnull=False)
+            ),
+            models.Index(fields=["id"], name="spend_priceless_idx", condition=models.Q(money=None)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id}/{self.token}"

@@ -1,0 +1,70 @@
+"""The arithmetic of money: whole micro-units of one currency, rounded half up once a call. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, Usage
+
+MICRO = 1_000_000  # of the currency; and prices are for so many of a unit
+MONEY_PLACES = 6  # decimals of an amount in the currency
+
+Rates = Mapping[str, int]
+"""What a million of each unit cost, in micro-units; a unit that is left out has no price."""
+
+
+def cost_of(usage: Usage, rates: Rates) -> int | None:
+    """
+    Return what a call cost, in micro-units; None: a price that it needs is missing, or what it used is not known.
+
+    Input that came from a cache costs what input does where it has no price of its own, and a call by itself costs
+    nothing where requests have none: most providers bill neither.
+    """
+    counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
+    if not any(unit in rates for unit in (INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS)):
+        return None
+    if any(count is None for unit, count in counted.items() if unit in rates):
+        return None
+    if any(count and unit not in rates for unit, count in counted.items()):
+        return None
+    product = sum((count or 0) * rates.get(unit, 0) for unit, count in counted.items())
+    return rounded(product + usage.requests * rates.get(REQUESTS, 0))
+
+
+def most_of(input_tokens: int, output_tokens: int, rates: Rates, *, requests: int = 1) -> int | None:
+    """Return the most that a call of so many tokens at most can cost; None: a price that it needs is missing."""
+    if INPUT_TOKENS not in rates and REQUESTS not in rates:
+        return None
+    if (input_tokens and INPUT_TOKENS not in rates) or (output_tokens and OUTPUT_TOKENS not in rates):
+        return None
+    dearest = max(rates.get(INPUT_TOKENS, 0), rates.get(CACHED_TOKENS, 0))
+    product = input_tokens * dearest + output_tokens * rates.get(OUTPUT_TOKENS, 0)
+    return -(-(product + requests * rates.get(REQUESTS, 0)) // MICRO)  # up: a bound is never below what it bounds
+
+
+def rounded(product: int) -> int:
+    """Counts times prices for a million each, in micro-units: half up."""
+    return (2 * product + MICRO) // (2 * MICRO)
+
+
+def per_million(per_one: Decimal) -> int:
+    """A price for one unit in the currency, as stored: for a million, in micro-units, half up."""
+    return int((per_one * MICRO * MICRO + Decimal("0.5")).to_integral_value("ROUND_FLOOR"))
+
+
+def shown(micro: int | None, currency: str) -> str:
+    """`12.34 USD`; small amounts with up to six places: `0.000125 USD`."""
+    if micro is None:
+        return "no price"
+    if micro % 10_000 == 0 or abs(micro) >= 100 * MICRO:
+        return f"{Decimal(micro) / MICRO:,.2f} {currency}"
+    whole = f"{Decimal(micro) / MICRO:,.6f}".rstrip("0")
+    return f"{whole} {currency}"
+
+
+def _input(usage: Usage, rates: Rates) -> dict[str, int | None]:
+    cached = usage.cached_tokens or 0
+    if usage.input_tokens is None or CACHED_TOKENS not in rates:
+        return {INPUT_TOKENS: usage.input_tokens}
+    return {INPUT_TOKENS: max(0, usage.input_tokens - cached), CACHED_TOKENS: min(cached, usage.input_tokens)}

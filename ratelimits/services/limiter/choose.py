@@ -1,0 +1,52 @@
+"""Which member of a pool a call goes with: the one that has the most room for its weight."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from ratelimits.algorithms.measures import MICRO
+
+from .counters import OpenCounter
+
+MOST_REMEMBERED = 10_000
+
+Needs = Sequence[tuple[OpenCounter, int]]
+
+
+def used_share(needs: Needs) -> float:
+    """The used part, from 0 to 1, of the fullest limit that a call would be counted by; 0: none counts it."""
+    return max((_used(counter) for counter, _ in needs if not counter.rule.shadow), default=0.0)
+
+
+def _used(counter: OpenCounter) -> float:
+    capacity = counter.algorithm.capacity
+    return 1.0 - max(0.0, counter.meter.available() / MICRO) / capacity if capacity > 0 else 1.0
+
+
+class MemberTurns:
+    """
+    Which of several that are equally full goes next, by weight: as the projects' turns do, in each process's memory.
+
+    Where no limit counts a pool's calls, this alone spreads them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._passes: dict[str, float] = {}
+        self._now = 0.0
+
+    def standing(self, member: str) -> float:
+        return max(self._passes.get(member, 0.0), self._now)
+
+    def served(self, member: str, weight: float) -> None:
+        with self._lock:
+            start = self.standing(member)
+            if len(self._passes) > MOST_REMEMBERED:
+                self._passes.clear()
+            self._passes[member] = start + 1 / weight
+            # Of many pools the slowest would hold this back for ever; a pass behind it counts as if it stood here.
+            self._now = max(self._now, start - 1 / weight)
+
+
+turns = MemberTurns()

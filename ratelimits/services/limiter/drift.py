@@ -1,0 +1,104 @@
+"""Drift: where a provider says that less is left than our counter shows, because somebody else uses the quota too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from queueops.tenancy.accounts import are_several
+from ratelimits.algorithms.measures import MICRO, cost_units
+from ratelimits.costs import PER_CALL, UNTIL_THE_END
+from ratelimits.feedback import PushBack, Violation
+from ratelimits.models import Limit
+from ratelimits.rate_headers import StatedQuota
+from ratelimits.services.limits.catalogue import Rule, rules_for
+from ratelimits.subjects import Subject
+from ratelimits.violated import violated_rules
+
+from .counters import OpenCounter, Place
+
+# Anthropic rounds the tokens that are left to the nearest thousand.
+ROUNDED_TO = 1000
+MINUTE = 60.0
+MORE_PERCENT = 110  # who used some of it uses more before the next answer comes in
+
+
+class Statement(NamedTuple):
+    """What a provider said of its quotas when it answered one of our calls."""
+
+    subject: Subject
+    quotas: tuple[StatedQuota, ...]
+
+
+def rules_stated(statement: Statement) -> list[tuple[Rule, StatedQuota]]:
+    """
+    Return the limits that stand for the quotas stated: of the same unit and window, and counted where a key is.
+
+    A quota is one limit's alone: where several are of its unit, the one of the shortest window that knows models. Else
+    a minute's remainder would close an hour's limit, and one model's that of all. Shadow limits and those of a day are
+    left alone, and so are those that count several accounts together: the provider speaks of one.
+    """
+    rules = [
+        rule
+        for rule in rules_for(statement.subject)
+        if not rule.shadow and not rule.hard_reset and rule.unit not in UNTIL_THE_END
+    ]
+    found = []
+    for quota in statement.quotas:
+        of_unit = [rule for rule in rules if rule.unit == quota.unit and _has_window(rule, quota)]
+        named = PushBack((Violation(scope="project", unit=quota.unit),))  # type: ignore[arg-type]  # a limit has it
+        meant = [one.rule for one in violated_rules(of_unit, named)] if of_unit else []
+        found += [(rule, quota) for rule in sorted(meant, key=_width)[:1]]
+    return [(rule, quota) for rule, quota in found if not _counts_several(rule, statement.subject)]
+
+
+def places_stated(statements: Iterable[Statement]) -> Iterable[Place]:
+    for statement in statements:
+        yield from ((rule, rule.key(statement.subject)) for rule, _ in rules_stated(statement))
+
+
+def take_drift(statements: Iterable[Statement], counters: Mapping[str, OpenCounter]) -> None:
+    """
+    Charge locked counters with what others have used: as much as leaves no more room than the provider says.
+
+    What we granted after the provider spoke is in our count and not in its own, and so may be what is on its way to it.
+    That makes our room smaller and counts no call twice; what is missed shows in the next answer. Of several
+    statements about one counter the last counts. Nothing is ever given back.
+    """
+    last: dict[str, tuple[OpenCounter, float]] = {}
+    for statement in statements:
+        for rule, quota in rules_stated(statement):
+            counter = counters.get(rule.counter_id(statement.subject))
+            if counter is not None and quota.remaining is not None:
+                left = quota.remaining + _rounding(rule, quota) + _freed(rule, quota, counter)
+                last[rule.counter_id(statement.subject)] = (counter, left)
+    for counter, remaining in last.values():
+        missing = counter.meter.available() - cost_units(remaining)
+        if missing >= MICRO:
+            counter.take_from_others(-(-missing * MORE_PERCENT // (100 * MICRO)) * MICRO)
+
+
+def _counts_several(rule: Rule, subject: Subject) -> bool:
+    by_project = rule.scope in (Limit.Scope.PROJECT, Limit.Scope.PROJECT_USER)
+    by_user = rule.scope in (Limit.Scope.USER, Limit.Scope.PROJECT_USER)
+    return are_several(
+        subject.service, project=subject.project if by_project else None, user=subject.user if by_user else None
+    )
+
+
+def _width(rule: Rule) -> tuple[float, bool]:
+    return rule.window_seconds or MINUTE, not (rule.per_model or rule.model)
+
+
+def _freed(rule: Rule, quota: StatedQuota, counter: OpenCounter) -> float:
+    """What its provider has freed since it spoke, which it does when a call begins, and we hear it when one ends."""
+    return counter.algorithm.capacity * quota.age_seconds / (rule.window_seconds or MINUTE)
+
+
+def _has_window(rule: Rule, quota: StatedQuota) -> bool:
+    return quota.window_seconds is None or quota.window_seconds == rule.window_seconds
+
+
+def _rounding(rule: Rule, quota: StatedQuota) -> float:
+    rounds = rule.unit not in PER_CALL and (quota.capacity or 0) >= 10 * ROUNDED_TO and quota.remaining is not None
+    return ROUNDED_TO / 2 if rounds and not (quota.remaining or 0) % ROUNDED_TO else 0.0

@@ -1,0 +1,35 @@
+"""What a call takes of a limit, before anybody knows what it costs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ratelimits.algorithms.estimates import clamped
+from ratelimits.algorithms.measures import cost_units
+from ratelimits.costs import Amounts, estimate
+from ratelimits.services.limits.catalogue import Rule
+
+
+class Costly(Protocol):
+    """A call that has a cost, as `decide.Call` has."""
+
+    @property
+    def cost(self) -> float: ...
+
+    @property
+    def known_cost(self) -> float | None: ...
+
+    @property
+    def amounts(self) -> Amounts: ...
+
+
+def needed(rule: Rule, key: str, call: Costly) -> float:
+    """
+    Return what a call takes of a limit that is not per call, in its unit.
+
+    Raises:
+        MalformedCost: A figure is no cost.
+    """
+    amount, known = estimate(rule.unit, call.cost, call.known_cost, call.amounts, counts_cached=rule.counts_cached)
+    cost_units(amount)  # what is no number must not pass for what is known of it
+    return clamped(amount, known, rule.algorithm(key).capacity)

@@ -1,0 +1,240 @@
+"""Budgets as claims know them, and what they are asked: reserved by an upper bound, all of a call's budgets or none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from cachetools import TTLCache, cached
+
+from queueops.core.postgres.replica import from_primary
+from queueops.core.sql import plain_array, run_sql, text_array
+from ratelimits.models import Budget, Via
+
+from .spend import Payer
+
+BUDGETS_KEPT_SECONDS = 0.5  # one that another process made holds at most this late
+EXHAUSTED = "budget_exhausted"
+COST_UNKNOWN = "cost_unknown"
+
+# Why nobody knows what a call can cost at most.
+MISSING_PRICE = "missing_price"
+UNBOUNDED = "unbounded"  # nobody knows how much output it can bring
+UNCOUNTED = "uncounted"  # nobody knows how much its input is, such as of pictures
+UNSTATED = "unstated"  # its handler does not say how much a call can use
+FOR_GOOD = frozenset({UNCOUNTED, UNSTATED})  # no price changes that
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRule:
+    """What of a budget says for whom it pays."""
+
+    id: int
+    name: str
+    project: str
+    scope: str
+    user_id: UUID | None
+    batch_id: UUID | None
+
+    def key_of(self, payer: Payer) -> str | None:
+        """Under which key it pays for a call; None: it does not. The same as paying_periods.sql says."""
+        if payer.project != self.project:
+            return None
+        match self.scope:
+            case Budget.Scope.PROJECT:
+                return ""
+            case Budget.Scope.EACH_USER:
+                return None if payer.user_id is None else str(payer.user_id)
+            case Budget.Scope.USER:
+                return "" if payer.user_id == self.user_id else None
+        return "" if payer.batch_id is not None and payer.batch_id == self.batch_id else None
+
+
+class AskedMoney(NamedTuple):
+    """
+    A call that asks its budgets.
+
+    Attributes:
+        most: What it can cost at most, in micro-units; None: nobody knows, see `why`.
+        hold_seconds: After which what it holds is lost, because its holder has crashed.
+    """
+
+    job_id: UUID
+    token: int
+    payer: Payer
+    provider: str
+    model: str
+    at: float
+    most: int | None
+    hold_seconds: float
+    via: str = Via.LIVE
+    why: str = ""
+
+
+class Standing(NamedTuple):
+    """A period of a budget, locked: a row of lock_budget_periods.sql."""
+
+    period: int
+    budget: int
+    key: str
+    amount: int
+    policy: str
+    spent: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """
+    Why a budget does not let a call go.
+
+    Attributes:
+        most: What the call needs; None: nobody knows what it can cost.
+        is_spent: What is settled alone leaves no room: no end of a call under way helps.
+    """
+
+    budget: int
+    key: str
+    name: str
+    policy: str
+    amount: int
+    spent: int
+    held: int
+    most: int | None
+    why: str = ""
+
+    @property
+    def is_spent(self) -> bool:
+        return self.most is not None and self.spent + self.most > self.amount
+
+    @property
+    def rejects(self) -> bool:
+        return self.policy == Budget.Policy.REJECT and (self.is_spent or self.why in FOR_GOOD)
+
+
+@dataclass(slots=True)
+class Weighed:
+    """
+    What budgets said of calls.
+
+    Attributes:
+        shortages: By job, of those that may not go.
+        places: By job, the periods of those that may.
+        room: Of each period, by id, what these leave.
+    """
+
+    shortages: dict[UUID, Shortage] = field(default_factory=dict)
+    places: dict[UUID, tuple[int, ...]] = field(default_factory=dict)
+    room: dict[int, int] = field(default_factory=dict)
+
+    def take_more(self, job_id: UUID, amount: int) -> bool:
+        """Whether a call that may go can also cost so much more; if so, it is taken."""
+        places = self.places[job_id]
+        if any(self.room[place] < amount for place in places):
+            return False
+        self.room.update((place, self.room[place] - amount) for place in places)
+        return True
+
+
+_kept_lock = threading.Lock()
+_kept: TTLCache[object, dict[str, tuple[BudgetRule, ...]]] = TTLCache(1, BUDGETS_KEPT_SECONDS)
+
+
+def budgets_of(project_id: str) -> tuple[BudgetRule, ...]:
+    """A project's budgets, as read at most BUDGETS_KEPT_SECONDS ago."""
+    return _read().get(project_id, ())
+
+
+def forget() -> None:
+    """Read again at the next call; call it after changing a budget."""
+    with _kept_lock:
+        _kept.clear()
+
+
+@cached(_kept, lock=_kept_lock)
+@from_primary
+def _read() -> dict[str, tuple[BudgetRule, ...]]:
+    found: dict[str, list[BudgetRule]] = {}
+    for row in Budget.objects.order_by("pk"):
+        rule = BudgetRule(row.pk, row.name, row.project_id, row.scope, row.user_id, row.batch_id)
+        found.setdefault(row.project_id, []).append(rule)
+    return {project: tuple(rules) for project, rules in found.items()}
+
+
+def weigh_budgets(calls: Sequence[AskedMoney]) -> Weighed:
+    """
+    Say which of these calls every budget of theirs has room for, in the order given; locks the budgets' periods.
+
+    Nothing is taken yet: the caller's transaction tells `hold_money` which of them really go. A call that a budget has
+    no room for takes nothing of the others either, and smaller ones behind it may go.
+    """
+    wanted = {call.job_id: places_of(call.payer) for call in calls}
+    at = min((call.at for call in calls), default=0.0)
+    standings = _lock(sorted({(rule.id, key) for places in wanted.values() for rule, key in places}), at)
+    weighed = Weighed(room={one.period: one.amount - one.spent - one.held for one in standings.values()})
+    for call in calls:
+        places = [(rule, standings[rule.id, key]) for rule, key in wanted[call.job_id] if (rule.id, key) in standings]
+        short = next(
+            ((rule, one) for rule, one in places if call.most is None or call.most > weighed.room[one.period]), None
+        )
+        if short is None:
+            weighed.places[call.job_id] = tuple(one.period for _, one in places)
+            weighed.take_more(call.job_id, call.most or 0)
+            continue
+        rule, one = short
+        held = one.amount - one.spent - weighed.room[one.period]
+        weighed.shortages[call.job_id] = Shortage(
+            rule.id, one.key, rule.name, one.policy, one.amount, one.spent, held, call.most, call.why
+        )
+    return weighed
+
+
+def hold_money(calls: Sequence[AskedMoney], weighed: Weighed) -> None:
+    """Reserve what these calls can cost at most, in the transaction that has weighed them."""
+    rows = [(period, call) for call in calls for period in weighed.places.get(call.job_id, ())]
+    if not rows:
+        return
+    run_sql(
+        "ratelimits",
+        "insert_budget_holds",
+        {
+            "periods": plain_array([period for period, _ in rows]),
+            "jobs": plain_array([call.job_id for _, call in rows]),
+            "tokens": plain_array([call.token for _, call in rows]),
+            "amounts": plain_array([call.most or 0 for _, call in rows]),
+            "projects": text_array([call.payer.project for _, call in rows]),
+            "users": plain_array([call.payer.user_id for _, call in rows]),
+            "batches": plain_array([call.payer.batch_id for _, call in rows]),
+            "providers": text_array([call.provider for _, call in rows]),
+            "models": text_array([call.model for _, call in rows]),
+            "vias": text_array([str(call.via) for _, call in rows]),
+            "times": plain_array([call.at for _, call in rows]),
+            "holds": plain_array([call.hold_seconds for _, call in rows]),
+        },
+    )
+
+
+def places_of(payer: Payer) -> list[tuple[BudgetRule, str]]:
+    """The budgets that pay for a call, each with the key under which it does."""
+    found = ((rule, rule.key_of(payer)) for rule in budgets_of(payer.project))
+    return [(rule, key) for rule, key in found if key is not None]
+
+
+def _lock(places: Sequence[tuple[int, str]], at: float) -> dict[tuple[int, str], Standing]:
+    """Lock the periods of budgets that a time lies in, and begin those that are missing; a budget may be gone."""
+    if not places:
+        return {}
+    wanted = {
+        "budgets": plain_array([budget for budget, _ in places]),
+        "keys": text_array([key for _, key in places]),
+        "at": at,
+    }
+    rows = run_sql("ratelimits", "lock_budget_periods", {**wanted, "all_or_none": True})
+    if not rows:
+        # With none locked: to begin one locks its budget, and whoever deletes that locks its periods after it.
+        run_sql("ratelimits", "add_budget_periods", wanted)
+        rows = run_sql("ratelimits", "lock_budget_periods", {**wanted, "all_or_none": False})
+    return {(row[1], row[2]): Standing(*row) for row in rows}

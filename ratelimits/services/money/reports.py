@@ -1,0 +1,126 @@
+"""What was spent, summed up from the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, tzinfo
+from typing import Any, Literal
+from uuid import UUID
+
+from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models.functions import TruncDate
+
+from ratelimits.models import Spend
+
+Grouping = Literal["day", "project", "user", "batch", "model"]
+GROUPINGS: Sequence[Grouping] = ("day", "project", "user", "batch", "model")
+MOST_GROUPS = 1_000
+MOST_REPORT_DAYS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class SpendSum:
+    """
+    What some calls cost together.
+
+    Attributes:
+        money: In micro-units, of the calls that have a price.
+        unpriced: Calls that have none: what they cost is not in `money`.
+        unknown: Calls of which nobody knows what they cost; `money` has the most that it can be.
+    """
+
+    calls: int = 0
+    money: int = 0
+    unpriced: int = 0
+    unknown: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpendGroup:
+    """
+    One line of a report.
+
+    Attributes:
+        key: The day, project, user, batch, or `provider/model`; empty: the calls had none.
+        provider, model, via: Of a group by model.
+    """
+
+    key: str
+    sum: SpendSum
+    provider: str = ""
+    model: str = ""
+    via: str = ""
+
+
+def spent_between(first: date, last: date, zone: tzinfo = UTC) -> QuerySet[Spend]:
+    """The calls of some whole days, the last one included."""
+    begins = datetime.combine(first, time.min, zone)
+    return Spend.objects.filter(at__gte=begins, at__lte=datetime.combine(last, time.max, zone))
+
+
+def total(rows: QuerySet[Spend]) -> SpendSum:
+    return _sum_of(rows.order_by().aggregate(**_SUMS))
+
+
+def grouped(rows: QuerySet[Spend], by: Grouping, zone: tzinfo = UTC) -> list[SpendGroup]:
+    """Sum up by day, the first first; or by something else, the dearest first, at most MOST_GROUPS."""
+    rows = rows.order_by()
+    if by == "day":
+        days = rows.annotate(day=TruncDate("at", tzinfo=zone)).values("day").annotate(**_SUMS).order_by("day")
+        return [SpendGroup(str(row["day"]), _sum_of(row)) for row in days]
+    if by == "model":
+        of_model = rows.values("provider", "model", "via").annotate(**_SUMS).order_by(*_DEAREST, "provider", "model")
+        return [
+            SpendGroup(f"{row['provider']}/{row['model']}", _sum_of(row), row["provider"], row["model"], row["via"])
+            for row in of_model[:MOST_GROUPS]
+        ]
+    column = {"project": "project_id", "user": "user_id", "batch": "batch_id"}[by]
+    groups = rows.values(column).annotate(**_SUMS).order_by(*_DEAREST, column)
+    return [SpendGroup(str(row[column] or ""), _sum_of(row)) for row in groups[:MOST_GROUPS]]
+
+
+def spent_today_by_project() -> list[tuple[str, str, SpendSum]]:
+    """By project and provider, what was spent since midnight in UTC; at most MOST_GROUPS, the dearest first."""
+    today = datetime.now(UTC).date()
+    rows = spent_between(today, today).order_by().values("project_id", "provider").annotate(**_SUMS)
+    return [(row["project_id"], row["provider"], _sum_of(row)) for row in rows.order_by(*_DEAREST)[:MOST_GROUPS]]
+
+
+def spent_on_jobs(job_ids: Collection[UUID]) -> dict[UUID, SpendSum]:
+    """What these jobs cost, all their calls together; a job that paid nothing is left out."""
+    rows = Spend.objects.filter(job_id__in=job_ids).order_by().values("job_id").annotate(**_SUMS)
+    return {row["job_id"]: _sum_of(row) for row in rows}
+
+
+def spent_on_batch(batch_id: UUID) -> SpendSum | None:
+    """What a batch's jobs cost; None: nothing was paid for."""
+    found = total(Spend.objects.filter(batch_id=batch_id))
+    return found if found.calls else None
+
+
+_SUMS: dict[str, Any] = {
+    "calls": Count("pk"),
+    "sum_money": Sum("money", default=0),
+    "unpriced": Count("pk", filter=Q(money=None)),
+    "unknown": Count("pk", filter=Q(kind=Spend.Kind.UNKNOWN)),
+    "sum_input": Sum("input_tokens", default=0),
+    "sum_cached": Sum("cached_tokens", default=0),
+    "sum_output": Sum("output_tokens", default=0),
+}
+_DEAREST = (F("sum_money").desc(),)
+
+
+def _sum_of(row: Mapping[str, Any]) -> SpendSum:
+    return SpendSum(
+        calls=row["calls"],
+        money=int(row["sum_money"]),
+        unpriced=row["unpriced"],
+        unknown=row["unknown"],
+        input_tokens=int(row["sum_input"]),
+        cached_tokens=int(row["sum_cached"]),
+        output_tokens=int(row["sum_output"]),
+    )

@@ -1,0 +1,129 @@
+"""Making, changing and deleting budgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import available_timezones
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.forms.models import model_to_dict
+
+from queueops.audit import trail
+from queueops.core.values.reasons import clean_reason
+from queueops.tenancy.models import Project
+from ratelimits.errors import InvalidBudget, UnknownBudget
+from ratelimits.models import Budget, BudgetHold
+
+from .budgets import forget
+
+WHOSE = ("scope", "user_id", "batch_id", "period", "time_zone")  # fixed: its periods count by them
+FIGURES = ("name", "amount", "policy", "note", *WHOSE)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedBudget:
+    """`changed`: the names of the figures that have another value now."""
+
+    id: int
+    changed: tuple[str, ...]
+
+
+@transaction.atomic
+def create_budget(project_id: str, figures: dict[str, Any], *, actor: str, reason: str = "") -> SavedBudget:
+    """
+    Give a project a budget. It counts what was spent in its period already, and holds half a second later everywhere.
+
+    Raises:
+        InvalidBudget: Nothing was made.
+    """
+    if not Project.objects.filter(pk=project_id).exists():
+        raise InvalidBudget(fields={"project": ["There is no such project."]})
+    budget = Budget(project_id=project_id, **figures)
+    _require_sound(budget)
+    budget.save()
+    after = _figures(budget)
+    _record("create_budget", budget, actor, reason, after=after)
+    return SavedBudget(budget.pk, tuple(after))
+
+
+@transaction.atomic
+def change_budget(
+    budget_id: int, figures: dict[str, Any], *, actor: str, reason: str = "", project_id: str | None = None
+) -> SavedBudget:
+    """
+    Change a budget's name, amount, policy or note; of whom and when it counts stays as it is.
+
+    Args:
+        project_id: Whose it must be.
+
+    Raises:
+        UnknownBudget, InvalidBudget: Nothing was changed.
+    """
+    budget = _locked(budget_id, project_id)
+    before = _figures(budget)
+    if fixed := [name for name in WHOSE if name in figures and figures[name] != getattr(budget, name)]:
+        raise InvalidBudget(fields={name: ["It cannot be changed: make another budget."] for name in fixed})
+    for name, value in figures.items():
+        setattr(budget, name, value)
+    _require_sound(budget)
+    after = _figures(budget)
+    changed = tuple(name for name in FIGURES if before[name] != after[name])
+    if changed:
+        budget.save()
+        _record("change_budget", budget, actor, reason, before=before, after=after)
+    return SavedBudget(budget.pk, changed)
+
+
+@transaction.atomic
+def delete_budget(budget_id: int, *, actor: str, reason: str = "", project_id: str | None = None) -> None:
+    """
+    Delete a budget: jobs that wait for it go on. The ledger stays as it is.
+
+    Raises:
+        UnknownBudget
+    """
+    budget = _locked(budget_id, project_id)
+    periods = list(budget.periods.order_by("pk").select_for_update().values_list("pk", flat=True))
+    BudgetHold.objects.filter(period__in=periods).delete()
+    _record("delete_budget", budget, actor, reason, before=_figures(budget))
+    budget.delete()
+
+
+def _locked(budget_id: int, project_id: str | None) -> Budget:
+    rows = Budget.objects.select_for_update(of=("self",)).filter(pk=budget_id)
+    found = (rows if project_id is None else rows.filter(project_id=project_id)).first()
+    if found is None:
+        raise UnknownBudget
+    return found
+
+
+def _require_sound(budget: Budget) -> None:
+    if budget.time_zone not in available_timezones():
+        raise InvalidBudget(fields={"time_zone": ["There is no such time zone."]})
+    if (budget.user_id is not None) != (budget.scope == Budget.Scope.USER):
+        raise InvalidBudget(fields={"user_id": ["Name the user of a budget of one user, and of no other."]})
+    if (budget.batch_id is not None) != (budget.scope == Budget.Scope.BATCH):
+        raise InvalidBudget(fields={"batch_id": ["Name the batch of a budget of one batch, and of no other."]})
+    try:
+        budget.full_clean()
+    except ValidationError as error:
+        raise InvalidBudget(fields={name: list(faults) for name, faults in error.message_dict.items()}) from error
+
+
+def _figures(budget: Budget) -> dict[str, Any]:
+    found = model_to_dict(budget, FIGURES)
+    return {name: str(value) if name in ("user_id", "batch_id") and value else value for name, value in found.items()}
+
+
+def _record(action: str, budget: Budget, actor: str, reason: str, **states: Any) -> None:
+    trail.record(
+        actor=actor,
+        action=action,
+        target=f"budget {budget.pk}",
+        reason=clean_reason(reason),
+        project_id=budget.project_id,
+        **states,
+    )
+    transaction.on_commit(forget)

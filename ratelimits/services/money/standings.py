@@ -1,0 +1,88 @@
+"""How budgets stand, for people and for who waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from django.db.models import Sum
+
+from queueops.core.clock import database_now
+from ratelimits.models import Budget, BudgetPeriod
+
+from .holds import end_of, spent_of
+
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStanding:
+    """A budget, for one key, in the period that it is now. `ends_at` None: it never ends."""
+
+    budget: Budget
+    key: str
+    spent: int
+    held: int
+    starts_at: datetime
+    ends_at: datetime | None
+
+    @property
+    def left(self) -> int:
+        return max(0, self.budget.amount - self.spent - self.held)
+
+    @property
+    def percent(self) -> int:
+        """Of the amount, settled; rounded down."""
+        if self.budget.amount:
+            return 100 * self.spent // self.budget.amount
+        return 100 if self.spent else 0
+
+
+def begin_of(budget: Budget, moment: datetime) -> datetime:
+    """When the period began that a moment lies in; as period_start.sql says."""
+    if budget.period == Budget.Period.TOTAL:
+        return BEGINNING
+    zone = ZoneInfo(budget.time_zone)
+    day = moment.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    return (day.replace(day=1) if budget.period == Budget.Period.MONTH else day).replace(tzinfo=zone)
+
+
+def standing_of(budget: Budget, key: str = "") -> BudgetStanding:
+    """How it stands now."""
+    starts_at = begin_of(budget, datetime.fromtimestamp(database_now(), UTC))
+    row = BudgetPeriod.objects.filter(budget=budget, key=key, starts_at=starts_at).first()
+    return _standing(budget, key, row, starts_at)
+
+
+def standings_of(budgets: Sequence[Budget]) -> dict[int, BudgetStanding]:
+    """How budgets stand now, by id; of one for each user, that of who has spent the most of it."""
+    now = datetime.fromtimestamp(database_now(), UTC)
+    begins = {budget.pk: begin_of(budget, now) for budget in budgets}
+    rows = BudgetPeriod.objects.filter(budget__in=begins, starts_at__in=set(begins.values()))
+    dearest = rows.order_by("budget_id", "starts_at", "-spent", "pk").distinct("budget_id", "starts_at")
+    found = {(row.budget_id, row.starts_at): row for row in dearest}
+    return {
+        budget.pk: _standing(budget, row.key if row else "", row, begins[budget.pk])
+        for budget in budgets
+        for row in [found.get((budget.pk, begins[budget.pk]))]
+    }
+
+
+def _standing(budget: Budget, key: str, row: BudgetPeriod | None, starts_at: datetime) -> BudgetStanding:
+    """Of a period that nobody has asked yet the ledger says what was spent."""
+    period = row or BudgetPeriod(key=key, starts_at=starts_at)
+    period.budget = budget
+    if row is None and (key or budget.scope != Budget.Scope.EACH_USER):
+        period.spent = int(spent_of(period).aggregate(sum=Sum("money", default=0))["sum"])
+    return BudgetStanding(budget, key, period.spent, period.held, starts_at, end_of(period))
+
+
+def room_of(budget_id: int, key: str) -> int | None:
+    """What is left of a budget now, in micro-units; None: there is no such budget any more."""
+    budget = Budget.objects.filter(pk=budget_id).first()
+    if budget is None:
+        return None
+    now = standing_of(budget, key)
+    return budget.amount - now.spent - now.held

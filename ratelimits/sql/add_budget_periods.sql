@@ -1,0 +1,29 @@
+-- Begin the periods of budgets that are missing, each with what the ledger says was spent in it already.
+--
+-- params  budgets, keys: parallel arrays, each pair once; at: a time in the period, seconds since 1970
+-- locks   the budgets, so that none is deleted meanwhile, as no constraint says that they are there; and those of the key
+-- clock   none
+-- returns the ids of those that were added
+INSERT INTO ratelimits_budgetperiod (budget_id, project_id, key, starts_at, spent)
+SELECT begun.id, begun.project_id, begun.key, begun.starts_at,
+       -- As paying_periods.sql says; each by its index, because a claim waits for it.
+       coalesce(CASE begun.scope
+                WHEN 'project' THEN (SELECT sum(money) FROM ratelimits_spend
+                                      WHERE project_id = begun.project_id AND at >= begun.starts_at)
+                WHEN 'each_user' THEN (SELECT sum(money) FROM ratelimits_spend
+                                        WHERE project_id = begun.project_id AND user_id = begun.key::uuid
+                                          AND at >= begun.starts_at)
+                WHEN 'user' THEN (SELECT sum(money) FROM ratelimits_spend
+                                   WHERE project_id = begun.project_id AND user_id = begun.user_id
+                                     AND at >= begun.starts_at)
+                WHEN 'batch' THEN (SELECT sum(money) FROM ratelimits_spend
+                                    WHERE project_id = begun.project_id AND batch_id = begun.batch_id
+                                      AND at >= begun.starts_at) END, 0)
+  FROM (SELECT budget.*, given.key, {{period_start budget}} AS starts_at
+          FROM unnest(%(budgets)s::bigint[], %(keys)s::text[]) AS given (id, key)
+          JOIN ratelimits_budget AS budget ON budget.id = given.id
+         CROSS JOIN (SELECT to_timestamp(%(at)s::float8) AS at) AS moment
+           FOR KEY SHARE OF budget) AS begun
+ ORDER BY begun.id, begun.key
+    ON CONFLICT (budget_id, key, starts_at) DO NOTHING
+RETURNING id

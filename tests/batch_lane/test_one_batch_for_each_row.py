@@ -1,0 +1,85 @@
+"""A row goes on with one batch of its provider: its own, of the lines that it has now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from jobs.handlers.errors import ProviderError
+from jobs.models import Job, ProviderBatch
+from jobs.services.operate.operate import cancel_jobs
+from jobs.services.provider_batches.calls import CallLoop
+from tests.batch_lane.conftest import make_round
+
+LONG = {"processing": {"mode": "fixed", "seconds": 60}}
+
+
+class Interrupted(CallLoop):
+    """Something happens before the first call that makes a batch."""
+
+    def __init__(self, event: Callable[[], object]) -> None:
+        super().__init__()
+        self._events = [event]
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            if getattr(work, "__name__", "") == "create" and self._events:
+                self._events.pop()()
+        except BaseException:
+            work.close()
+            raise
+        return super().run(work)
+
+
+def tend_interrupted(event: Callable[[], object]) -> None:
+    calls = Interrupted(event)
+    try:
+        make_round(calls)
+    finally:
+        calls.close()
+
+
+def refuse_for_now() -> None:
+    raise ProviderError(429, "too many calls", code="http_429", outcome="answered")
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_what_a_frozen_process_makes_beside_the_batch_of_another_is_cancelled_at_once(lane, sandbox, provider):
+    sandbox.turn(batches=LONG)
+    lane.credential(provider)
+    lane.submit(3, provider=provider)
+    tend_interrupted(lane.tend)
+    first, second = sandbox.batches()
+    row = ProviderBatch.objects.get()
+    assert (row.state, row.creations, row.provider_id) == ("open", 2, first["id"])
+    assert first["phase"] == "in_progress"
+    assert second["phase"] in {"cancelling", "cancelled"}
+    lane.tend()
+    assert sandbox.batches()[0]["phase"] == "in_progress"
+
+
+def test_a_file_whose_lines_nobody_wants_any_more_is_not_sent(lane, sandbox):
+    sandbox.turn(batches=LONG)
+    lane.credential()
+    lane.submit(3)
+    tend_interrupted(refuse_for_now)
+    old = ProviderBatch.objects.get().files["input"]
+    cancel_jobs([Job.objects.earliest("pk").pk], actor="user:1", reason="not wanted")
+    lane.tend()
+    batch = ProviderBatch.objects.get()
+    [made] = sandbox.batches()
+    assert (batch.state, made["lines"], batch.dropped) == ("open", 2, 1)
+    assert batch.files["input"] != old
+    [deleted] = [call for call in sandbox.calls(method="DELETE") if call["path"].endswith(old)]
+    assert deleted["status"] == 200
+
+
+def test_a_file_whose_lines_are_the_same_is_sent_again(lane, sandbox):
+    lane.credential()
+    lane.submit(3)
+    tend_interrupted(refuse_for_now)
+    old = ProviderBatch.objects.get().files["input"]
+    lane.tend()
+    assert ProviderBatch.objects.get().files["input"] == old

@@ -1,0 +1,153 @@
+"""The screens of credential pools, and putting members back."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import transaction
+from django.urls import reverse
+
+from jobs.services.operate.credential_pools import put_back_members
+from queueops.audit.models import AuditEntry
+from queueops.tenancy import pools
+from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember
+from ratelimits.models import Limit
+from ratelimits.services.limits import catalogue
+from tests.factories import make_project
+from tests.support.credential_pools import make_pool, secret_of
+from tests.support.people import signed_in
+
+pytestmark = pytest.mark.django_db
+
+LIST = "admin:tenancy_credentialpool_changelist"
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    pools.forget()
+    catalogue.forget()
+    yield
+    pools.forget()
+    catalogue.forget()
+
+
+def credential(name: str, *, service: str = "openai", **fields: Any) -> Credential:
+    counted = {"quota_project": name, **fields}
+    return Credential.objects.create(name=name, service=service, secret=b"x", **counted)
+
+
+def form_of(*members: Credential, name: str = "keys", service: str = "openai") -> dict[str, Any]:
+    form = {"name": name, "service": service, "projects": [make_project().pk], "members-TOTAL_FORMS": len(members)}
+    form |= {"members-INITIAL_FORMS": 0, "members-MIN_NUM_FORMS": 0, "members-MAX_NUM_FORMS": 1000}
+    for place, member in enumerate(members):
+        form |= {f"members-{place}-credential": member.pk, f"members-{place}-weight": "2"}
+    return form
+
+
+def add(*members: Credential, **form: Any) -> str:
+    answer = signed_in("administrator").post(reverse("admin:tenancy_credentialpool_add"), form_of(*members, **form))
+    return answer.content.decode() if answer.status_code == 200 else ""
+
+
+def test_a_pool_is_made_with_its_members_and_the_trail_tells():
+    assert add(credential("key-1"), credential("key-2")) == ""
+    pool = CredentialPool.objects.get()
+    assert {member.credential.name: member.weight for member in pool.members.all()} == {"key-1": 2, "key-2": 2}
+    entry = AuditEntry.objects.get(action="add_credential_pool")
+    assert entry.after == {
+        "name": "keys",
+        "service": "openai",
+        "projects": ["acme"],
+        "members": {"key-1": 2, "key-2": 2},
+    }
+
+
+def test_what_cannot_be_a_pool_is_refused_where_it_is_wrong():
+    taken, foreign, nobody = (
+        credential("keys"),
+        credential("sheet", service="google"),
+        credential("k", quota_project=""),
+    )
+    assert "A credential has this name" in add(taken)
+    assert "It is for google, not for openai" in add(foreign, name="mine")
+    assert "Name its quota project first" in add(nobody, name="mine")
+    twin = credential("twin", quota_project="keys")
+    assert "The limits count it as keys" in add(taken, twin, name="mine")
+    assert not CredentialPool.objects.exists()
+
+
+def test_a_credential_takes_no_pools_name_and_stays_what_its_pool_needs():
+    pool = make_pool(service="openai", members=["key-1"])
+    member = pool.members.get().credential
+    client = signed_in("administrator")
+    form = {
+        "name": "keys",
+        "service": "openai",
+        "new_secret": '{"api_key": "x"}',
+        "quota_project": "",
+        "quota_user": "",
+    }
+    answer = client.post(reverse("admin:tenancy_credential_add"), form)
+    assert "A pool of credentials has this name" in answer.content.decode()
+    answer = client.post(reverse("admin:tenancy_credential_change", args=[member.pk]), {**form, "service": "gemini"})
+    assert "whose members count apart" in answer.content.decode()
+    assert "which is of openai" in answer.content.decode()
+
+
+def test_the_pages_show_who_is_in_with_what_room_and_who_was_taken_out():
+    pool = make_pool(service="openai", members=["key-1", "key-2"])
+    Limit.objects.all().delete()
+    Limit.objects.create(name="calls", service="openai", call_type="write", scope="project", capacity=7)
+    catalogue.forget()
+    pools.take_out({"key-2": ("openai answered 401", uuid4())})
+    client = signed_in("viewer")
+    listed = client.get(reverse(LIST)).content.decode()
+    assert "key-1" in listed
+    assert "key-2" in listed
+    page = (
+        signed_in("administrator").get(reverse("admin:tenancy_credentialpool_change", args=[pool.pk])).content.decode()
+    )
+    assert "writes: 7" in page
+    assert "taken out: openai answered 401" in page
+
+
+def test_an_empty_list_says_what_pools_are_for():
+    assert "There are no pools of credentials" in signed_in("administrator").get(reverse(LIST)).content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_member_is_put_back_once_its_provider_takes_it_again(sandbox):
+    pool = make_pool(service="openai", members=["key-1", "key-2"], url=sandbox.url)
+    with transaction.atomic():
+        pools.take_out({"key-1": ("401", uuid4()), "key-2": ("401", uuid4())})
+    sandbox.revoke(secret_of("key-2"))
+    answer = signed_in("operator").post(
+        reverse(LIST),
+        {"action": "put_back_selected", "_selected_action": [pool.pk], "confirmed": "1", "reason": "renewed"},
+        follow=True,
+    )
+    said = answer.content.decode()
+    assert "Put back: key-1." in said
+    assert "key-2 stays out: It was answered with 401." in said
+    assert [member.credential.name for member in CredentialPoolMember.objects.standing_out()] == ["key-2"]
+    assert [one.credential for one in pools.members_of("keys")] == ["key-1"]
+    entry = AuditEntry.objects.get(action="put_back_credential")
+    assert entry.before is not None
+    assert (entry.before["credential"], entry.after, entry.reason) == ("key-1", {"tried": True}, "renewed")
+
+
+def test_what_nobody_can_try_is_put_back_on_trust():
+    make_pool(service="ours", members=["key-1"])
+    pools.take_out({"key-1": ("401", uuid4())})
+    done = put_back_members([CredentialPoolMember.objects.get().pk], actor="user:1")
+    assert (done.put_back, done.refused, done.untried) == (("key-1",), {}, ("key-1",))
+
+
+def test_who_may_only_look_puts_nothing_back():
+    pool = make_pool(service="ours", members=["key-1"])
+    pools.take_out({"key-1": ("401", uuid4())})
+    address = reverse("admin:tenancy_credentialpool_changelist") + f"{pool.pk}/put_back/"
+    assert signed_in("viewer").post(address, {"confirmed": "1"}).status_code == 403
+    assert CredentialPoolMember.objects.standing_out().exists()

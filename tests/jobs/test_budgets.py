@@ -1,0 +1,260 @@
+"""Jobs under a budget: what it has no room for waits or fails before it is sent, and says so."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from jobs.handlers import registry
+from jobs.handlers.registry import Done, RunningJob, handler
+from jobs.models import BudgetWait, DeadLetter, Job, JobEvent
+from jobs.services.claim.claim import claim_jobs
+from jobs.services.claim.turns import ClassTurns
+from jobs.services.explain.waiting import explain_waiting
+from jobs.services.operate import pauses
+from jobs.services.operate.budget_waits import tend_budget_waits
+from jobs.services.submit.submit import submit_batch
+from jobs.services.upkeep.upkeep import rescue_lapsed
+from jobs.states import JobState
+from jobs.testing import drain
+from ratelimits.costs import Usage
+from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Price, QuotaAlert, Spend
+from ratelimits.services.limiter import estimates
+from ratelimits.services.limits import catalogue
+from ratelimits.services.money import budgets, prices
+from ratelimits.services.money.reports import total
+from ratelimits.services.money.save_budget import change_budget, create_budget, delete_budget
+from tests.factories import make_project
+from tests.jobs.test_spend import set_prices
+from tests.support.documents import OUTPUT_TOKENS, PROJECT, Model
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WORDS = "word " * 80  # 100 tokens in 400 bytes
+COST = 100 * 2 + OUTPUT_TOKENS * 8
+BOUND = (400 + 2 * 32) * 2 + OUTPUT_TOKENS * 8
+
+
+@pytest.fixture(autouse=True)
+def nothing_cached():
+    for one in (catalogue, estimates, prices, budgets):
+        one.forget()
+    yield
+    for one in (catalogue, estimates, prices, budgets):
+        one.forget()
+
+
+@pytest.fixture
+def model(sandbox) -> Model:
+    found = Model("openai", 1, late_seconds=0.9)
+    found.set_up(sandbox)
+    return found
+
+
+def a_budget(amount: int, **figures: Any) -> Budget:
+    saved = create_budget(PROJECT, {"name": "pilot", "amount": amount, **figures}, actor="user:1")
+    budgets.forget()
+    return Budget.objects.get(pk=saved.id)
+
+
+def submit(model: Model, count: int, *, user: UUID | None = None) -> UUID:
+    lines = [model.line(WORDS, max_output_tokens=OUTPUT_TOKENS) for _ in range(count)]
+    return submit_batch(lines, project_id=PROJECT, actor="key:test").id
+
+
+def states() -> dict[str, int]:
+    rows = Job.objects.values_list("status", "held")
+    return {f"{status}{' held' if held else ''}": list(rows).count((status, held)) for status, held in set(rows)}
+
+
+def test_jobs_beyond_a_budget_wait_say_so_and_go_on_when_it_is_raised(model):
+    set_prices(model.service)
+    budget = a_budget(3 * COST + BOUND - 1)
+    submit(model, 5)
+    for _ in range(6):
+        drain()
+        tend_budget_waits()
+    drain()
+    assert states() == {JobState.COMPLETED: 3, "queued held": 2}
+    assert total(Spend.objects.all()).money == 3 * COST == BudgetPeriod.objects.get().spent
+    waiting = explain_waiting(Job.objects.filter(held=True)[0])
+    assert waiting is not None
+    reason = waiting.reasons[0]
+    assert (reason.code, reason.limit, reason.needed, reason.available) == ("budget", "pilot", BOUND, BOUND - 1)
+    assert "budget pilot has no room" in reason.text
+    pauses.settle_holds()
+    assert states()["queued held"] == 2
+    change_budget(budget.pk, {"amount": 10 * BOUND}, actor="user:1")
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {JobState.COMPLETED: 5}
+    assert not BudgetHold.objects.exists()
+    assert BudgetPeriod.objects.get().held == 0
+
+
+def test_a_budget_that_rejects_fails_what_it_has_no_room_for(model):
+    set_prices(model.service)
+    a_budget(BOUND - 1, policy="reject")
+    submit(model, 2)
+    drain()
+    assert states() == {JobState.FAILED: 2}
+    letter = DeadLetter.objects.all()[0]
+    assert letter.error_code == "budget_exhausted"
+    assert "pilot: it can cost" in letter.error_message
+    assert not Spend.objects.exists()
+
+
+def test_a_job_without_a_price_waits_under_a_budget_and_is_told_of(model):
+    budget = a_budget(10 * BOUND)
+    submit(model, 2)
+    drain()
+    assert states() == {"queued held": 2}
+    assert QuotaAlert.objects.filter(kind="missing_price", resolved_at=None).count() == 1
+    waiting = explain_waiting(Job.objects.all()[0])
+    assert waiting is not None
+    assert waiting.reasons[0].text == f"budget pilot cannot count it: {model.service} small-1 has no price"
+    assert tend_budget_waits() == 0
+    set_prices(model.service)
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {JobState.COMPLETED: 2}
+    delete_budget(budget.pk, actor="user:1")
+
+
+def unstated(monkeypatch: pytest.MonkeyPatch, *, service: str = "translator", **options: Any) -> None:
+    """A kind whose handler does not say how much a call can use, and tells it afterwards."""
+    monkeypatch.setattr(registry, "_handlers", {**registry._handlers})
+    registry._handlers.pop("test.translate", None)
+
+    @handler(kind="test.translate", service=service, payload=dict[str, str], model=lambda _: "small-1", **options)
+    async def translate(job: RunningJob[dict[str, str]]) -> Done:
+        return Done(usage=Usage(input_tokens=10, output_tokens=10))
+
+
+def translate(count: int = 1) -> None:
+    make_project(PROJECT)
+    submit_batch([{"kind": "test.translate", "payload": {}}] * count, project_id=PROJECT, actor="key:test")
+
+
+def test_a_job_whose_handler_states_no_most_waits_under_a_budget_until_it_does(monkeypatch):
+    unstated(monkeypatch)
+    set_prices("translator")
+    make_project(PROJECT)
+    a_budget(1_000)
+    translate(2)
+    drain()
+    assert states() == {"queued held": 2}
+    assert not Spend.objects.exists()
+    assert BudgetWait.objects.values_list("why", flat=True).distinct().get() == "unstated"
+    waiting = explain_waiting(Job.objects.all()[0])
+    assert waiting is not None
+    assert waiting.text == (
+        "budget pilot cannot count it: the handler of test.translate does not say how much a call can use at most"
+    )
+    assert tend_budget_waits() == 0
+    unstated(monkeypatch, most=lambda _: Usage(input_tokens=10, output_tokens=10))
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {JobState.COMPLETED: 2}
+    assert BudgetPeriod.objects.get().spent == 2 * (10 * 2 + 10 * 8)
+
+
+@pytest.mark.parametrize("options", [{}, {"most": lambda _: Usage(output_tokens=10)}])
+def test_a_budget_that_rejects_fails_what_no_price_lets_it_count(monkeypatch, options):
+    unstated(monkeypatch, **options)
+    set_prices("translator")
+    make_project(PROJECT)
+    a_budget(1_000, policy="reject")
+    translate()
+    drain()
+    letter = DeadLetter.objects.get()
+    assert (letter.error_code, letter.error_message.partition(":")[0]) == ("cost_unknown", "pilot")
+    assert "`most`" in letter.remediation
+    assert not Spend.objects.exists()
+
+
+def test_a_job_of_who_bills_nothing_goes_under_a_budget_and_one_that_is_billed_after_all_waits(monkeypatch):
+    unstated(monkeypatch)
+    make_project(PROJECT)
+    budget = a_budget(1_000)
+    translate()
+    drain()
+    assert states() == {JobState.COMPLETED: 1}
+    assert QuotaAlert.objects.filter(kind="missing_price", resolved_at=None).count() == 1
+    prices.forget()
+    translate()
+    drain()
+    assert states() == {JobState.COMPLETED: 1, "queued held": 1}
+    delete_budget(budget.pk, actor="user:1")
+    assert tend_budget_waits() == 1
+
+
+def test_a_job_that_never_fits_keeps_no_other_waiting(model):
+    set_prices(model.service)
+    budget = a_budget(1)
+    submit_batch([model.line(WORDS, max_output_tokens=100 * OUTPUT_TOKENS)], project_id=PROJECT, actor="key:test")
+    drain()
+    submit(model, 2)
+    drain()
+    assert states() == {"queued held": 3}
+    change_budget(budget.pk, {"amount": 4 * BOUND}, actor="user:1")
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {"queued held": 1, JobState.COMPLETED: 2}
+
+
+def test_the_end_of_a_call_that_a_budget_counts_shares_no_commit_with_a_claim(model):
+    """Both lock budgets' periods: two executors, each with the end of the other's next budget, would deadlock."""
+    set_prices(model.service)
+    a_budget(40 * BOUND)
+    submit(model, 30)
+    drain(slots=2)
+    assert states() == {JobState.COMPLETED: 30}
+    moves = JobEvent.objects.filter(to_status__in=["dispatched", "completed"]).values_list("to_status", "xid")
+    ended, claimed = ({xid for status, xid in moves if status == wanted} for wanted in ("completed", "dispatched"))
+    assert ended
+    assert ended & claimed == set()
+
+
+def test_a_deleted_budget_lets_its_jobs_go_and_without_one_nothing_is_held(model):
+    set_prices(model.service)
+    budget = a_budget(1)
+    submit(model, 2)
+    drain()
+    assert states() == {"queued held": 2}
+    delete_budget(budget.pk, actor="user:1")
+    budgets.forget()
+    assert tend_budget_waits() == 2
+    drain()
+    assert states() == {JobState.COMPLETED: 2}
+    assert not BudgetWait.objects.exists()
+
+
+def test_what_a_crashed_worker_may_have_spent_stays_counted(model):
+    set_prices(model.service)
+    a_budget(BOUND)
+    submit(model, 1)
+    executor = UUID(int=1)
+    [job] = claim_jobs(executor, wanted=1, lease_seconds=30, turns=ClassTurns())
+    assert job.bound == BOUND == BudgetPeriod.objects.get().held
+    Job.objects.update(lease_expires_at="2026-01-01T00:00:00Z")
+    rescue_lapsed()
+    period, spend = BudgetPeriod.objects.get(), Spend.objects.get()
+    assert (period.spent, period.held, spend.money, spend.kind) == (BOUND, 0, BOUND, "unknown")
+    drain()
+    assert states()["retried held" if "retried held" in states() else "queued held"] == 1
+
+
+def test_a_price_of_output_says_how_much_a_job_without_a_maximum_can_bring(model):
+    set_prices(model.service)
+    a_budget(100_000)
+    submit_batch([model.line(WORDS, max_output_tokens=None)], project_id=PROJECT, actor="key:test")
+    drain()
+    assert BudgetWait.objects.get().why == "unbounded"
+    Price.objects.filter(unit="output_tokens").update(most_tokens=OUTPUT_TOKENS)
+    prices.forget()
+    assert tend_budget_waits() == 1
+    drain()
+    assert states() == {JobState.COMPLETED: 1}

@@ -1,0 +1,203 @@
+"""What providers say of their quotas when they answer: less left than our counter shows is somebody else's use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from queueops.tenancy import accounts
+from queueops.tenancy.models import PLATFORM, Credential, Project
+from ratelimits.rate_headers import StatedQuota, read_quotas
+from ratelimits.services.limiter.decide import Call, Settlement, Statement, decide, settle
+from ratelimits.services.limiter.drift import rules_stated
+from tests.factories import make_project
+from tests.ratelimits.counting import ADA, SERVICE, START, kinds, make_limit, used
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_limits")]
+
+ANTHROPIC = {
+    "anthropic-ratelimit-requests-limit": "50",
+    "anthropic-ratelimit-requests-remaining": "49",
+    "anthropic-ratelimit-input-tokens-limit": "30000",
+    "anthropic-ratelimit-input-tokens-remaining": "29000",
+    "anthropic-ratelimit-input-tokens-reset": "2026-11-25T00:00:00Z",
+    "anthropic-ratelimit-tokens-limit": "30000",
+    "anthropic-ratelimit-tokens-remaining": "29000",
+}
+
+
+def stated(remaining: float | None, *, unit: str = "requests", capacity: float = 10, window: float | None = None):
+    return Statement(ADA, (StatedQuota("", unit, capacity, window, remaining),))
+
+
+def answered(statement: Statement, holder: str = "h") -> None:
+    settle([Settlement(holder, statement=statement)])
+
+
+@pytest.fixture(autouse=True)
+def at_the_start(clock):
+    clock.at = START
+    accounts.forget()
+    yield
+    accounts.forget()
+
+
+def show(*shown: tuple[str, str], project: str = "acme") -> None:
+    """Credentials of SERVICE that a project may use: each with its provider's project and user."""
+    owner, _ = Project.objects.get_or_create(pk=project, defaults={"name": project})
+    for number, (quota_project, quota_user) in enumerate(shown):
+        row = Credential.objects.create(
+            name=f"{project}-{number}", service=SERVICE, quota_project=quota_project, quota_user=quota_user, secret=b""
+        )
+        row.projects.add(owner)
+    accounts.forget()
+
+
+@pytest.mark.parametrize(("remaining", "counted"), [(9, 3), (7, 3), (6, 5), (2, 9), (None, 3)], ids=str)
+def test_no_more_room_is_shown_than_the_provider_says_and_never_more_than_before(remaining, counted):
+    limit = make_limit()
+    decide([Call(ADA)] * 3)
+    answered(stated(remaining))
+    answered(stated(remaining))
+    assert used(limit, now=START) == counted
+
+
+def test_calls_granted_after_the_provider_spoke_are_counted_once():
+    limit = make_limit()
+    decide([Call(ADA)] * 3)
+    spoken = stated(4)  # three of ours, three of somebody else
+    decide([Call(ADA)] * 2)  # on their way
+    answered(spoken)
+    assert used(limit, now=START) == 7  # one of somebody else is seen, and one more expected
+    answered(stated(2))  # it has those, too
+    assert used(limit, now=START) == 9
+
+
+@pytest.mark.parametrize("figures", [{"shadow": True}, {"window_seconds": 3600}, {"unit": "in_flight"}])
+def test_what_no_limit_stands_for_changes_nothing(figures):
+    if figures.get("unit"):
+        figures = {**figures, "algorithm": "concurrency"}
+    limit = make_limit(**figures)
+    decide([Call(ADA)])
+    answered(stated(0, window=60))
+    assert used(limit, now=START) <= 1
+
+
+def test_a_header_that_names_what_only_we_count_changes_nothing():
+    limit = make_limit("slots", unit="in_flight", algorithm="concurrency", capacity=5)
+    decide([Call(ADA, holder="h")])
+    quotas = tuple(read_quotas({"RateLimit-Policy": '"a";q=1;qu=in_flight', "RateLimit": '"a";r=0'}))
+    answered(Statement(ADA, quotas), "other")
+    assert used(limit, now=START) == 1
+
+
+def test_a_quota_without_a_window_is_that_of_the_shortest():
+    minute = make_limit("minute", capacity=500, window_seconds=60)
+    hour = make_limit("hour", capacity=10_000, window_seconds=3600)
+    decide([Call(ADA)])
+    answered(stated(399, capacity=500))
+    assert used(hour, now=START) == 1
+    assert used(minute, now=START) == 111
+
+
+def test_what_was_said_a_window_ago_closes_nothing():
+    limit = make_limit(capacity=100)
+    decide([Call(ADA)])
+    said = StatedQuota("", "requests", 100, None, 0)
+    answered(Statement(ADA, (replace(said, age_seconds=60),)))
+    assert used(limit, now=START) == 1
+    answered(Statement(ADA, (replace(said, age_seconds=30),)))
+    assert used(limit, now=START) == 55
+
+
+def test_each_unit_is_held_against_its_own_limit():
+    units = ("requests", "input_tokens")
+    limits = {unit: make_limit(unit.replace("_", "-"), unit=unit, capacity=100) for unit in units}
+    decide([Call(ADA, amounts={"input_tokens": 30}, holder="h")])
+    quotas = (StatedQuota("", "input_tokens", 100, None, 50), StatedQuota("", "output_tokens", 100, None, 0))
+    answered(Statement(ADA, quotas))
+    assert [used(limits[unit], now=START) for unit in units] == [1, 52]
+
+
+def test_a_token_count_rounded_to_a_thousand_is_no_difference():
+    limit = make_limit(unit="input_tokens", capacity=30_000)
+    decide([Call(ADA, amounts={"input_tokens": 600}, holder="h")])
+    answered(stated(29_000, unit="input_tokens", capacity=30_000))
+    assert used(limit, now=START) == 600
+    answered(stated(20_000, unit="input_tokens", capacity=30_000))
+    assert used(limit, now=START) == 10_390
+
+
+def test_what_others_used_fades_over_the_window_and_does_not_come_back_at_once(clock):
+    limit = make_limit(capacity=100)
+    decide([Call(ADA)])
+    answered(stated(39, capacity=100))
+    assert used(limit, now=START) == 67
+    assert 25 < used(limit, now=START + 32) < 38
+    assert used(limit, now=START + 63) == 0
+
+
+def test_a_full_quota_of_the_provider_holds_calls_back_before_it_refuses_one():
+    make_limit()
+    assert kinds(decide([Call(ADA)])) == "p"
+    answered(stated(0))
+    assert kinds(decide([Call(ADA)])) == "d"
+
+
+def test_a_bucket_is_lowered_to_what_is_left():
+    limit = make_limit(algorithm="token_bucket", capacity=10, refill_per_second=1)
+    decide([Call(ADA)])
+    answered(stated(2))
+    assert used(limit, now=START) == 9
+
+
+def test_headers_by_unit_are_read_and_the_sum_that_repeats_one_is_left_out():
+    found = {quota.unit: (quota.capacity, quota.remaining) for quota in read_quotas(ANTHROPIC)}
+    assert found == {"requests": (50, 49), "input_tokens": (30_000, 29_000)}
+    openai = {
+        "x-ratelimit-limit-tokens": "30000",
+        "x-ratelimit-remaining-tokens": "12",
+        "x-ratelimit-reset-tokens": "6m",
+    }
+    assert read_quotas(openai) == [StatedQuota("tokens", "tokens", 30_000, None, 12, 360)]
+    assert read_quotas({"content-type": "text/plain"}) == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "key", "credentials", "is_heard"),
+    [
+        ("global", "*", [("acme", "")], True),
+        ("global", "*", [("acme", ""), ("acme", "")], True),  # two keys of one account
+        ("global", "*", [("acme", ""), ("globex", "")], False),
+        ("global", "*", [("", ""), ("", "")], False),  # nobody says that they are one account
+        ("project", "project:acme", [("acme", ""), ("globex", "")], True),
+        ("project", "project:acme", [("", ""), ("", "")], False),
+        ("user", "user:ada", [("acme", "ada"), ("globex", "bob")], True),
+        ("user", "user:ada", [("acme", ""), ("globex", "")], False),
+        ("project_user", "project:acme/user:ada", [("acme", ""), ("globex", "")], True),
+    ],
+)
+def test_what_is_said_of_one_account_closes_nothing_that_counts_several(
+    scope: str, key: str, credentials: Sequence[tuple[str, str]], is_heard: bool
+):
+    show(*credentials)
+    limit = make_limit(scope=scope)
+    decide([Call(ADA)])
+    answered(stated(0))
+    assert used(limit, key, now=START) == (11 if is_heard else 1)
+    assert bool(rules_stated(stated(0))) is is_heard
+
+
+def test_keys_that_jobs_bring_along_are_an_account_for_each_project():
+    limit = make_limit(scope="global")
+    decide([Call(ADA)])
+    for project in (PLATFORM, "acme"):
+        make_project(project)
+    answered(stated(6))
+    assert used(limit, "*", now=START) == 5
+    make_project("globex")
+    accounts.forget()
+    answered(stated(0))
+    assert used(limit, "*", now=START) == 5

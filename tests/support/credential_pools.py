@@ -1,0 +1,44 @@
+"""Pools of credentials for the sandbox, each of a member's keys being an account of its own there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queueops.tenancy import pools
+from queueops.tenancy.credentials import seal
+from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember, Project
+from tests.support.saturation import SERVICE
+
+
+def secret_of(name: str) -> str:
+    """The token by which the sandbox knows a member."""
+    return f"project:{name}/user:robot"
+
+
+def make_pool(
+    name: str = "keys",
+    members: Sequence[str] = ("key-1", "key-2", "key-3"),
+    *,
+    service: str = SERVICE,
+    url: str = "http://127.0.0.1:9",
+    project: str = "acme",
+    weights: Sequence[float] = (),
+) -> CredentialPool:
+    """A pool that a project may use; its members' credentials are open to nobody but through it."""
+    owner, _ = Project.objects.get_or_create(pk=project, defaults={"name": project})
+    pool = CredentialPool.objects.create(name=name, service=service)
+    pool.projects.add(owner)
+    field = "access_token" if service == SERVICE else "api_key"
+    for place, member in enumerate(members):
+        credential = Credential.objects.create(
+            name=member,
+            service=service,
+            quota_project=member,
+            quota_user="robot",
+            secret=seal({field: secret_of(member)}),
+            base_url=url,
+        )
+        weight = weights[place] if weights else 1.0
+        CredentialPoolMember.objects.create(pool=pool, credential=credential, weight=weight)
+    pools.forget()
+    return pool
