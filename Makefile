@@ -6,7 +6,7 @@ READY := .venv/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench soak docs lock clean
+.PHONY: help run test check format bench soak docs proofs site lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,14 @@ docs: $(READY) ## Write the generated documents again
 	$(BIN)/python clients/python/generate_sync.py
 	@if command -v npm >/dev/null; then cd clients/typescript && npm ci --silent && npm run --silent schema; fi
 
+proofs: $(READY) ## Run the tests that docs/explanation/proofs.md names, and write their figures into it
+	@$(BIN)/python -m pytest --quiet --write-figures docs/_site/proof-figures.json \
+		$$($(BIN)/python -c 'from queueops.site.proofs import PROOFS; print(*(test for proof in PROOFS for test in proof.tests))')
+	@$(BIN)/python manage.py write_docs
+
+site: $(READY) ## Build the site of docs/ into .site; an installation that has it serves it at /docs/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 bench: $(READY) ## Run the benchmarks, about a minute each; figures go to bench/results
 	@set -e; for script in bench/[a-z]*.py; do \
 		name=$$(basename "$$script" .py); \
@@ -61,5 +69,5 @@ lock: ## Compile requirements.lock and deploy/requirements.lock from pyproject.t
 	$(COMPILE) --constraints requirements.lock --output-file deploy/requirements.lock
 
 clean: ## Remove the virtual environment and caches; .data (the database) stays
-	rm -rf .venv .static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache clients/python/.*_cache clients/typescript/node_modules clients/typescript/dist
+	rm -rf .venv .static .site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache clients/python/.*_cache clients/typescript/node_modules clients/typescript/dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -88,6 +88,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "queueops.screens.docs_site.docs_site",
             ],
         },
     },
@@ -129,6 +130,11 @@ STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / ".static"
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 WHITENOISE_USE_FINDERS = True  # no collectstatic step between a clone and a running admin
+# What `make site` built, at /docs/. Served as it is: nothing of an installation is in it.
+SITE_ROOT = BASE_DIR / ".site"
+if SITE_ROOT.is_dir():
+    WHITENOISE_ROOT = SITE_ROOT
+    WHITENOISE_INDEX_FILE = True
 
 # A body is capped before Django sees it (core/body_cap.py); what passes is streamed or bounded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = None

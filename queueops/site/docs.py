@@ -4,6 +4,7 @@ from itertools import groupby
 
 import queueops.site.api_docs
 import queueops.site.guarantees
+import queueops.site.proofs
 import queueops.site.role_docs  # noqa: F401 (they register a page each)
 from queueops.core.env import Setting, declared_settings
 from queueops.core.generated_docs import generated_page

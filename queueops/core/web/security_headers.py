@@ -26,6 +26,8 @@ RELAXED: dict[str, Policy] = {
     "/admin/": {"script-src": ("'self'", "'unsafe-eval'"), "style-src": ("'self'", "'unsafe-inline'")},
     # Swagger UI writes style attributes and draws its arrows from data: addresses.
     "/api/v1/docs/": {"style-src": ("'self'", "'unsafe-inline'"), "img-src": ("'self'", "data:")},
+    # The site's theme draws its icons from data: addresses.
+    "/docs/": {"img-src": ("'self'", "data:")},
 }
 UNUSED_FEATURES = (
     "accelerometer",
