@@ -15,7 +15,7 @@ from tests.support.processes import ROOT
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    target = tmp_path_factory.mktemp("site") / "docs"
+    target: Path = tmp_path_factory.mktemp("site") / "docs"
     build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(target)))  # strict: a broken link or a page left out fails
     return target
 
