@@ -52,6 +52,7 @@ INSTALLED_APPS = [
     "jobs",
     "dashboards",
     "demo",
+    "queueops.assistant",
     *QUEUEOPS.extra_apps,
 ]
 
@@ -260,5 +261,6 @@ LOGGING = {
         "django": {"level": QUEUEOPS.log_level},
         # django-q2 tells of every process and task; at INFO it would drown what ours say.
         "django-q": {"level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING"},
+        "mcp": {"level": "WARNING"},  # likewise, of every request
     },
 }

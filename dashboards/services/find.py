@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -48,11 +48,12 @@ _DECORATION = re.compile(r"^(?:…|\.\.\.)|^key:(?=qo_)")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """`about`: what it belongs to, or how it is."""
+    """`about`: what it belongs to, or how it is. `key`: of the one row that it is; empty: it is a list."""
 
     title: str
     about: str
     href: str
+    key: str = ""
 
 
 @dataclass(slots=True)
@@ -76,7 +77,11 @@ class Found:
 Finder = Callable[[str, Found], Iterator[Hit]]
 
 
-def find(term: str, viewer: User) -> Found:
+class MaySee(Protocol):
+    def has_perm(self, perm: str, /) -> bool: ...
+
+
+def find(term: str, viewer: MaySee) -> Found:
     """
     Return what matches and what the viewer may see, in a bounded number of reads.
 
@@ -106,7 +111,7 @@ def _jobs(text: str, found: Found) -> Iterator[Hit]:
     chosen = Job.objects.filter(pk__in=ids).order_by("-pk").only("id", "kind", "status", "project_id")
     for job in chosen[:MOST_OF_A_SORT]:
         state = SHOWN[JobState(job.status)].words
-        yield Hit(str(job.pk), f"{job.kind}, {job.project_id}, {state}", _page("jobs_job", job))
+        yield Hit(str(job.pk), f"{job.kind}, {job.project_id}, {state}", _page("jobs_job", job), str(job.pk))
 
 
 def _tags_of(rows: Callable[[], Any], screen: str, what: str) -> Finder:
@@ -117,7 +122,8 @@ def _tags_of(rows: Callable[[], Any], screen: str, what: str) -> Finder:
             some = list(rows().tagged([name]).order_by()[:2])
             if some:
                 only = some[0] if len(some) == 1 else None
-                yield Hit(name, str(only or what), _page(screen, only) if only else _list(screen, tags=name))
+                href = _page(screen, only) if only else _list(screen, tags=name)
+                yield Hit(name, str(only or what), href, str(only.pk) if only else "")
 
     return finder
 
@@ -136,6 +142,7 @@ def _batches(text: str, found: Found) -> Iterator[Hit]:
             batch.name or str(batch.pk),
             f"{batch.project_id}, {numbered(batch.total, 'job')}",
             _page("jobs_batch", batch),
+            str(batch.pk),
         )
 
 
@@ -168,7 +175,8 @@ def _named(screen: str, rows: Callable[[], QuerySet[Any]], *fields: str, about: 
         for name in fields:
             matches |= Q(**{f"{name}__icontains": text})
         for row in rows().filter(matches).order_by("pk")[:MOST_OF_A_SORT]:
-            yield Hit(str(getattr(row, fields[0])), str(getattr(row, about, "") or ""), _page(screen, row))
+            name, told = str(getattr(row, fields[0])), str(getattr(row, about, "") or "")
+            yield Hit(name, told, _page(screen, row), str(row.pk))
 
     return finder
 

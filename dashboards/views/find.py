@@ -18,7 +18,7 @@ from .access import operators_page
 def page(request: HttpRequest) -> HttpResponse:
     """Lists what matches `q`; where that is one thing alone, goes there."""
     term = request.GET.get("q", "")
-    found = find(term, request.user)  # type: ignore[arg-type] # operators_page lets nobody else in
+    found = find(term, request.user)
     if found.only:
         return HttpResponseRedirect(found.only.href)
     return render(request, "dashboards/find.html", {"term": term, "found": found, "searched": SEARCHED})

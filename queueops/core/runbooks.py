@@ -32,14 +32,23 @@ def read_runbook(kind: str) -> tuple[str, tuple[Section, ...]]:
     Raises:
         FileNotFoundError: There is none of that name.
     """
-    text = (settings.BASE_DIR / "docs" / "runbooks" / f"{kind}.md").read_text(encoding="utf-8")
-    title, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    title, *parts = re.split(r"^## ", runbook_text(kind), flags=re.MULTILINE)
     first, _, meaning = title.partition("\n")
     sections = [Section("", _blocks(meaning))]
     for part in parts:
         heading, _, body = part.partition("\n")
         sections.append(Section(heading.strip(), _blocks(body)))
     return first.removeprefix("# ").strip(), tuple(sections)
+
+
+def runbook_text(kind: str) -> str:
+    """
+    Return a runbook as it was written, in Markdown.
+
+    Raises:
+        FileNotFoundError: There is none of that name.
+    """
+    return (settings.BASE_DIR / "docs" / "runbooks" / f"{kind}.md").read_text(encoding="utf-8")
 
 
 def _blocks(body: str) -> SafeString:

@@ -26,7 +26,7 @@ from ratelimits.api.urls import functions
 
 logger = logging.getLogger(__name__)
 
-ROOTS = ("/api/", "/functions/")
+ROOTS = ("/api/", "/functions/", "/mcp")
 DATABASE_RETRY_SECONDS = 5
 SCHEMA_CACHE_SECONDS = 3600  # the document costs half a second to write and changes only with the code
 

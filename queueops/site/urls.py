@@ -9,6 +9,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", include("queueops.access.urls")),  # before the admin, whose login it replaces
     path("admin/", admin.site.urls),
     path("", include("queueops.site.api")),
+    path("", include("queueops.assistant.urls")),
     path("", include("dashboards.urls")),
 ]
 

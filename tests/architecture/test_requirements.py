@@ -28,7 +28,7 @@ def test_every_locked_package_has_hashes():
 
 def test_every_declared_dependency_is_locked_and_has_a_lower_bound():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = project["dependencies"] + project["optional-dependencies"]["dev"]
+    declared = project["dependencies"] + [one for extra in project["optional-dependencies"].values() for one in extra]
     locked = {canonical(name) for name, _ in PINNED.findall(LOCK)}
     for requirement in declared:
         name = re.match(r"[A-Za-z0-9_.-]+", requirement)

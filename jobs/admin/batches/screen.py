@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from jobs.admin.dead_letters.groups import causes_of
+from jobs.admin.dead_letters.groups import shown_causes
 from jobs.admin.filters import TagFilter, tags_shown
 from jobs.admin.money import money_shown
 from jobs.admin.pictures import picture_of
@@ -153,7 +153,7 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
         shown = _page_of(batch) if batch is not None and self.has_view_permission(request, batch) else {}
         if shown and request.user.has_perm("jobs.view_deadletter"):
             shown |= {
-                "groups": causes_of({"batch_id": object_id}, most=MOST_CAUSES_OF_A_BATCH),
+                "groups": shown_causes({"batch_id": object_id}, most=MOST_CAUSES_OF_A_BATCH),
                 "may_requeue": request.user.has_perm("jobs.requeue_deadletter"),
                 "may_discard": request.user.has_perm("jobs.discard_deadletter"),
             }

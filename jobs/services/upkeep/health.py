@@ -152,12 +152,13 @@ def health_of(executor: Executor) -> Health:
     return "draining" if executor.draining else "alive"
 
 
-def open_letters() -> OpenLetters:
-    """Read how many dead letters are open and why, in bounded reads."""
-    count = DeadLetter.objects.open().order_by().values("pk")[: MOST_LETTERS_COUNTED + 1].count()
+def open_letters(project_id: str | None = None) -> OpenLetters:
+    """Read how many dead letters, of a project or of all, are open and why, in bounded reads."""
+    letters = DeadLetter.objects.all() if project_id is None else DeadLetter.objects.of_project(project_id)
+    count = letters.open().order_by().values("pk")[: MOST_LETTERS_COUNTED + 1].count()
     if not count:
         return OpenLetters(0)
-    newest = DeadLetter.objects.order_by("-created_at").values_list("resolution", "error_code", "kind", "project_id")
+    newest = letters.order_by("-created_at").values_list("resolution", "error_code", "kind", "project_id")
     causes = Counter(row[1:] for row in newest[:MOST_LETTERS_READ] if row[0] is None)
     [((code, kind, project), _)] = causes.most_common(1) or [(("", "", ""), 0)]
     cause = f"Most lately: {code} of {kind}, project {project}." if code else ""

@@ -1,0 +1,118 @@
+"""What both front pages show, of one project alone: for those who may see no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+
+from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
+from jobs.services.explain.snapshots import project_counts
+from jobs.services.finish.kinds import UNSERVED
+from jobs.services.finish.outages import count_held
+from jobs.services.upkeep.failing import failing_services
+from jobs.services.upkeep.health import Finding, Situation, findings, health_of, open_letters
+from jobs.services.upkeep.paused import ShownPause, shown_pauses
+from jobs.services.upkeep.unserved import waiting_for
+from jobs.states import WAITING
+from queueops.tenancy.people import names_of
+from ratelimits.models import AlertSilence, QuotaAlert
+from ratelimits.services.alerts.silences import silence_of
+from ratelimits.services.limits.ramps import ramp_now
+
+from .limits import limits_now
+from .overview import MOST_EXECUTORS, MOST_PAUSES, MOST_SILENT, Counts
+
+MOST_ALERTS_READ = 500  # the newest open ones, among which a project's are looked for
+EVERYONE = "*"  # the key of a limit that counts everyone together
+# Their messages name nothing but services and numbers.
+NAMES_NOBODY = frozenset({QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING})
+
+Scope = PauseSwitch.Scope
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectOverview:
+    """
+    Attributes:
+        counts: Its jobs by state.
+        findings: What there is to say, the gravest first; never nothing.
+        paused: The pauses that cover jobs of it.
+        silent: What does not answer it.
+    """
+
+    counts: Counts
+    findings: Sequence[Finding]
+    paused: Sequence[ShownPause]
+    silent: Sequence[ServiceBreaker]
+
+
+def read_project(project_id: str) -> ProjectOverview:
+    """Read what holds a project, without locks and in bounded statements; nothing of another project is told."""
+    counts = project_counts(project_id)
+    paused = _pauses_of(project_id, counts)
+    silent = list(_breakers_of(project_id)[:MOST_SILENT])
+    _, held_back = limits_now()
+    silences = list(AlertSilence.objects.standing())
+    found = findings(
+        Situation(
+            counts=counts,
+            executors=[health_of(one) for one in Executor.objects.order_by("host", "pid")[:MOST_EXECUTORS]],
+            pauses=paused,
+            silent=silent,
+            held_by_outages=count_held(project_id),
+            failing=[one for one in failing_services() if _calls(project_id, one.service)],
+            alerts=[
+                one
+                for one in alerts_of(project_id)
+                if one.acknowledged_at is None and not silence_of(one, silences) and may_read(one, project_id)
+            ],
+            held_back=[one for one in held_back if counts_project(one.key, project_id)],
+            letters=open_letters(project_id),
+            ramp=ramp_now(),
+        )
+    )
+    return ProjectOverview(counts, found, paused, silent)
+
+
+def alerts_of(project_id: str) -> list[QuotaAlert]:
+    """Open alerts about the project or the whole installation, the newest first; of those that are read."""
+    rows = QuotaAlert.objects.filter(resolved_at=None).order_by("-opened_at", "-pk")[:MOST_ALERTS_READ]
+    return [alert for alert in rows if not alert.projects or project_id in alert.projects]
+
+
+def may_read(alert: QuotaAlert, project_id: str) -> bool:
+    """Whether its message tells of this project alone, or of nobody's work."""
+    if alert.projects:
+        return alert.projects == {project_id} or alert.kind in NAMES_NOBODY
+    counts = alert.subject.partition(":")[2]
+    return alert.kind in NAMES_NOBODY or (alert.limit_id is not None and counts_project(counts, project_id))
+
+
+def counts_project(key: str, project_id: str) -> bool:
+    """Whether a counter's key counts everyone together, or the project."""
+    return f"{key}/".startswith((f"{EVERYONE}/", f"project:{project_id}/"))
+
+
+def _breakers_of(project_id: str) -> QuerySet[ServiceBreaker]:
+    return ServiceBreaker.objects.filter(project_id=project_id, opened_at__isnull=False).order_by("opened_at", "pk")
+
+
+def _pauses_of(project_id: str, counts: dict[str, int]) -> list[ShownPause]:
+    """Those of the project, and of all others those that cover waiting jobs of it."""
+    switches = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
+    shown = shown_pauses(switches, {project_id: counts}, names_of(one.paused_by for one in switches))
+    return [one for one in shown if one.project == project_id or (not one.project and _covers(one.switch, project_id))]
+
+
+def _covers(switch: PauseSwitch, project_id: str) -> bool:
+    if switch.scope == Scope.GLOBAL:
+        return True
+    of = Q(**{str(switch.scope): switch.key}) if switch.scope in {Scope.KIND, Scope.SERVICE} else Q(pk=None)
+    wanted = waiting_for(switch) if switch.scope in UNSERVED else of
+    return Job.objects.filter(wanted, project_id=project_id, status__in=WAITING).order_by().exists()
+
+
+def _calls(project_id: str, service: str) -> bool:
+    return Job.objects.filter(project_id=project_id, service=service, status__in=WAITING).order_by().exists()

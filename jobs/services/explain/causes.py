@@ -1,0 +1,82 @@
+"""What open dead letters have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, QuerySet
+from django.db.models.fields.json import KeyTransform
+
+from jobs.models import DeadLetter
+from queueops.core.values.identifiers import time_of
+
+MOST_CAUSES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """
+    Attributes:
+        count: Open letters of it.
+        newest: One of them, without payload and attempts. `traceback`, `log`: whether its last attempt has them.
+        first_at: When the job of the oldest was submitted.
+    """
+
+    fingerprint: str
+    count: int
+    newest: DeadLetter
+    first_at: datetime | None
+    has: tuple[str, ...]
+
+
+def causes_of(narrowed: Mapping[str, Any], *, most: int = MOST_CAUSES) -> list[Cause]:
+    """
+    The causes of open dead letters, the most frequent first.
+
+    The counts come from the index of open dead letters alone; one row of each group says what it is.
+
+    Args:
+        narrowed: Columns of a letter, `project_id` or `batch_id`, and their values.
+    """
+    letters = DeadLetter.objects.open().filter(**narrowed)
+    counted = (
+        letters.order_by()
+        .values_list("fingerprint")
+        .annotate(open_ones=Count("pk"))
+        .order_by("-open_ones", "fingerprint")[:most]
+    )
+    counts = dict(counted)
+    newest, oldest = _ends(letters, list(counts), "-pk"), _ends(letters, list(counts), "pk")
+    samples = (
+        DeadLetter.objects.defer("payload", "attempts")
+        .annotate(
+            traceback=KeyTransform("traceback", KeyTransform(-1, "attempts")),
+            log=KeyTransform("log", KeyTransform(-1, "attempts")),
+        )
+        .in_bulk(list(newest.values()))
+    )
+    return [
+        Cause(
+            fingerprint=fingerprint,
+            count=count,
+            newest=sample,
+            first_at=time_of(oldest[fingerprint]) if fingerprint in oldest else None,
+            has=tuple(name for name in ("traceback", "log") if getattr(sample, name)),
+        )
+        for fingerprint, count in counts.items()
+        if (sample := samples.get(newest.get(fingerprint)))  # none: resolved between the two queries
+    ]
+
+
+def _ends(letters: QuerySet[DeadLetter], fingerprints: list[str], order: str) -> dict[str, Any]:
+    """The newest or oldest open one of each: one probe of the index a fingerprint, in one statement."""
+    if not fingerprints:
+        return {}
+    first = [
+        letters.filter(fingerprint=one).order_by(order).values_list("fingerprint", "pk")[:1] for one in fingerprints
+    ]
+    rows = first[0].union(*first[1:], all=True) if len(first) > 1 else first[0]
+    return dict(rows)

@@ -1,0 +1,71 @@
+"""What of the caller's project an argument means: ids in full or as lists show them, and names."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from dashboards.services.find import Found, find
+from jobs.models import DeadLetter
+from queueops.tenancy.callers.authentication import Caller
+from queueops.tenancy.scope import reading_for
+from ratelimits.models import Limit
+
+from .errors import Ambiguous, NoSuchThing
+
+# What a project's key may find; people, keys and credentials are the operators'.
+_OF_A_PROJECT = frozenset({"jobs.view_job", "jobs.view_batch", "ratelimits.view_limit"})
+
+
+class _SeesProject:
+    def has_perm(self, perm: str, /) -> bool:
+        return perm in _OF_A_PROJECT
+
+
+def search(caller: Caller, term: str) -> Found:
+    """The one search, within the caller's project: the database gives it no other row."""
+    with reading_for(caller.project_id, caller.user_id):
+        return find(term, _SeesProject())
+
+
+def job_id(caller: Caller, given: str) -> UUID:
+    """
+    Raises:
+        NoSuchThing, Ambiguous
+    """
+    return UUID(_only(caller, "Jobs", "job", given))
+
+
+def batch_id(caller: Caller, given: str) -> UUID:
+    """
+    Raises:
+        NoSuchThing, Ambiguous
+    """
+    return UUID(_only(caller, "Batches", "batch", given))
+
+
+def limit_of(given: str) -> Limit:
+    """
+    By name or id: limits are the installation's.
+
+    Raises:
+        NoSuchThing
+    """
+    wanted: dict[str, Any] = {"pk": given} if given.isdecimal() and len(given) < 10 else {"name": given}  # noqa: PLR2004
+    limit = Limit.objects.filter(**wanted).first()
+    if limit is None:
+        raise NoSuchThing(f"There is no limit {given[:100]!r}.")
+    return limit
+
+
+def letters_of(caller: Caller, fingerprint: str) -> Any:
+    return DeadLetter.objects.of_project(caller.project_id).open().filter(fingerprint=fingerprint)
+
+
+def _only(caller: Caller, sort: str, what: str, given: str) -> str:
+    keys = [hit.key for hit in search(caller, given).hits.get(sort, [])]
+    if not keys:
+        raise NoSuchThing(f"The project has no {what} {given[:100]!r}.")
+    if len(keys) > 1:
+        raise Ambiguous(f"Several of the project's {sort.lower()} fit {given[:100]!r}.", found=keys)
+    return keys[0]
