@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 REQUESTS, IN_FLIGHT, TOKENS = "requests", "in_flight", "tokens"
 INPUT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = "input_tokens", "cached_tokens", "output_tokens"
+WRITTEN_TOKENS = "written_tokens"
 ENQUEUED_TOKENS = "enqueued_tokens"
 
 PER_CALL = frozenset({REQUESTS, IN_FLIGHT})  # of which every call takes one, whatever it costs
@@ -30,6 +31,7 @@ class Usage:
     Attributes:
         input_tokens: All of the input, what came from a cache included.
         cached_tokens: Of the input, what was read from a cache.
+        written_tokens: Of the input, what was put into a cache. None: nothing, as far as its provider says.
         output_tokens: All of the output, thoughts included.
         tokens: The sum as the provider sums it.
     """
@@ -39,11 +41,12 @@ class Usage:
     output_tokens: int | None = None
     tokens: int | None = None
     requests: int = 1
+    written_tokens: int | None = None
 
     @property
     def is_sound(self) -> bool:
         """Whether its counts can be: who answers in a provider's place may say anything."""
-        counts = (self.requests, *self.amounts().values())
+        counts = (self.requests, self.written_tokens or 0, *self.amounts().values())
         return all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts)
 
     def amounts(self) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
-from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, Usage
+from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, WRITTEN_TOKENS, Usage
 
 MICRO = 1_000_000  # of the currency; and prices are for so many of a unit
 MONEY_PLACES = 6  # decimals of an amount in the currency
@@ -18,8 +18,8 @@ def cost_of(usage: Usage, rates: Rates) -> int | None:
     """
     Return what a call cost, in micro-units; None: a price that it needs is missing, or what it used is not known.
 
-    Input that came from a cache costs what input does where it has no price of its own, and a call by itself costs
-    nothing where requests have none: most providers bill neither.
+    Input that came from a cache or was put into one costs what input does where that has no price of its own, and a
+    call by itself costs nothing where requests have none: most providers bill neither.
     """
     counted = {OUTPUT_TOKENS: usage.output_tokens, **_input(usage, rates)}
     if not any(unit in rates for unit in (INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS)):
@@ -38,7 +38,7 @@ def most_of(input_tokens: int, output_tokens: int, rates: Rates, *, requests: in
         return None
     if (input_tokens and INPUT_TOKENS not in rates) or (output_tokens and OUTPUT_TOKENS not in rates):
         return None
-    dearest = max(rates.get(INPUT_TOKENS, 0), rates.get(CACHED_TOKENS, 0))
+    dearest = max(rates.get(unit, 0) for unit in (INPUT_TOKENS, CACHED_TOKENS, WRITTEN_TOKENS))
     product = input_tokens * dearest + output_tokens * rates.get(OUTPUT_TOKENS, 0)
     return -(-(product + requests * rates.get(REQUESTS, 0)) // MICRO)  # up: a bound is never below what it bounds
 
@@ -64,7 +64,12 @@ def shown(micro: int | None, currency: str) -> str:
 
 
 def _input(usage: Usage, rates: Rates) -> dict[str, int | None]:
-    cached = usage.cached_tokens or 0
-    if usage.input_tokens is None or CACHED_TOKENS not in rates:
-        return {INPUT_TOKENS: usage.input_tokens}
-    return {INPUT_TOKENS: max(0, usage.input_tokens - cached), CACHED_TOKENS: min(cached, usage.input_tokens)}
+    left = usage.input_tokens
+    if left is None:
+        return {INPUT_TOKENS: None}
+    found: dict[str, int | None] = {}
+    for unit, count in ((CACHED_TOKENS, usage.cached_tokens), (WRITTEN_TOKENS, usage.written_tokens)):
+        if unit in rates:
+            found[unit] = min(count or 0, left)
+            left -= min(count or 0, left)
+    return {INPUT_TOKENS: left, **found}

@@ -25,12 +25,15 @@ class Price(models.Model):
     """
     What a million of one unit cost from a time on, at one provider and model. Append-only: the next one replaces it.
 
+    Of several lengths the longest that a call's input is beyond counts, for the whole call.
+
     No price is no price: what it is asked for is told that it is missing, and never taken for free.
     """
 
     class Unit(models.TextChoices):
         INPUT_TOKENS = "input_tokens", "input tokens"
         CACHED_TOKENS = "cached_tokens", "input tokens from a cache"
+        WRITTEN_TOKENS = "written_tokens", "input tokens put into a cache"
         OUTPUT_TOKENS = "output_tokens", "output tokens"
         REQUESTS = "requests", "requests"
 
@@ -40,6 +43,12 @@ class Price(models.Model):
     model = models.CharField(max_length=LONGEST_NAME, help_text="As jobs name it.")
     unit = models.CharField(max_length=16, choices=Unit)
     via = models.CharField(max_length=5, choices=Via, default=Via.LIVE, db_default=Via.LIVE)
+    above_tokens = models.PositiveIntegerField(
+        "input beyond",
+        default=0,
+        db_default=0,
+        help_text="Holds for calls with more input tokens than that, cached ones included; 0: whatever their input.",
+    )
     amount = models.BigIntegerField(
         validators=[MinValueValidator(0), MaxValueValidator(MOST_MONEY)],
         help_text="For a million, in millionths of the currency.",
@@ -50,11 +59,16 @@ class Price(models.Model):
         help_text="Of output: the most that one call can bring. Budgets go by it where a job sets no maximum.",
     )
     valid_from = models.DateTimeField(db_default=Now(), help_text="Calls from then on cost this.")
+    by_hand = models.BooleanField(
+        default=True, db_default=True, editable=False, help_text="Set by an operator: load_prices leaves it alone."
+    )
 
     class Meta:
-        ordering = ("provider", "model", "via", "unit", "-valid_from")
+        ordering = ("provider", "model", "via", "unit", "above_tokens", "-valid_from")
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["provider", "model", "via", "unit", "valid_from"], name="price_once"),
+            models.UniqueConstraint(
+                fields=["provider", "model", "via", "unit", "above_tokens", "valid_from"], name="price_once_a_length"
+            ),
             models.CheckConstraint(condition=models.Q(amount__range=(0, MOST_MONEY)), name="price_amount_in_range"),
         ]
 
@@ -87,6 +101,7 @@ class Spend(models.Model):
     at = models.DateTimeField(help_text="When the call was claimed: its prices are those of then.")
     input_tokens = models.BigIntegerField(null=True)
     cached_tokens = models.BigIntegerField(null=True)
+    written_tokens = models.BigIntegerField(null=True, help_text="Of the input, what was put into a cache.")
     output_tokens = models.BigIntegerField(null=True)
     tokens = models.BigIntegerField(null=True)
     requests = models.IntegerField(default=1, db_default=1)

@@ -335,3 +335,18 @@ def test_who_may_submit_may_ask_and_nobody_else(api: Api):
     error_of(Api().post("/forecast/", {"jobs": [SPEC]}), 401)
     assert Api(key_for("acme", scopes=["submit"])).post("/forecast/", {"jobs": [SPEC]}).status_code == 200
     assert not Job.objects.exists()
+
+
+def test_each_job_is_priced_by_the_length_of_its_own_input(api):
+    set_price("input_tokens", 10**6)
+    set_price("output_tokens", 0)
+    Price.objects.create(
+        provider="openai", model="small", unit="input_tokens", above_tokens=150, amount=10**7,
+        valid_from="2026-01-01T00:00Z",
+    )  # fmt: skip
+    prices.forget()
+    learn(10)
+    long = question()
+    long["payload"] = long["payload"] | {"prompt": WORDS * 2}
+    assert forecast(api, [question()] * 3)["live"]["price"] == 3 * 100
+    assert forecast(api, [question()] * 3 + [long])["live"]["price"] == 3 * 100 + 200 * 10

@@ -258,3 +258,17 @@ def test_a_price_of_output_says_how_much_a_job_without_a_maximum_can_bring(model
     assert tend_budget_waits() == 1
     drain()
     assert states() == {JobState.COMPLETED: 1}
+
+
+@pytest.mark.parametrize("above", [463, 464])
+def test_the_most_that_a_job_can_cost_is_at_the_dearest_price_its_input_can_reach(model, above):
+    set_prices(model.service)
+    Price.objects.create(
+        provider=model.service, model="small-1", unit="input_tokens", above_tokens=above, amount=20 * 10**6,
+        valid_from="2026-01-01T00:00Z",
+    )  # fmt: skip
+    prices.forget()
+    a_budget(10**9)
+    submit(model, 1)
+    [job] = claim_jobs(UUID(int=1), wanted=1, lease_seconds=30, turns=ClassTurns())
+    assert job.bound == BOUND + (464 * 18 if above < 464 else 0)

@@ -113,6 +113,19 @@ def test_a_call_holds_what_all_its_jobs_can_cost_and_one_request():
     assert BudgetHold.objects.get().job_id == first.pk
 
 
+def test_the_length_of_a_call_is_that_of_all_its_jobs():
+    since = "2026-01-01T00:00Z"
+    dear = {"above_tokens": 15, "amount": 9 * 10**6, "valid_from": since}
+    Price.objects.create(provider="svc", model="m", unit="input_tokens", **dear)
+    forget()
+    a_budget(1_000)
+    for _ in range(2):
+        paid(10)
+    claimed = claim()
+    record(*(succeeded(job, Usage(10)) for job in claimed), bound=claimed[0].bound)
+    assert claimed[0].bound == Spend.objects.get().money == 20 * 9 + REQUEST
+
+
 def test_no_more_jobs_leave_together_than_the_budget_can_pay_for():
     a_budget(30 * TOKEN + REQUEST)
     jobs = [paid(n).pk for n in (10, 15, 40, 5)]

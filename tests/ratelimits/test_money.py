@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.core.management import CommandError, call_command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queueops.audit.models import AuditEntry
 from ratelimits.costs import Usage
 from ratelimits.models import Price, QuotaAlert, Spend
 from ratelimits.money import MICRO, cost_of, most_of, per_million, shown
 from ratelimits.services.money import prices, reports
-from ratelimits.services.money.price_map import Key, read_map
-from ratelimits.services.money.spend import MadeCall, Payer, price_unpriced, record_calls
+from ratelimits.services.money.spend import MadeCall, Payer, price_unpriced, record_calls, usage_of
 from tests.factories import make_project
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -113,73 +107,66 @@ def test_the_price_that_was_valid_when_the_call_was_made_counts():
     assert prices.price_of("openai", "other", usage, at=NOW) is None
 
 
-PRICE_MAP: dict[str, dict[str, Any]] = {
-    "sample_spec": {"litellm_provider": "one of https://docs", "input_cost_per_token": 0},
-    "small-1": {
-        "litellm_provider": "openai",
-        "input_cost_per_token": 1.5e-07,
-        "output_cost_per_token": 6e-07,
-        "cache_read_input_token_cost": 7.5e-08,
-        "input_cost_per_token_batches": 7.5e-08,
-        "output_cost_per_token_batches": 3e-07,
-        "max_output_tokens": 16384,
-        "input_cost_per_token_above_200k_tokens": 3e-07,
-    },
-    "gemini/flash": {"litellm_provider": "gemini", "input_cost_per_token": 1e-07, "output_cost_per_token": 4e-07},
-    "pictures": {"litellm_provider": "openai", "output_cost_per_image": 0.04},
-    "broken": {"litellm_provider": "openai", "input_cost_per_token": "cheap"},
-    "below": {"litellm_provider": "openai", "input_cost_per_token": -1e-06},
-    "nobodys": {"input_cost_per_token": 1e-06},
-}
-
-
-def test_a_map_is_read_and_what_cannot_be_taken_is_told():
-    read = read_map(json.loads(json.dumps(PRICE_MAP), parse_float=Decimal))
-    amounts = {(key.model, key.unit, key.via): rate.amount for key, rate in read.rates.items()}
-    assert amounts == {
-        ("small-1", "input_tokens", "live"): 150_000,
-        ("small-1", "output_tokens", "live"): 600_000,
-        ("small-1", "cached_tokens", "live"): 75_000,
-        ("small-1", "input_tokens", "batch"): 75_000,
-        ("small-1", "output_tokens", "batch"): 300_000,
-        ("flash", "input_tokens", "live"): 100_000,
-        ("flash", "output_tokens", "live"): 400_000,
-    }
-    assert read.rates[Key("openai", "small-1", "output_tokens", "live")].most_tokens == 16_384
-    assert set(read.left_out) == {"pictures", "broken", "below", "nobodys"}
-    assert read.dearer == ["small-1"]
+def set_long_prices(length: int = 200) -> None:
+    """One price to 200 tokens of input, the double beyond; of output and of input from a cache as well."""
+    for unit, amount in (("input_tokens", MICRO), ("cached_tokens", MICRO // 10), ("output_tokens", 5 * MICRO)):
+        for above in (0, length):
+            Price.objects.create(
+                provider="openai", model="small-1", unit=unit, above_tokens=above, amount=amount * (2 if above else 1),
+                valid_from=NOW,
+            )  # fmt: skip
+    prices.forget()
 
 
 @pytest.mark.usefixtures("fresh_prices")
-def test_loading_stores_what_is_new_and_changed_from_now_on_and_a_dry_run_stores_nothing(tmp_path, capsys):
-    path = tmp_path / "prices.json"
-    path.write_text(json.dumps(PRICE_MAP))
-    call_command("load_prices", path, "--dry-run")
-    assert "7 prices would be new, 0 would be changed, 0 as they were; 4 models left out" in capsys.readouterr().out
-    assert not Price.objects.exists()
-    call_command("load_prices", path, "--valid-from", "2026-01-01")
-    changed = PRICE_MAP["small-1"] | {"input_cost_per_token": 2e-07}
-    path.write_text(json.dumps(PRICE_MAP | {"small-1": changed}))
-    call_command("load_prices", path, "--provider", "openai")
-    told = capsys.readouterr().out
-    assert "changed: openai small-1 input_tokens: 0.15 USD a million before, 0.20 USD now" in told
-    assert "0 prices new, 1 changed, 4 as they were" in told
-    history = Price.objects.filter(model="small-1", unit="input_tokens", via="live").order_by("valid_from")
-    assert list(history.values_list("amount", flat=True)) == [150_000, 200_000]
-    assert AuditEntry.objects.filter(action="load_prices").count() == 2
-    call_command("load_prices", path, "--as", "openai=openai-eu", "--provider", "openai")
-    assert Price.objects.filter(provider="openai-eu").count() == 5
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        (Usage(200, 0, 10), 250),
+        (Usage(201, 0, 10), 502),  # all of it at the higher price, not what is beyond alone
+        (Usage(201, 200, 0), 2 + 40),  # what came from a cache is input
+        (Usage(0, 0, 201), 1005),  # output makes no input longer
+    ],
+)
+def test_a_call_whose_input_is_longer_pays_the_price_of_its_length_for_all_of_it(usage, cost):
+    set_long_prices()
+    assert prices.price_of("openai", "small-1", usage, at=NOW) == cost
 
 
 @pytest.mark.usefixtures("fresh_prices")
-@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}', None])
-def test_a_bad_file_is_refused_and_nothing_is_half_done(tmp_path: Path, text):
-    path = tmp_path / "prices.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(CommandError, match=r"is no|cannot be read"):
-        call_command("load_prices", path)
-    assert not Price.objects.exists()
+def test_the_newest_price_of_a_length_counts_and_a_unit_without_one_keeps_its_own():
+    set_price("input_tokens", MICRO)
+    set_price("output_tokens", MICRO)
+    for days, amount in ((0, 9), (1, 3)):
+        Price.objects.create(
+            provider="openai", model="small-1", unit="input_tokens", above_tokens=100, amount=amount * MICRO,
+            valid_from=NOW + timedelta(days=days),
+        )  # fmt: skip
+    prices.forget()
+    costs = [prices.price_of("openai", "small-1", Usage(101, 0, 7), at=NOW + timedelta(days=d)) for d in (0, 1)]
+    assert costs == [101 * 9 + 7, 101 * 3 + 7]
+
+
+@given(tokens=st.integers(0, 500), cached=st.integers(0, 500), output=st.integers(0, 500), beyond=st.integers(0, 300))
+def test_the_bound_holds_for_every_shorter_input_whichever_length_is_dearer(tokens, cached, output, beyond):
+    lengths = (prices.DatedPrice(NOW, 0, 7 * MICRO), prices.DatedPrice(NOW, 200, 3 * MICRO))
+    known = prices.PriceList({"input_tokens": lengths, "output_tokens": lengths})
+    cost = cost_of(Usage(tokens, min(cached, tokens), output), known.at(NOW, tokens))
+    most = most_of(tokens + beyond, output, known.most_at(NOW, tokens + beyond))
+    assert cost is not None
+    assert most is not None
+    assert cost <= most
+
+
+@pytest.mark.usefixtures("fresh_prices")
+def test_what_is_put_into_a_cache_has_a_price_of_its_own_in_the_ledger_too():
+    set_price("input_tokens", MICRO)
+    set_price("written_tokens", 3 * MICRO)
+    call = a_call(Usage(100, None, None, written_tokens=40))
+    record_calls([call])
+    assert Spend.objects.values_list("money", "written_tokens").get() == (60 + 3 * 40, 40)
+    assert most_of(100, 0, prices.price_list("openai", "small-1").most_at(NOW)) == 300
+    assert usage_of(Spend.objects.get()) == call.usage
 
 
 def a_call(usage: Usage, *, job: UUID | None = None, token: int = 1, model: str = "small-1") -> MadeCall:

@@ -71,6 +71,7 @@ class Generation:
             cached_tokens=found.get("cached_tokens"),
             output_tokens=None if output is None else output + found.get("thinking_tokens", 0),
             tokens=found.get("total_tokens"),
+            written_tokens=found.get("cache_written_tokens"),
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -164,8 +165,8 @@ def _bound(job: J, handler: Handler, payload: Any, via: Via, *, alone: bool) -> 
     if handler.most is None:
         return None, UNSTATED
     prices = price_list(job.service, job.model or "", via=via)
-    rates = prices.at(datetime.fromtimestamp(job.claimed_at, UTC))
-    if not rates:
+    claimed_at = datetime.fromtimestamp(job.claimed_at, UTC)
+    if not prices.at(claimed_at):
         return None, MISSING_PRICE
     try:
         most = handler.most(payload)
@@ -177,6 +178,9 @@ def _bound(job: J, handler: Handler, payload: Any, via: Via, *, alone: bool) -> 
     output = most.output_tokens if most.output_tokens is not None else prices.most_output
     if output is None:
         return None, UNBOUNDED
+    # Jobs that leave together are one call, whose input is that of all.
+    longest = math.inf if handler.coalesce else most.input_tokens
+    rates = prices.most_at(claimed_at, longest)
     amount = most_of(most.input_tokens, output, rates, requests=most.requests if alone else 0)
     return amount, "" if amount is not None else MISSING_PRICE
 

@@ -24,12 +24,19 @@ UNITS = (INPUT_TOKENS, OUTPUT_TOKENS, TOKENS)
 
 
 class Priced(NamedTuple):
-    """Where a job's price stands, and whose it is. `has_form`: it could go by a batch of the provider."""
+    """
+    Where a job's price stands, and whose it is.
+
+    Attributes:
+        has_form: It could go by a batch of the provider.
+        above_tokens: The longest input with a price of its own that its input should be beyond.
+    """
 
     service: str
     model: str
     user_id: UUID | None
     has_form: bool
+    above_tokens: int
 
 
 class MissingPrice(NamedTuple):
@@ -92,7 +99,9 @@ class SubmissionCosts:
         self._sum(OUTPUT_TOKENS, 0.0, answered, reserved.get(OUTPUT_TOKENS, 0))
         self._sum(TOKENS, job.cost if details.known_cost is None else details.known_cost, cost, chosen.cost)
         amounts = {INPUT_TOKENS: entered, OUTPUT_TOKENS: answered}
-        used = self.used[Priced(job.service, details.model or "", job.spec.user_id, job.way.has_form)]
+        model = details.model or ""
+        above = max(price_list(job.service, model, via=via).length_below(round(entered)) for via in Via)
+        used = self.used[Priced(job.service, model, job.spec.user_id, job.way.has_form, above)]
         for unit, amount in ((REQUESTS, 1.0), *amounts.items()):
             used[unit] = used.get(unit, 0.0) + amount
         return _line(job, chosen, (cost, entered if counts_output else None), amounts)
@@ -140,7 +149,7 @@ def _money(place: Priced, used: Mapping[str, float], via: Via, at: datetime) -> 
         output_tokens=round(used[OUTPUT_TOKENS]),
         requests=round(used[REQUESTS]),
     )
-    return cost_of(usage, price_list(place.service, place.model, via=via).at(at))
+    return cost_of(usage, price_list(place.service, place.model, via=via).at(at, place.above_tokens + 1))
 
 
 def kinds_of(jobs: Sequence[PreparedJob]) -> set[tuple[str, str | None]]:

@@ -14,6 +14,7 @@ from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, Usage
 from ratelimits.models import Spend, Via
 from ratelimits.services.limiter.estimates import Typical, typical_calls
 from ratelimits.services.money.prices import price_of
+from ratelimits.services.money.spend import usage_of
 
 from .forecast_costs import expected_tokens
 
@@ -47,8 +48,7 @@ def way_prices(job: Job) -> WayPrices | None:
         Spend.objects.filter(job_id=job.pk, kind=Spend.Kind.CALL, output_tokens__isnull=False).order_by("-id").first()
     )
     if call is not None:
-        usage = Usage(call.input_tokens, call.cached_tokens, call.output_tokens, requests=call.requests)
-        at = call.at
+        usage, at = usage_of(call), call.at
     else:
         units = handler.estimated_cost(payload).units
         if not units:

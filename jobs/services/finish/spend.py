@@ -113,6 +113,7 @@ def _sum(one: Usage, other: Usage) -> Usage:
         _plus(one.output_tokens, other.output_tokens),
         _plus(one.tokens, other.tokens),
         max(one.requests, other.requests),
+        _plus(one.written_tokens, other.written_tokens),
     )
 
 

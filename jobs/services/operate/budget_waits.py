@@ -79,7 +79,8 @@ def _is_known_now(wait: BudgetWait, kind: str, now: datetime) -> bool:
         return False
     lists = [price_list(wait.provider, wait.model, via=via) for via in Via]
     return any(
-        most_of(1, 1, prices.at(now)) is not None and (wait.why != budgets.UNBOUNDED or prices.most_output is not None)
+        most_of(1, 1, prices.most_at(now)) is not None
+        and (wait.why != budgets.UNBOUNDED or prices.most_output is not None)
         for prices in lists
     )
 

@@ -34,7 +34,7 @@ class PriceForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Price
-        fields = ("provider", "model", "unit", "via", "most_tokens", "valid_from")
+        fields = ("provider", "model", "unit", "via", "above_tokens", "most_tokens", "valid_from")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,7 +75,7 @@ class ViaFilter(Choice):
 @admin.register(Price)
 class PriceAdmin(AuditedMixin):
     form = PriceForm
-    list_display = ("of_model", "of_provider", "unit_shown", "a_million", "way", "since")
+    list_display = ("of_model", "of_provider", "unit_shown", "beyond", "a_million", "way", "since", "origin")
     list_display_links = ("of_model",)
     sortable_by = ()
     list_filter = (ProviderFilter, ViaFilter)
@@ -84,7 +84,7 @@ class PriceAdmin(AuditedMixin):
     search_help_text = "A part of a model's name"
     empty_title = "No prices yet."
     empty_hint = "manage.py load_prices takes LiteLLM's price map. Without a price nobody is told what calls cost."
-    fields = ("provider", "model", "unit", "via", "a_million", "most_tokens", "valid_from")
+    fields = ("provider", "model", "unit", "via", "above_tokens", "a_million", "most_tokens", "valid_from")
 
     def has_delete_permission(self, request: HttpRequest, obj: Price | None = None) -> bool:
         return False  # the next price replaces it, from its own time on
@@ -115,6 +115,10 @@ class PriceAdmin(AuditedMixin):
     def unit_shown(self, price: Price) -> str:
         return price.get_unit_display()
 
+    @admin.display(description="input beyond")
+    def beyond(self, price: Price) -> str:
+        return f"{price.above_tokens:,}" if price.above_tokens else showing.NOTHING
+
     @admin.display(description="for a million")
     def a_million(self, price: Price) -> SafeString:
         return format_html('<span class="qo-number">{}</span>', shown(price.amount, settings.QUEUEOPS.currency))
@@ -130,3 +134,7 @@ class PriceAdmin(AuditedMixin):
     @admin.display(description="from")
     def since(self, price: Price) -> SafeString | str:
         return showing.ago(price.valid_from)
+
+    @admin.display(description="set")
+    def origin(self, price: Price) -> str:
+        return "by hand" if price.by_hand else "by a price map"

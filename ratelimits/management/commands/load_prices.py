@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 
 from queueops.core.errors import QueueOpsError
 from ratelimits.money import shown
-from ratelimits.services.money.price_map import LoadedPrices, load_prices
+from ratelimits.services.money.price_map import LoadedPrices, MapPrice, load_prices
 
 ACTOR = "system:load_prices"
 MAP_CURRENCY = "USD"
@@ -19,12 +19,15 @@ MAP_CURRENCY = "USD"
 class Command(BaseCommand):
     help = (
         "Store the prices of LiteLLM's price map (model_prices_and_context_window.json). What is new or changed holds "
-        "from now on, or from --valid-from; what calls cost before stays as it is."
+        "from now on, or from --valid-from; what calls cost before stays as it is, and so does what was set by hand."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path)
         parser.add_argument("--dry-run", action="store_true", help="Tell what would change, and store nothing.")
+        parser.add_argument(
+            "--replace", action="store_true", help="Take the map's price in place of one that was set by hand, too."
+        )
         parser.add_argument(
             "--provider", action="append", default=[], help="Only this provider's, as the map names it; several times."
         )
@@ -45,6 +48,8 @@ class Command(BaseCommand):
         currency, rate = settings.QUEUEOPS.currency, options["rate"]
         if rate is None and currency != MAP_CURRENCY:
             raise CommandError(f"The map is in {MAP_CURRENCY} and QUEUEOPS_CURRENCY is {currency}: give --rate.")
+        if currency == MAP_CURRENCY and rate not in (None, 1):
+            raise CommandError(f"The map and QUEUEOPS_CURRENCY are both in {MAP_CURRENCY}: leave --rate out.")
         services: dict[str, list[str]] = {}
         for pair in options["services"]:
             provider, equals, service = pair.partition("=")
@@ -58,6 +63,7 @@ class Command(BaseCommand):
                 services=services,
                 dollars=rate or Decimal(1),
                 valid_from=options["valid_from"],
+                replace=options["replace"],
                 dry_run=dry_run,
                 actor=ACTOR,
             )
@@ -67,19 +73,29 @@ class Command(BaseCommand):
 
 
 def _tell(loaded: LoadedPrices, currency: str, *, dry_run: bool) -> None:
+    def words(price: MapPrice) -> str:
+        most = f", {price.most_tokens:,} at most" if price.most_tokens else ""
+        return f"{shown(price.amount, currency)} a million{most}"
+
     for key, rate in loaded.new:
-        print(f"new: {key}: {shown(rate.amount, currency)} a million")
+        print(f"new: {key}: {words(rate)}")
     for key, before, rate in loaded.changed:
-        print(f"changed: {key}: {shown(before, currency)} a million before, {shown(rate.amount, currency)} now")
+        print(f"changed: {key}: {words(before)} before, {words(rate)} now")
+    for key, own, rate in loaded.kept:
+        print(f"kept: {key}: {words(own)} was set by hand; the map has {words(rate)}")
     for name, why in loaded.left_out.items():
         print(f"left out: {name}: {why}")
-    for name in loaded.dearer:
-        print(f"note: {name} costs more beyond a length of its prompt; the price below it is taken")
+    for name in loaded.one_batch_price:
+        print(
+            f"note: {name} has one price by batch, and live another for long input: add that by batch if there is one"
+        )
     would = "would be " if dry_run else ""
     print(
-        f"{len(loaded.new):,} prices {would}new, {len(loaded.changed):,} {would}changed, {loaded.same:,} as they were; "
-        f"{len(loaded.left_out):,} models left out"
+        f"{len(loaded.new):,} prices {would}new, {len(loaded.changed):,} {would}changed, {loaded.same:,} as they were, "
+        f"{len(loaded.kept):,} set by hand kept; {len(loaded.left_out):,} models left out"
     )
+    if loaded.kept:
+        print("With --replace the map's prices take their place.")
 
 
 def _moment(text: str) -> datetime:

@@ -7,10 +7,12 @@ Its format: docs.litellm.ai/docs/proxy/model_cost_map, as of November 2026.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,16 +28,17 @@ from ratelimits.subjects import LONGEST_NAME
 from . import prices
 
 NO_MODELS = frozenset({"sample_spec", "fallback_generalizations"})  # entries that describe the file
-FIELDS: Mapping[str, tuple[str, str]] = {
-    "input_cost_per_token": (Price.Unit.INPUT_TOKENS, Via.LIVE),
-    "output_cost_per_token": (Price.Unit.OUTPUT_TOKENS, Via.LIVE),
-    "cache_read_input_token_cost": (Price.Unit.CACHED_TOKENS, Via.LIVE),
-    "input_cost_per_request": (Price.Unit.REQUESTS, Via.LIVE),
-    "input_cost_per_token_batches": (Price.Unit.INPUT_TOKENS, Via.BATCH),
-    "output_cost_per_token_batches": (Price.Unit.OUTPUT_TOKENS, Via.BATCH),
-    "cache_read_input_token_cost_batches": (Price.Unit.CACHED_TOKENS, Via.BATCH),
+FIELDS: Mapping[str, str] = {
+    "input_cost_per_token": Price.Unit.INPUT_TOKENS,
+    "output_cost_per_token": Price.Unit.OUTPUT_TOKENS,
+    "cache_read_input_token_cost": Price.Unit.CACHED_TOKENS,
+    "cache_creation_input_token_cost": Price.Unit.WRITTEN_TOKENS,
+    "input_cost_per_request": Price.Unit.REQUESTS,
 }
-LONG_CONTEXT = "_cost_per_token_above_"
+# input_cost_per_token_above_200k_tokens_batches. What a cache keeps for an hour, and faster or slower service, has
+# fields of its own, which no job asks for.
+FIELD = re.compile(rf"(?P<base>{'|'.join(FIELDS)})(_above_(?P<length>[^_]+)_tokens)?(?P<batches>_batches)?")
+LENGTH = re.compile(r"(\d{1,9})(k?)")
 MOST_MAP_BYTES = 100_000_000
 
 
@@ -53,10 +56,12 @@ class Key(NamedTuple):
     model: str
     unit: str
     via: str
+    above_tokens: int = 0
 
     def __str__(self) -> str:
         by = " by batch" if self.via == Via.BATCH else ""
-        return f"{self.provider} {self.model} {self.unit}{by}"
+        beyond = f" beyond {self.above_tokens:,} of input" if self.above_tokens else ""
+        return f"{self.provider} {self.model} {self.unit}{by}{beyond}"
 
 
 class MapPrice(NamedTuple):
@@ -71,12 +76,12 @@ class ReadMap:
     """
     Attributes:
         left_out: What was not taken, and why, by the map's name.
-        dearer: Models that cost more beyond a length of the prompt; the price below it is taken.
+        one_batch_price: Models whose price changes with the length of the input, live alone as far as the map says.
     """
 
     rates: dict[Key, MapPrice] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    dearer: list[str] = field(default_factory=list)
+    one_batch_price: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +89,17 @@ class LoadedPrices:
     """
     Attributes:
         new: Of what had no price.
-        changed: With the amount before.
+        changed: With the price before.
+        kept: What an operator has set by hand, with that; the map has another price.
         same: How many are as they were.
     """
 
     new: tuple[tuple[Key, MapPrice], ...]
-    changed: tuple[tuple[Key, int, MapPrice], ...]
+    changed: tuple[tuple[Key, MapPrice, MapPrice], ...]
+    kept: tuple[tuple[Key, MapPrice, MapPrice], ...]
     same: int
     left_out: Mapping[str, str]
-    dearer: tuple[str, ...]
+    one_batch_price: tuple[str, ...]
 
 
 def load_prices(
@@ -102,29 +109,37 @@ def load_prices(
     services: Mapping[str, Collection[str]] | None = None,
     dollars: Decimal = Decimal(1),
     valid_from: datetime | None = None,
+    replace: bool = False,
     dry_run: bool = False,
     actor: str,
 ) -> LoadedPrices:
     """
     Store the prices of a map that are new or changed; all or nothing. What the map does not name keeps its prices.
 
+    What an operator has set by hand stays, too: a price for any length of the input stands for every length.
+
     Args:
         providers: Of these alone, as the map names them; none: all.
         services: By the map's provider, the services whose calls cost this; a provider that is not named is its own.
         dollars: What a US dollar is worth in the currency.
         valid_from: From when on they hold; None: now.
+        replace: Take the map's price in place of one that was set by hand.
 
     Raises:
         BadPriceMap
     """
-    read = read_map(_parsed(path), providers=providers, services=services or {}, dollars=dollars)
+    given = _parsed(path)
+    _check_names(given, {*providers, *(services or {})}, path)
+    read = read_map(given, providers=providers, services=services or {}, dollars=dollars)
     moment = valid_from or prices.now()
     with transaction.atomic():
         stored = _valid_at(moment, {key.provider for key in read.rates})
-        new = tuple((key, rate) for key, rate in read.rates.items() if key not in stored)
-        changed = tuple(
-            (key, stored[key].amount, rate) for key, rate in read.rates.items() if stored.get(key, rate) != rate
-        )
+        own = {} if replace else {key: row for key in read.rates if (row := _by_hand(stored, key))}
+        kept = tuple((key, row.price, read.rates[key]) for key, row in own.items() if row.price != read.rates[key])
+        free = [(key, rate) for key, rate in read.rates.items() if key not in own]
+        new = tuple((key, rate) for key, rate in free if key not in stored)
+        changed = tuple((key, stored[key].price, rate) for key, rate in free if key in stored)
+        changed = tuple(one for one in changed if one[1] != one[2])
         if not dry_run:
             _store([*new, *((key, rate) for key, _, rate in changed)], moment)
             if new or changed:
@@ -132,12 +147,18 @@ def load_prices(
                     actor=actor,
                     action="load_prices",
                     target=f"prices of {path.name}",
-                    after={"new": len(new), "changed": len(changed), "valid_from": moment.isoformat()},
+                    after={
+                        "new": len(new),
+                        "changed": len(changed),
+                        "kept": len(kept),
+                        "replace": replace,
+                        "valid_from": moment.isoformat(),
+                    },
                     moved=len(new) + len(changed),
                 )
     prices.forget()
-    same = len(read.rates) - len(new) - len(changed)
-    return LoadedPrices(new, changed, same, read.left_out, tuple(read.dearer))
+    same = len(read.rates) - len(new) - len(changed) - len(kept)
+    return LoadedPrices(new, changed, kept, same, read.left_out, tuple(read.one_batch_price))
 
 
 def read_map(
@@ -163,41 +184,64 @@ def read_map(
 def _take(read: ReadMap, name: str, entry: Mapping[str, Any], services: Sequence[str], *, dollars: Decimal) -> None:
     provider = entry["litellm_provider"]
     model = name.removeprefix(f"{provider}/")
-    stated = {field: entry[field] for field in FIELDS if entry.get(field) is not None}
-    if not stated:
+    stated = {field: FIELD.fullmatch(field) for field, value in entry.items() if value is not None}
+    fields = {field: match for field, match in stated.items() if match}
+    if not fields:
         read.left_out[name] = "it has no price by token or request"
         return
     if len(model) > LONGEST_NAME or any(len(service) > LONGEST_PROVIDER for service in services):
         read.left_out[name] = "its name is too long"
         return
-    amounts = {field: _amount(value, dollars) for field, value in stated.items()}
-    if bad := [field for field, amount in amounts.items() if amount is None]:
-        read.left_out[name] = f"no price can be read from {', '.join(bad)}"
+    if not model or not model.isprintable():
+        read.left_out[name] = "its name is empty or has signs that cannot be stored"
+        return
+    amounts = {field: _amount(entry[field], dollars) for field in fields}
+    lengths = {field: _length(match["length"]) for field, match in fields.items()}
+    if bad := [field for field in fields if isinstance(amounts[field], str) or lengths[field] is None]:
+        why = next((amounts[field] for field in bad if isinstance(amounts[field], str)), "not a length")
+        read.left_out[name] = f"no price can be read from {', '.join(bad)}: {why}"
         return
     most = entry.get("max_output_tokens")
     most_output = int(most) if isinstance(most, int | Decimal) and 0 < most < 2**31 else None
     found = {
-        Key(service, model, unit, via): MapPrice(amount, most_output if unit == Price.Unit.OUTPUT_TOKENS else None)
+        Key(service, model, unit, Via.BATCH if match["batches"] else Via.LIVE, length): MapPrice(
+            amount, most_output if unit == Price.Unit.OUTPUT_TOKENS else None
+        )
         for service in services
-        for stated_field, (unit, via) in FIELDS.items()
-        if (amount := amounts.get(stated_field)) is not None
+        for field, match in fields.items()
+        if (unit := FIELDS[match["base"]])
+        and isinstance(amount := amounts[field], int)
+        and (length := lengths[field]) is not None
     }
     if any(read.rates.get(key, rate) != rate for key, rate in found.items()):
         read.left_out[name] = f"{provider} {model} has another price under another name"
         return
     read.rates |= found
-    if any(LONG_CONTEXT in one for one in entry):
-        read.dearer.append(name)
+    by_length = {via: any(key.above_tokens for key in found if key.via == via) for via in Via}
+    if by_length[Via.LIVE] and not by_length[Via.BATCH] and any(key.via == Via.BATCH for key in found):
+        read.one_batch_price.append(name)
 
 
-def _amount(value: Any, dollars: Decimal) -> int | None:
+def _amount(value: Any, dollars: Decimal) -> int | str:
+    """For a million, in micro-units; or why it is none."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        return None
-    price = Decimal(value)
-    if not price.is_finite() or price < 0:
-        return None
-    amount = per_million(price * dollars)
-    return amount if amount <= MOST_MONEY else None
+        return "not a number"
+    if value < 0:
+        return "below 0"
+    try:
+        amount = per_million(Decimal(value) * dollars)
+    except ArithmeticError:
+        return "too high"
+    return amount if amount <= MOST_MONEY else "too high"
+
+
+def _length(text: str | None) -> int | None:
+    """`200k`: 200,000; none is 0. None: it cannot be read."""
+    if text is None:
+        return 0
+    found = LENGTH.fullmatch(text)
+    length = int(found[1]) * (1000 if found[2] else 1) if found else 0
+    return length if 0 < length < 2**31 else None
 
 
 def _parsed(path: Path) -> Mapping[str, Any]:
@@ -207,23 +251,57 @@ def _parsed(path: Path) -> Mapping[str, Any]:
         given = json.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
     except OSError as error:
         raise BadPriceMap(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError, ArithmeticError) as error:
         raise BadPriceMap(f"{path} is no JSON: {error}.") from error
-    if not isinstance(given, dict) or not any(isinstance(entry, dict) for entry in given.values()):
-        raise BadPriceMap(f"{path} is no price map: an object with an object for each model is wanted.")
+    if not isinstance(given, dict) or not _providers(given):
+        raise BadPriceMap(
+            f"{path} is no price map: an object for each model is wanted, with its litellm_provider and its prices."
+        )
     return given
 
 
-def _valid_at(moment: datetime, providers: Collection[str]) -> dict[Key, MapPrice]:
+def _providers(given: Mapping[str, Any]) -> set[str]:
+    named = (
+        entry.get("litellm_provider")
+        for name, entry in given.items()
+        if isinstance(entry, dict) and name not in NO_MODELS
+    )
+    return {provider for provider in named if isinstance(provider, str)}
+
+
+def _check_names(given: Mapping[str, Any], names: Collection[str], path: Path) -> None:
+    known = _providers(given)
+    if unknown := sorted(set(names) - known):
+        near = get_close_matches(unknown[0], known, n=5) or sorted(known)[:10]
+        raise BadPriceMap(f"{path} has no provider {unknown[0]}. It has, among others, {', '.join(near)}.")
+
+
+class _Stored(NamedTuple):
+    price: MapPrice
+    by_hand: bool
+
+
+def _valid_at(moment: datetime, providers: Collection[str]) -> dict[Key, _Stored]:
     rows = Price.objects.filter(provider__in=providers, valid_from__lte=moment).order_by("valid_from")
-    return {Key(row.provider, row.model, row.unit, row.via): MapPrice(row.amount, row.most_tokens) for row in rows}
+    return {
+        Key(row.provider, row.model, row.unit, row.via, row.above_tokens): _Stored(
+            MapPrice(row.amount, row.most_tokens), row.by_hand
+        )
+        for row in rows
+    }
+
+
+def _by_hand(stored: Mapping[Key, _Stored], key: Key) -> _Stored | None:
+    """What an operator has set of it, or for any length of the input where it has no price of its own."""
+    row = stored.get(key) or stored.get(key._replace(above_tokens=0))
+    return row if row and row.by_hand else None
 
 
 def _store(wanted: Iterable[tuple[Key, MapPrice]], moment: datetime) -> None:
     Price.objects.bulk_create(
-        [Price(**key._asdict(), **rate._asdict(), valid_from=moment) for key, rate in wanted],
+        [Price(**key._asdict(), **rate._asdict(), valid_from=moment, by_hand=False) for key, rate in wanted],
         batch_size=1000,
         update_conflicts=True,
-        unique_fields=["provider", "model", "via", "unit", "valid_from"],
-        update_fields=["amount", "most_tokens"],
+        unique_fields=["provider", "model", "via", "unit", "above_tokens", "valid_from"],
+        update_fields=["amount", "most_tokens", "by_hand"],
     )

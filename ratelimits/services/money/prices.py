@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from cachetools import TTLCache, cached
 
@@ -19,26 +21,47 @@ PRICES_KEPT_SECONDS = 5.0  # a price that another process stored is used this mu
 MOST_MODELS_KEPT = 5_000
 
 
+class DatedPrice(NamedTuple):
+    """For a million, of calls from a time on that have more than so many input tokens; 0: of all."""
+
+    valid_from: datetime
+    above_tokens: int
+    amount: int
+
+
 @dataclass(frozen=True, slots=True)
 class PriceList:
     """
-    The prices of one model by one way, as they were and are, by unit: (valid from, for a million), the newest first.
+    The prices of one model by one way, as they were and are, by unit, the newest first.
 
     Attributes:
         most_output: The most output tokens that one call can bring, as the newest price of output says.
     """
 
-    by_unit: Mapping[str, tuple[tuple[datetime, int], ...]] = field(default_factory=dict)
+    by_unit: Mapping[str, tuple[DatedPrice, ...]] = field(default_factory=dict)
     most_output: int | None = None
 
-    def at(self, moment: datetime) -> dict[str, int]:
-        """The price of each unit that is valid then."""
-        found = {}
+    def at(self, moment: datetime, input_tokens: int = 0) -> dict[str, int]:
+        """The price of each unit that is valid then, of a call with so much input."""
+        return {unit: by_length[max(by_length)] for unit, by_length in self._valid(moment, input_tokens)}
+
+    def most_at(self, moment: datetime, most_input_tokens: float = math.inf) -> dict[str, int]:
+        """The highest price of each unit that is valid then, of calls with so much input at most."""
+        return {unit: max(by_length.values()) for unit, by_length in self._valid(moment, most_input_tokens)}
+
+    def length_below(self, input_tokens: float) -> int:
+        """The longest input with a price of its own that a call with so much is beyond; 0: none."""
+        lengths = {one.above_tokens for history in self.by_unit.values() for one in history}
+        return max((length for length in lengths if length < input_tokens), default=0)
+
+    def _valid(self, moment: datetime, input_tokens: float) -> Iterator[tuple[str, dict[int, int]]]:
         for unit, history in self.by_unit.items():
-            amount = next((amount for valid_from, amount in history if valid_from <= moment), None)
-            if amount is not None:
-                found[unit] = amount
-        return found
+            by_length: dict[int, int] = {}
+            for one in history:
+                if one.valid_from <= moment and (not one.above_tokens or one.above_tokens < input_tokens):
+                    by_length.setdefault(one.above_tokens, one.amount)
+            if by_length:
+                yield unit, by_length
 
 
 _lock = threading.Lock()
@@ -57,7 +80,7 @@ def price_of(provider: str, model: str, usage: Usage, *, via: str = Via.LIVE, at
     Returns:
         None: a price is missing, or its provider did not say what it used. Never to be taken for 0.
     """
-    return cost_of(usage, price_list(provider, model, via=via).at(at))
+    return cost_of(usage, price_list(provider, model, via=via).at(at, usage.input_tokens or 0))
 
 
 def price_list(provider: str, model: str, *, via: str = Via.LIVE) -> PriceList:
@@ -80,14 +103,12 @@ def forget() -> None:
 @cached(_kept, lock=_lock)
 @from_primary
 def _read(provider: str, model: str, via: str) -> PriceList:
-    by_unit: dict[str, list[tuple[datetime, int]]] = {}
-    most_output = None
-    rows = Price.objects.filter(provider=provider, model=model, via=via).order_by("-valid_from")
+    by_unit: dict[str, list[DatedPrice]] = {}
+    rows = list(Price.objects.filter(provider=provider, model=model, via=via).order_by("-valid_from"))
+    of_output = (row.most_tokens for row in rows if row.unit == Price.Unit.OUTPUT_TOKENS and not row.above_tokens)
     for row in rows:
-        if row.unit == Price.Unit.OUTPUT_TOKENS and row.unit not in by_unit:
-            most_output = row.most_tokens
-        by_unit.setdefault(row.unit, []).append((row.valid_from, row.amount))
-    return PriceList({unit: tuple(history) for unit, history in by_unit.items()}, most_output)
+        by_unit.setdefault(row.unit, []).append(DatedPrice(row.valid_from, row.above_tokens, row.amount))
+    return PriceList({unit: tuple(history) for unit, history in by_unit.items()}, next(of_output, None))
 
 
 @cached(_kept_billing, lock=_lock)

@@ -110,6 +110,7 @@ def write_ledger(rows: Sequence[tuple[MadeCall, str, int | None]], *, locked: Se
             "times": plain_array([call.at for call in calls]),
             "inputs": plain_array([call.usage.input_tokens for call in calls]),
             "cached": plain_array([call.usage.cached_tokens for call in calls]),
+            "written": plain_array([call.usage.written_tokens for call in calls]),
             "outputs": plain_array([call.usage.output_tokens for call in calls]),
             "sums": plain_array([call.usage.tokens for call in calls]),
             "requests": plain_array([call.usage.requests for call in calls]),
@@ -189,7 +190,7 @@ def resolve_priced() -> int:
 
 def usage_of(row: Spend) -> Usage:
     """What a row of the ledger says was used."""
-    return Usage(row.input_tokens, row.cached_tokens, row.output_tokens, row.tokens, row.requests)
+    return Usage(row.input_tokens, row.cached_tokens, row.output_tokens, row.tokens, row.requests, row.written_tokens)
 
 
 def _price(call: MadeCall) -> int | None:
