@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from django.http import HttpRequest
 from django.templatetags.static import static
-from django.urls import reverse, reverse_lazy
+from django.urls import get_script_prefix, reverse, reverse_lazy
 
 
 def _allowed(permission: str) -> Callable[[HttpRequest], bool]:
@@ -131,40 +132,54 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
 )
 
 
+@cache
+def _list_address(model: str, script_prefix: str) -> str:
+    return reverse(f"admin:{model}_changelist")
+
+
 def _address(tab: Tab) -> str:
-    return reverse(f"admin:{tab[1]}_changelist")
+    return _list_address(tab[1], get_script_prefix())  # a page compares some hundred pairs of them
 
 
 def _may_see(request: HttpRequest, tab: Tab) -> bool:
     return _allowed(tab[2])(request) if tab[2] else bool(request.user.is_superuser)
 
 
-def _entry(title: str, icon: str, tabs: Sequence[Tab]) -> dict[str, Any]:
+def _entry(request: HttpRequest, title: str, icon: str, tabs: Sequence[Tab]) -> dict[str, Any]:
     """An entry of the side bar: it leads to the first of its screens that the person may see."""
-
-    def link(request: HttpRequest) -> str:
-        return next((_address(tab) for tab in tabs if _may_see(request, tab)), "")
-
-    def is_active(request: HttpRequest) -> bool:
-        return any(request.path.startswith(_address(tab)) for tab in tabs)
-
-    def may_see_any(request: HttpRequest) -> bool:
-        return any(_may_see(request, tab) for tab in tabs)
-
-    return {"title": title, "icon": icon, "link": link, "active": is_active, "permission": may_see_any}
+    seen = [_address(tab) for tab in tabs if _may_see(request, tab)]
+    return {
+        "title": title,
+        "icon": icon,
+        "link": seen[0] if seen else "",
+        "active": any(request.path.startswith(_address(tab)) for tab in tabs),
+        "permission": lambda _: bool(seen),
+    }
 
 
-def _tabs(tabs: Sequence[Tab]) -> dict[str, Any]:
+def _navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    dashboard = {
+        "title": "Live dashboard",
+        "icon": "bolt",
+        "link": reverse("dashboard"),
+        "active": False,  # its address begins every other
+        "permission": _allowed("jobs.view_job"),
+    }
+    overview = {"title": "Overview", "icon": "monitoring", "link": reverse("admin:index")}
+    return [{"items": [dashboard, overview]}, {"items": [_entry(request, *room) for room in ROOMS]}]
+
+
+def _tabs(request: HttpRequest) -> list[dict[str, Any]]:
     """The screens of one entry, as tabs above each of their lists."""
 
     def item(tab: Tab) -> dict[str, Any]:
-        return {
-            "title": tab[0],
-            "link": reverse_lazy(f"admin:{tab[1]}_changelist"),
-            "permission": lambda request: _may_see(request, tab),
-        }
+        return {"title": tab[0], "link": _address(tab), "permission": lambda request: _may_see(request, tab)}
 
-    return {"models": [".".join(tab[1].rsplit("_", 1)) for tab in tabs], "items": [item(tab) for tab in tabs]}
+    return [
+        {"models": [".".join(tab[1].rsplit("_", 1)) for tab in tabs], "items": [item(tab) for tab in tabs]}
+        for _, _, tabs in ROOMS
+        if len(tabs) > 1
+    ]
 
 
 UNFOLD: dict[str, Any] = {
@@ -201,23 +216,7 @@ UNFOLD: dict[str, Any] = {
             "950": "oklch(28.2% .09 266)",
         },
     },
-    "TABS": [_tabs(tabs) for _, _, tabs in ROOMS if len(tabs) > 1],
-    "SIDEBAR": {
-        "show_search": False,
-        "navigation": [
-            {
-                "items": [
-                    {
-                        "title": "Live dashboard",
-                        "icon": "bolt",
-                        "link": reverse_lazy("dashboard"),
-                        "active": False,  # its address begins every other
-                        "permission": _allowed("jobs.view_job"),
-                    },
-                    {"title": "Overview", "icon": "monitoring", "link": reverse_lazy("admin:index")},
-                ],
-            },
-            {"items": [_entry(*room) for room in ROOMS]},
-        ],
-    },
+    # Made for each request with addresses as texts: unfold would look up a lazy one at each of its comparisons.
+    "TABS": _tabs,
+    "SIDEBAR": {"show_search": False, "navigation": _navigation},
 }

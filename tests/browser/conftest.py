@@ -18,8 +18,10 @@ from playwright.sync_api import Browser, BrowserContext, Error, Page, ViewportSi
 from tests.support.browser import find_chromium
 
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "docs" / "screenshots"
+DRAWN = bool(os.environ.get("WRITE_SCREENSHOTS"))
+Scheme = Literal["light", "dark"]
 WIDE, PHONE = ViewportSize(width=1180, height=720), ViewportSize(width=390, height=780)
-VARIANTS: tuple[tuple[str, Literal["light", "dark"], ViewportSize], ...] = (
+VARIANTS: tuple[tuple[str, Scheme, ViewportSize], ...] = (
     ("light", "light", WIDE),
     ("dark", "dark", WIDE),
     ("phone", "light", PHONE),
@@ -84,7 +86,7 @@ def reload(page: Page) -> None:
         page.wait_for_load_state()
 
 
-@pytest.fixture(scope="module")  # not longer: as long as playwright runs, no test of this thread can run a loop
+@pytest.fixture(scope="package")  # not longer: as long as playwright runs, no test of this thread can run a loop
 def chromium() -> Iterator[Browser]:
     # Playwright's loop runs in this thread, so Django would take the tests' own queries for asynchronous ones.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
@@ -114,9 +116,9 @@ def _all_answered(answering: Answering, request: pytest.FixtureRequest) -> Itera
     answering.wait()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def context(chromium: Browser, live_server: Any) -> Iterator[BrowserContext]:
-    """What a module's pages share: to load the admin's files for each test takes longer than most tests."""
+    """What all pages share: to load the admin's files for each test takes longer than most tests."""
     context = chromium.new_context(base_url=live_server.url, viewport=WIDE)
     yield context
     context.close()
@@ -151,25 +153,36 @@ def page(context: BrowserContext, live_server: Any) -> Iterator[Page]:
 
 
 @pytest.fixture
-def shoot(page: Page, tmp_path: Path) -> Callable[[str], None]:
+def shoot(page: Page) -> Callable[[str], None]:
     """
     Take a page in light, dark and at a phone's width, and fail if it is wider than the phone.
 
-    With WRITE_SCREENSHOTS set the pictures go to docs/screenshots/.
+    With WRITE_SCREENSHOTS set the pictures go to docs/screenshots/. Otherwise none is taken, and the page is loaded
+    once: how wide it is does not depend on its colours.
     """
-    directory = SCREENSHOTS if os.environ.get("WRITE_SCREENSHOTS") else tmp_path
 
     def take(name: str) -> None:
-        for variant, scheme, size in VARIANTS:
-            page.set_viewport_size(size)
-            page.emulate_media(color_scheme=scheme)
-            reload(page)
-            page.wait_for_load_state("networkidle")
-            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
-            is_dark = page.evaluate("document.documentElement.classList.contains('dark')")
-            assert is_dark is (scheme == "dark")
-            page.screenshot(path=directory / f"{name}-{variant}.png")
+        if DRAWN:
+            for variant, scheme, size in VARIANTS:
+                look(scheme, size)
+                page.screenshot(path=SCREENSHOTS / f"{name}-{variant}.png")
+        else:
+            page.set_viewport_size(WIDE)
+            check("light", WIDE)
+            look("dark", PHONE)
         page.set_viewport_size(WIDE)
         page.emulate_media(color_scheme="light")
+
+    def look(scheme: Scheme, size: ViewportSize) -> None:
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=scheme)
+        reload(page)
+        page.wait_for_load_state("networkidle")
+        check(scheme, size)
+
+    def check(scheme: Scheme, size: ViewportSize) -> None:
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        is_dark = page.evaluate("document.documentElement.classList.contains('dark')")
+        assert is_dark is (scheme == "dark")
 
     return take

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from django.urls import reverse
 from playwright.sync_api import Page
 
-from tests.browser.conftest import SCREENSHOTS, VARIANTS
+from tests.browser.conftest import DRAWN, SCREENSHOTS, VARIANTS
 from tests.security.world import World
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -44,7 +42,6 @@ LISTS = {
     "roles": "auth_group",
     "sign-in-counts": "access_signincount",
 }
-DRAWN = bool(os.environ.get("WRITE_SCREENSHOTS"))
 
 
 def test_every_list_fits_a_phone(page: Page):

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -95,6 +96,8 @@ class Terminal:
         self.code: int | None = None
         self.pid, self._fd = pty.fork()
         if not self.pid:
+            # As a shell does. A run in a shell's background ignores Ctrl-C, and what it starts would do so, too.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(QUEUEOPS[0], [*QUEUEOPS, *arguments], environ)  # noqa: S606
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
         self._reader = threading.Thread(target=self._read, daemon=True)

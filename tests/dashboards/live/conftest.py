@@ -37,9 +37,9 @@ def web_process(**environ: str) -> Iterator[tuple[str, RunningProcess]]:
         yield address, process
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def web(django_db_setup: None) -> Iterator[tuple[str, RunningProcess]]:
-    """For all tests of a module: what it remembers of one must not matter to the next."""
+    """For all tests here: what it remembers of one must not matter to the next."""
     with web_process() as running:
         yield running
 
