@@ -120,8 +120,8 @@ def test_an_outage_is_one_address_s_spends_no_attempts_beyond_its_probes_and_is_
         wait_for(lambda: at_healthy.filter(status="completed").count() == EACH * len(PROJECTS), seconds=60)
         assert not JobEvent.objects.filter(job_id__in=at_healthy.values("pk"), to_status="rate_limited").exists()
         assert {one.target for one in open_breakers} == {silent.url}
-        probes = sum(open_breakers.values_list("probes", flat=True))
         spent = sum(Job.objects.values_list("retry_count", flat=True))
+        probes = sum(open_breakers.values_list("probes", flat=True))
         silent.turn(outage=None, latency=None)
         for project in PROJECTS:
             wait_until_ended(project)

@@ -37,7 +37,7 @@ from ratelimits.services.limits import catalogue
 from tests.factories import SERVICE, make_job, make_jobs, make_project
 from tests.support.people import signed_in
 from tests.support.processes import wait_for
-from tests.support.racing import waiting_for
+from tests.support.racing import run_together, waiting_for
 
 pytestmark = pytest.mark.django_db
 
@@ -254,6 +254,24 @@ def test_two_flushes_with_opposite_answers_do_not_wait_for_each_other():
         other.execute(f"{lock} NOWAIT", ["https://b.example:443"])
         other.rollback()
         flush.result(30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_flushes_that_see_a_target_fail_for_the_first_time_are_counted_together():
+    """Or an outage would spend the attempts of a threshold for each executor."""
+    make_jobs(THRESHOLD, target=TARGET)
+    last, *others = [
+        Failed(job, SERVICE, "moderate", repeatable=True, failure=OUT, duration_ms=1) for job in claim(THRESHOLD)
+    ]
+    with ThreadPoolExecutor(1) as threads, transaction.atomic():
+        record_outcomes(others, policies=POLICY)
+        flush = threads.submit(record_apart, [last])
+        mine = connection.connection
+        wait_for(lambda: run_together(1, lambda _: waiting_for(mine))[0], what="the second flush at the row")
+    flush.result(30)
+    assert ServiceBreaker.objects.get().failures == THRESHOLD
+    assert out() == {"acme"}
+    assert set(Job.objects.filter(pk=last.job.id).values_list("retry_count", flat=True)) == {0}
 
 
 @pytest.mark.django_db(transaction=True)

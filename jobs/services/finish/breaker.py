@@ -10,7 +10,7 @@ for all. docs/adr/0032 says why a breaker is one project's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -66,8 +66,11 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
     Returns:
         The jobs of `unanswered` whose failure spends no attempt.
     """
-    if not answered and not unanswered:
-        return set()
+    if answered:
+        answers = Counter((one.service, one.target) for one in answered)
+        failures = Counter((one.service, one.target, one.project) for one in unanswered)
+        unanswered = [one for one in unanswered if failures[one[:3]] > OUTWEIGHED * answers[one[:2]]]
+    _begin({one[:3] for one in unanswered})
     if answered and unanswered:
         _lock([*answered, *unanswered])
     if answered:
@@ -82,10 +85,6 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
                 "most_paths": MOST_PATHS,
             },
         )
-    if unanswered and answered:
-        answers = Counter((one.service, one.target) for one in answered)
-        failures = Counter((one.service, one.target, one.project) for one in unanswered)
-        unanswered = [one for one in unanswered if failures[one[:3]] > OUTWEIGHED * answers[one[:2]]]
     if not unanswered:
         return set()
     rows = run_sql(
@@ -108,6 +107,14 @@ def record_answers(answered: Sequence[Answered], unanswered: Sequence[Unanswered
         },
     )
     return {row[0] for row in rows}
+
+
+def _begin(failing: Collection[tuple[str, str, str]]) -> None:
+    """Make the rows that are missing, before any is locked: flushes that find none would each count their own alone."""
+    if not failing:
+        return
+    new = [ServiceBreaker(service=service, target=target, project_id=name) for service, target, name in sorted(failing)]
+    ServiceBreaker.objects.bulk_create(new, ignore_conflicts=True)
 
 
 def _lock(told: Sequence[Answered | Unanswered]) -> None:
