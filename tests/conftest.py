@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.support.emptying",
     "tests.support.workers",
     "tests.support.own_server",
+    "tests.support.ordinary_login",
 ]
 
 DATABASE_FIXTURES = frozenset({"db", "transactional_db", "live_server", "django_db_setup"})

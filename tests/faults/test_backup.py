@@ -25,15 +25,7 @@ from queueops.site.backup import DUMP, MANIFEST
 from queueops.tenancy import checks
 from queueops.tenancy.scope import acting_for
 from tests.factories import make_jobs
-from tests.faults.test_ordinary_login import (  # noqa: F401 - fixtures
-    LOGIN,
-    Administrator,
-    administrator,
-    connected_as_the_login,
-    fresh_server,
-    login,
-    migrated,
-)
+from tests.support.ordinary_login import LOGIN, Administrator
 from tests.support.processes import manage
 
 COUNT = 300
@@ -44,7 +36,7 @@ FOREIGN_KEYS = "SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND conna
 
 
 @pytest.fixture
-def backed_up(migrated: None, tmp_path: Path) -> Path:  # noqa: F811
+def backed_up(migrated: None, tmp_path: Path) -> Path:
     """A backup of some jobs, one of which was running, made by the login role."""
     make_jobs(COUNT, project="acme", payload=json.dumps({"cells": EVIL}))
     make_jobs(1, project="globex")
@@ -57,7 +49,7 @@ def backed_up(migrated: None, tmp_path: Path) -> Path:  # noqa: F811
 
 
 @pytest.fixture
-def empty(backed_up: Path, fresh_server: Any, administrator: Administrator) -> Any:  # noqa: F811
+def empty(backed_up: Path, fresh_server: Any, administrator: Administrator) -> Any:
     """Connected to an empty database of the same login role."""
     connection.close()
     administrator(f'CREATE DATABASE {OTHER} OWNER "{LOGIN}"')
@@ -102,7 +94,7 @@ def test_what_is_restored_is_what_was_there_with_every_foreign_key_and_nothing_r
     make_jobs(1, project="acme")  # its numbers go on behind what was restored
 
 
-def test_work_that_goes_on_while_a_backup_is_taken_is_in_it_whole_or_not_at_all(migrated, tmp_path, monkeypatch):  # noqa: F811
+def test_work_that_goes_on_while_a_backup_is_taken_is_in_it_whole_or_not_at_all(migrated, tmp_path, monkeypatch):
     make_jobs(COUNT, project="acme")
     counted = backup._rows
 
@@ -163,7 +155,7 @@ def test_a_restore_that_fails_half_way_leaves_the_database_empty(backed_up, empt
     call_command("restore", backed_up, stdout=StringIO())
 
 
-def test_a_dump_that_lacks_a_row_is_no_backup(migrated, tmp_path, monkeypatch):  # noqa: F811
+def test_a_dump_that_lacks_a_row_is_no_backup(migrated, tmp_path, monkeypatch):
     make_jobs(2, project="acme")
     counted = backup._rows
     monkeypatch.setattr(backup, "_rows", lambda cursor: (rows := counted(cursor)) | {"jobs_job": rows["jobs_job"] + 1})
@@ -171,12 +163,12 @@ def test_a_dump_that_lacks_a_row_is_no_backup(migrated, tmp_path, monkeypatch): 
     assert not (tmp_path / "backup").exists()
 
 
-def test_what_cannot_be_written_is_said(migrated, tmp_path):  # noqa: F811
+def test_what_cannot_be_written_is_said(migrated, tmp_path):
     (tmp_path / "file").write_text("")
     assert "Not a directory" in refused("backup", tmp_path / "file" / "backup")
 
 
-def test_the_commands_stand_by_themselves(backed_up, fresh_server, administrator, tmp_path):  # noqa: F811
+def test_the_commands_stand_by_themselves(backed_up, fresh_server, administrator, tmp_path):
     """As an operator runs them: processes that start with nothing but the environment."""
     administrator(f"CREATE DATABASE {OTHER}")
     url = f"postgresql://{SUPERUSER}@/{{}}?host={fresh_server.socket_dir}"

@@ -85,16 +85,17 @@ def is_done(ledger: Ledger, job_id: object) -> bool:
     return job_id in ledger.by_job()
 
 
+@pytest.mark.parametrize("leases", [pytest.param(2, id="short"), pytest.param(6, id="long", marks=pytest.mark.soak)])
 def test_through_a_line_so_slow_that_a_cycle_outlasts_a_lease_none_lapses(
-    line: BadLine, ledger: Ledger, figures: Any, real_url: str
+    line: BadLine, ledger: Ledger, *, leases: int, figures: Any, real_url: str
 ):
     """Their neighbours would kill the executors, and carry out their jobs again."""
     longest = lapsed = 0.0
     with cluster(ledger, **SHORT_LEASE) as running, psycopg.connect(real_url, autocommit=True) as beside:
         before = processes(running)
-        submit_work(600, "write")
+        submit_work(150 * leases, "write")
         line.delay(SLOW_SECONDS)
-        until = time.monotonic() + 4 * SHORT_LEASE["lease_seconds"]
+        until = time.monotonic() + leases * SHORT_LEASE["lease_seconds"]
         while time.monotonic() < until:
             [(silent, late)] = beside.execute(SILENT).fetchall()
             longest, lapsed = max(longest, silent), max(lapsed, late)

@@ -21,7 +21,7 @@ from tests.factories import make_project
 from tests.faults.clusters import cluster
 from tests.support.processes import wait_for
 
-JOBS = 200
+JOBS = 60
 QUICK: dict[str, Any] = {
     "batch_collect_seconds": 0.5,
     "batch_poll_seconds": 1,
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("transactional_db")
 
 def test_a_killed_process_leaves_its_batches_to_another_and_nothing_is_paid_for_twice(sandbox, ledger, settings):
     settings.QUEUEOPS = replace(settings.QUEUEOPS, allow_loopback_targets=True)
-    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 3}, "results_cut_rate": 0.3})
+    sandbox.turn(batches={"processing": {"mode": "fixed", "seconds": 1}, "results_cut_rate": 0.3})
     secret = seal({"api_key": "project:acme/user:robot"})
     row = Credential.objects.create(name="openai-key", service="openai", secret=secret, base_url=sandbox.url)
     row.projects.add(make_project())

@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 
 from jobs.models import DeadLetter, Job, JobEvent, RetryPolicy, ServiceBreaker
-from jobs.services.finish.breaker import SECONDING, THRESHOLD
+from jobs.services.finish.breaker import LEAST_CALLS, SECONDING, THRESHOLD
+from jobs.services.finish.outages import probe_now
 from jobs.services.submit.submit import submit_batch
 from jobs.services.upkeep import watch
 from jobs.states import TERMINAL, JobState
@@ -76,7 +77,7 @@ def test_whoever_always_fails_ends_in_the_dead_letters_and_holds_up_nobody(
     with cluster(ledger, faults_probe_seconds=PROBE_SECONDS):
         put("eve", rows(sandbox, "eve", "broken", 2 * THRESHOLD), policy=hasty.name)
         put("eve", [sandbox.row_url("eve", "broken")] * THRESHOLD, policy=hasty.name)
-        put("eve", [f"{dead}/{number}" for number in range(4)], policy=hasty.name)
+        put("eve", [f"{dead}/{number}" for number in range(LEAST_CALLS)], policy=hasty.name)
         while Job.objects.filter(project_id="eve").exclude(status__in=TERMINAL).exists():
             for project in ("ada", "bob"):
                 put(project, rows(sandbox, project, f"row-{sent}", 3))
@@ -123,6 +124,7 @@ def test_an_outage_is_one_address_s_spends_no_attempts_beyond_its_probes_and_is_
         spent = sum(Job.objects.values_list("retry_count", flat=True))
         probes = sum(open_breakers.values_list("probes", flat=True))
         silent.turn(outage=None, latency=None)
+        probe_now(list(open_breakers.values_list("pk", flat=True)), actor="user:test")
         for project in PROJECTS:
             wait_until_ended(project)
         assert set(Job.objects.values_list("status", flat=True)) == {"completed"}

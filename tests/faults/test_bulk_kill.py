@@ -43,7 +43,7 @@ def test_killed_workers_leave_no_row_out_and_take_none_twice(ledger):
     ):
         # The second chunk cannot get past this row, so its worker dies with half of it done.
         blocker.execute("SELECT FROM jobs_deadletter WHERE id = %s FOR UPDATE", [letters[750].pk])
-        operation = bulk.start_bulk_requeue({}, actor="user:7", rows_per_minute=6000)
+        operation = bulk.start_bulk_requeue({}, actor="user:7", rows_per_minute=60_000)
         wait_for(lambda: waiting_for(blocker), seconds=60, what="a worker at the blocked row")
         kill_workers(running)
         operation.refresh_from_db()

@@ -82,7 +82,7 @@ def test_an_outage_longer_than_the_lease_ends_no_process_and_costs_running_jobs_
         before = _processes(running)
         submit_work(20, "wait_once", gate="gate")
         wait_for(lambda: len(ledger.entries("begin")) == 20, what="the start of every job")
-        _restart(server, down_seconds=2 * LEASE_SECONDS)
+        _restart(server, down_seconds=LEASE_SECONDS + 1)
         submit_work(20, "write")
         wait_for(lambda: Job.objects.filter(kind="faults.write", status=JobState.COMPLETED).count() == 20, what="work")
         ledger.open_gate("gate")

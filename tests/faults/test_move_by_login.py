@@ -15,26 +15,19 @@ from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey, Project
 from ratelimits.models import Limit
 from tests.factories import make_batch, make_dead_letter, make_jobs, make_project
-from tests.faults.test_ordinary_login import (  # noqa: F401 - fixtures
-    LOGIN,
-    Administrator,
-    administrator,
-    fresh_server,
-    login,
-    migrated,
-)
+from tests.support.ordinary_login import LOGIN, Administrator
 from tests.support.processes import database_url
 
 OTHER = "other_cell"
 
 
 @pytest.fixture
-def other(migrated: None, fresh_server: Any, administrator: Administrator) -> Iterator[str]:  # noqa: F811
+def other(migrated: None, fresh_server: Any, administrator: Administrator) -> Iterator[str]:
     """Another installation's database of the same login role, migrated; its name."""
     administrator(f'CREATE DATABASE {OTHER} OWNER "{LOGIN}"')
     here = connection.settings_dict["NAME"]
     go_to(OTHER)
-    call_command("migrate", verbosity=0)
+    call_command("migrate", verbosity=0)  # a copy would be taken for this installation
     go_to(here)
     yield OTHER
     connection.close()

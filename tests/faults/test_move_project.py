@@ -104,11 +104,13 @@ def at(name: str) -> Iterator[None]:
     before = connection.settings_dict["NAME"]
     connection.close()
     connection.settings_dict["NAME"] = name
+    catalogue.forget()  # it has limits of its own
     try:
         yield
     finally:
         connection.close()
         connection.settings_dict["NAME"] = before
+        catalogue.forget()
 
 
 @pytest.fixture(autouse=True)

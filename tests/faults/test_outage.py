@@ -117,6 +117,7 @@ def test_a_failing_service_is_asked_by_one_probe_at_a_time_and_recovers_by_itsel
         assert not DeadLetter.objects.exists()
         assert asked.failures > breaker.failures
         provider.works, provider.answer_seconds = True, 0.0
+        probe_now([breaker.pk], actor="user:test")
         _check_recovery(provider)
     figures(
         f"{COUNT} jobs, {provider.calls - COUNT} failed calls, "

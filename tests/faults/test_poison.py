@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.usefixtures("transactional_db"), pytest.mark.proves("R
     [pytest.param(200, 1, id="short"), pytest.param(20_000, 3, id="long", marks=pytest.mark.soak)],
 )
 def test_poison_is_buried_after_three_crashes_and_harms_no_other_job(innocents, copies, ledger: Ledger, figures):
-    with cluster(ledger, executors=3, executor_slots=20, faults_stuck_seconds=2, **SHORT_LEASE) as running:
+    with cluster(ledger, executors=3, executor_slots=20, faults_stuck_seconds=1, **SHORT_LEASE) as running:
         calm = _seconds_for(innocents)
         for kind in POISON:
             submit_work(copies, kind)
@@ -60,7 +60,7 @@ def _seconds_for(innocents: int) -> float:
 
 
 def test_an_executor_that_is_stuck_is_killed_from_outside_and_its_jobs_go_on_elsewhere(ledger: Ledger):
-    with cluster(ledger, executors=2, faults_stuck_seconds=2, loop_budget_seconds=0.5, **SHORT_LEASE) as running:
+    with cluster(ledger, executors=2, faults_stuck_seconds=1, loop_budget_seconds=0.5, **SHORT_LEASE) as running:
         submit_work(20, "wait", gate="gate")
         wait_for(lambda: len(ledger.entries("begin")) == 20, what="the start of the neighbours")
         submit_work(1, "spin", gate="once")

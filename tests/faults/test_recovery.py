@@ -26,6 +26,7 @@ from queueops.core.embedded.host import system_user
 from tests.faults.clusters import cluster
 from tests.faults.ledger import Ledger
 from tests.faults.records import submit_work, wait_until_drained
+from tests.support.embedded import copy_files
 from tests.support.own_server import bring_back
 from tests.support.processes import wait_for
 
@@ -47,7 +48,9 @@ def test_r18_what_was_accepted_ten_seconds_before_the_loss_is_there_and_nothing_
     """R18, R20, P5: RPO at most 10 s, RTO at most 60 s a GB, 0 calls before somebody resumes."""
     archive, base = _directory(server, "archive"), _directory(server, "base")
     _archive(server, archive, timeout=2 if seconds < ARCHIVE_TIMEOUT * 2 else ARCHIVE_TIMEOUT)
-    server._run("pg_basebackup", "-h", str(server.socket_dir), "-U", "postgres", "-D", str(base), "-c", "fast")
+    server._run(
+        "pg_basebackup", "-h", str(server.socket_dir), "-U", "postgres", "-D", str(base), "-c", "fast", "--no-sync"
+    )
     with cluster(ledger) as running:
         producer = _Producer()
         producer.start()
@@ -154,13 +157,10 @@ def _lose(server: EmbeddedServer) -> float:
 
 def _recover(server: EmbeddedServer, base: Path, archive: Path) -> int:
     """As the page has it, to the end of the archive; how many bytes that were."""
-    shutil.copytree(base, server.cluster)
+    copy_files(base, server.cluster)
     with (server.cluster / "postgresql.auto.conf").open("a") as conf:
         conf.write(f"restore_command = 'cp {archive}/%f %p'\n")
     (server.cluster / "recovery.signal").touch()
-    owner = server.socket_dir.stat()
-    for path in (server.cluster, *server.cluster.rglob("*")):
-        shutil.chown(path, owner.st_uid, owner.st_gid)
     size = sum(path.stat().st_size for path in (*base.rglob("*"), *archive.iterdir()) if path.is_file())
     bring_back(server)
     wait_for(_takes_writes, seconds=120, what="the end of the recovery")

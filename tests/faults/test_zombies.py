@@ -97,7 +97,7 @@ def test_a_handler_slower_than_its_lease_runs_once_because_the_lease_is_renewed(
     lease = 2.0
     with cluster(ledger, lease_seconds=lease, renew_seconds=0.5):
         for kind in ("write", "write_once", "write_in_thread"):
-            submit_work(5, kind, seconds=2 * lease)
+            submit_work(5, kind, seconds=1.5 * lease)
         wait_until_drained()
     assert statuses() == {JobState.COMPLETED: 15}
     assert crashes() == []

@@ -27,16 +27,17 @@ AFTERWARDS = 40  # calls that the provider has to see after a stall's end
 SLACK_SECONDS = 1.5  # what its calls may be late by in all; half of it to be sent, half on their way on a busy machine
 
 
-def test_a_held_up_executor_sends_nothing_above_the_quota(sandbox: Sandbox, ledger: Ledger, figures):
+@pytest.mark.parametrize("stalls", [pytest.param(1, id="short"), pytest.param(3, id="long", marks=pytest.mark.soak)])
+def test_a_held_up_executor_sends_nothing_above_the_quota(stalls: int, sandbox: Sandbox, ledger: Ledger, figures):
     quota = Quota("sliding", WINDOW_SECONDS, per_project=80, per_user=80, late_seconds=SLACK_SECONDS)
     users = [Account("acme", f"u{number}") for number in range(3)]
     set_quota(sandbox, quota)
     set_limits(quota, algorithm="sliding_window")
     open_accounts(users, url=sandbox.url)
-    flood(users, 600)
+    flood(users, 300 * stalls)
     with cluster(ledger, executors=2, executor_slots=20):
         wait_for(lambda: received(sandbox) > 0, what="the flood's first call")
-        for _ in range(2):
+        for _ in range(stalls):
             spec = JobSpec(kind="faults.block", payload={"seconds": STALL_SECONDS}, priority="urgent")
             job = submit_job(spec, project_id="acme", actor="key:flood")
             wait_for(partial(_has_ended, job.id), what="the stall's end")

@@ -47,7 +47,7 @@ class Trial:
 @pytest.mark.parametrize(
     "trial",
     [
-        pytest.param(Trial(60, 3, 9), id="short"),
+        pytest.param(Trial(40, 2, 6), id="short"),
         pytest.param(Trial(300, 60, 300), id="long", marks=pytest.mark.soak),
     ],
 )

@@ -57,7 +57,7 @@ def providers() -> Iterator[dict[str, Sandbox]]:
         yield found
 
 
-@pytest.mark.parametrize("algorithm", ["token_bucket", "sliding_window"])
+@pytest.mark.parametrize("algorithm", ["token_bucket", pytest.param("sliding_window", marks=pytest.mark.soak)])
 def test_a_flood_uses_a_quota_in_every_window_mode_and_never_passes_it(algorithm, providers, ledger: Ledger, figures):
     lone = {mode: Account(mode, "lone") for mode in MODES}
     set_limits(QUOTAS[MODES[0]], algorithm=algorithm)

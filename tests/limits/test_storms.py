@@ -57,19 +57,18 @@ def calls_between(sandbox: Sandbox, begun: float, ended: float) -> int:
     return sum(begun < call["at"] <= ended for call in sandbox.calls())
 
 
-@pytest.mark.parametrize("change", [(SLOW, FAST), (FAST, SLOW)], ids=["raised", "lowered"])
-def test_a_cap_changed_during_a_storm_holds_within_a_second(change, ledger: Ledger, open_provider, figures):
-    before, after = change
-    set_pace(before)
+def test_a_cap_raised_and_lowered_during_a_storm_holds_within_a_second(ledger: Ledger, open_provider, figures):
+    set_pace(SLOW)
     open_accounts([ACCOUNT], url=open_provider.url)
     flood([ACCOUNT], 600)
     with cluster(ledger):
-        wait_for(lambda: received(open_provider) > before, what="the storm")
-        set_pace(after)
-        changed_at = time.time()
-        found = calls_between(open_provider, changed_at + 1, changed_at + 3) / 2
-    figures(f"{before:g} calls a second before, {found:g} from a second after the change to {after:g}")
-    assert after / 2 < found <= after + 2
+        wait_for(lambda: received(open_provider) > SLOW, what="the storm")
+        for pace in (FAST, SLOW):
+            set_pace(pace)
+            changed_at = time.time()
+            found = calls_between(open_provider, changed_at + 1, changed_at + 3) / 2
+            figures(f"{found:g} calls a second from a second after the change to {pace:g}")
+            assert pace / 2 < found <= pace + 2
 
 
 @pytest.mark.parametrize("executors", [1, 2])
@@ -96,7 +95,7 @@ def test_executors_killed_and_started_again_in_a_storm_pass_no_quota(ledger: Led
     set_quota(sandbox, quota)
     set_limits(quota)
     open_accounts(flooding, url=sandbox.url)
-    flood(flooding, 400)
+    flood(flooding, 300)
     with cluster(ledger) as running:
         wait_for(lambda: received(sandbox) > 50, what="the storm")
         for victim in running.general():
@@ -105,11 +104,11 @@ def test_executors_killed_and_started_again_in_a_storm_pass_no_quota(ledger: Led
         wait_for(lambda: received(sandbox) > 150, what="the storm's going on")
         running.stop()
     with cluster(ledger):
-        wait_for(lambda: finished() == 400, seconds=60, what="the end of every job")
+        wait_for(lambda: finished() == 300, seconds=60, what="the end of every job")
     judgement = judge(sandbox.calls(), quota)
-    figures(f"{judgement.calls} calls for 400 jobs, {judgement.above_quota} above the quota")
+    figures(f"{judgement.calls} calls for 300 jobs, {judgement.above_quota} above the quota")
     assert judgement.above_quota == 0
-    assert Job.objects.filter(status=JobState.COMPLETED).count() == 400
+    assert Job.objects.filter(status=JobState.COMPLETED).count() == 300
 
 
 def finished() -> int:

@@ -2,27 +2,49 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import OperationalError, connection
 
 from queueops.core.embedded.cluster import DATABASE_NAME, SUPERUSER, EmbeddedServer
-from tests.support.embedded import throw_away_data_dir
+from tests.support.embedded import copy_files, throw_away_data_dir
 from tests.support.processes import wait_for
 
 
 @contextmanager
 def own_server() -> Iterator[EmbeddedServer]:
     """Run a migrated server; for the length of the block every connection of this process goes to it."""
-    with (
-        throw_away_data_dir() as data_dir,
-        EmbeddedServer(data_dir).use() as server,
-        connected_to(str(server.socket_dir)),
-    ):
-        call_command("migrate", verbosity=0)
+    with migrated_server() as server, connected_to(str(server.socket_dir)):
         yield server
+
+
+@contextmanager
+def migrated_server() -> Iterator[EmbeddedServer]:
+    """Run a copy of the session's migrated server: a new one takes seconds."""
+    with throw_away_data_dir() as data_dir:
+        copy_files(EmbeddedServer(_migrated()).cluster, EmbeddedServer(data_dir).cluster)
+        with EmbeddedServer(data_dir).use() as server:
+            try:
+                yield server
+            finally:
+                server.stop("immediate")
+
+
+@cache
+def _migrated() -> Path:
+    """The data directory of a migrated server that has stopped; it goes with the session's."""
+    data_dir: Path = settings.QUEUEOPS.data_dir / "migrated"
+    with EmbeddedServer(data_dir).use() as server, connected_to(str(server.socket_dir)):
+        call_command("migrate", verbosity=0)
+        with psycopg.connect(server.dsn(), autocommit=True) as admin:
+            admin.execute("ALTER SYSTEM SET fsync = off")  # nobody cuts its power
+    return data_dir
 
 
 @contextmanager

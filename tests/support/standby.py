@@ -10,13 +10,12 @@ from pathlib import Path
 
 import psutil
 import psycopg
-from django.core.management import call_command
 
 from queueops.core.embedded.cluster import SOCKET, SUPERUSER, EmbeddedServer
 from queueops.core.embedded.host import system_user
 from tests.support.bad_line import BadLine, bad_line
 from tests.support.embedded import throw_away_data_dir
-from tests.support.own_server import connected_to
+from tests.support.own_server import connected_to, migrated_server
 from tests.support.processes import wait_for
 
 STANDBY = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'"
@@ -38,7 +37,7 @@ class Pair:
         if owner := system_user():
             shutil.chown(standby.cluster, owner)
         source = ("-h", str(self.primary.socket_dir), "-U", SUPERUSER)
-        self.primary._run("pg_basebackup", *source, "-R", "-c", "fast", "-D", str(standby.cluster))
+        self.primary._run("pg_basebackup", *source, "-R", "--no-sync", "-c", "fast", "-D", str(standby.cluster))
         self._servers.enter_context(standby.use())
         with psycopg.connect(self.primary.dsn(), autocommit=True) as admin:
             admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
@@ -71,10 +70,8 @@ def socket_of(server: EmbeddedServer) -> Path:
 def primary_and_standby() -> Iterator[Pair]:
     """A migrated pair, with Django pointed at its line."""
     with ExitStack() as servers:
-        primary = EmbeddedServer(servers.enter_context(throw_away_data_dir()))
-        servers.enter_context(primary.use())
+        primary = servers.enter_context(migrated_server())
         with bad_line(socket_of(primary)) as line, connected_to("127.0.0.1", line.port):
-            call_command("migrate", verbosity=0)
             pair = Pair(primary, line, servers)
             pair.add_standby()
             yield pair
