@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ from queueops_client import (
 )
 from queueops_client.retry import NEVER, Retry
 from tests.api.conftest import SPEC
-from tests.client.conftest import Connect
+from tests.client.conftest import CLIENTS, Connect
 from tests.client.proxy import Proxy, proxy_to
 from tests.client.typescript import error_types
 from tests.dashboards.live.conftest import web_process
@@ -338,21 +339,24 @@ def is_past(moment: float) -> bool:
     return time.monotonic() > moment
 
 
-def test_a_quiet_socket_is_kept_by_answering_its_pings(key: str, connect: Connect):
+def test_a_quiet_socket_is_kept_by_answering_its_pings(key: str):
     job = make_job()
     quick = {"QUEUEOPS_EXTRA_APPS": "tests.dashboards.live.quick"}  # a ping a second; closed after 4 s of silence
-    with (
-        web_process(**quick) as (address, _),
-        in_background(proxy_to(address)) as proxy,
-        connect(proxy.url, key) as queue,
-    ):
-        following = Following(queue, str(job.pk))
-        following.told(is_live)
+    with web_process(**quick) as (address, _), ExitStack() as stack:
+        proxies = [stack.enter_context(in_background(proxy_to(address))) for _ in CLIENTS]
+        queues = [
+            stack.enter_context(connect(proxy.url, key))
+            for connect, proxy in zip(CLIENTS.values(), proxies, strict=True)
+        ]
+        everybody = [Following(queue, str(job.pk)) for queue in queues]
+        for following in everybody:
+            following.told(is_live)
         until = time.monotonic() + 10
         wait_for(partial(is_past, until), what="more than twice that")
         finish([job])
-        following.ended()
-        assert proxy.sockets == 1
+        for following in everybody:
+            following.ended()
+        assert [proxy.sockets for proxy in proxies] == [1] * len(CLIENTS)
 
 
 def test_every_event_of_a_job_is_told_because_they_are_acknowledged(queue: QueueOps):

@@ -185,7 +185,7 @@ def free(pk: UUID) -> None:
     run_sql("jobs", "promote_jobs", {"most": 1000, "target": "queued"})
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))])
 def test_what_is_attained_is_what_an_independent_count_of_the_jobs_finds(seed):
     chance = random.Random(seed)  # noqa: S311 - draws synthetic data
     for project in ("acme", "beta"):

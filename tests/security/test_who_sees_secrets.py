@@ -91,7 +91,13 @@ def shown_by(client: Client, world: World) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("role", [*roles.ROLES, "superuser"])
+@pytest.mark.parametrize(
+    "role",
+    [
+        pytest.param(role, marks=[] if role in {"viewer", "operator", "superuser"} else [pytest.mark.soak])
+        for role in (*roles.ROLES, "superuser")
+    ],
+)
 def test_no_person_is_shown_a_secret_but_by_an_export_that_is_audited(world: World, role: str):
     person = signed_in(role)
     in_project = Client(headers={"X-Project": PROJECT})
