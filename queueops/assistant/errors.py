@@ -54,3 +54,38 @@ class ApiRefused(QueueOpsError):
     def __init__(self, status: int, body: dict[str, object]) -> None:
         super().__init__(f"The API answered {status}.")
         self.body = body
+
+
+class BadConfirmation(QueueOpsError):
+    """It was not given to this key for this, or what it would change has changed since: preview again."""
+
+    code = "bad_confirmation"
+    status = 409
+
+
+class ConfirmationExpired(QueueOpsError):
+    """The confirmation is older than five minutes: preview again."""
+
+    code = "confirmation_expired"
+    status = 409
+
+
+class ConfirmationUsed(QueueOpsError):
+    """The confirmation has been used: preview again."""
+
+    code = "confirmation_used"
+    status = 409
+
+
+class SharedPause(QueueOpsError):
+    """A pause of a kind or service holds every project's jobs: operators set and lift it in the admin."""
+
+    code = "shared_pause"
+    status = 403
+
+
+class SharedAlert(QueueOpsError):
+    """The alert is not about this project alone: operators look after it in the admin."""
+
+    code = "shared_alert"
+    status = 403

@@ -90,7 +90,7 @@ def why_does_a_job_wait(caller: Caller, given: OfJob) -> ToolAnswer:
     """What keeps one job from running: the reasons in the order in which they must end, its place, and a forecast."""
     job = ask(caller, JobDetail, pk=job_id(caller, given.job))
     waiting = job["waiting"]
-    names = ("id", "kind", "service", "state", "batch_id", "held", "scheduled_at", "eta", "waiting", "waiting_for")
+    names = ("id", "kind", "service", "state", "batch", "held", "scheduled_at", "eta", "waiting", "waiting_for")
     told = {name: job[name] for name in names if name in job}
     if waiting is None:
         return ToolAnswer(f"Nothing holds it: the job is {job['state']}.", told)

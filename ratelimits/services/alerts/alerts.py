@@ -171,7 +171,7 @@ def resolve(alerts: QuerySet[QuotaAlert]) -> int:
 
 
 @transaction.atomic
-def acknowledge_alerts(ids: Collection[int], *, actor: str) -> int:
+def acknowledge_alerts(ids: Collection[int], *, actor: str, reason: str = "") -> int:
     """
     Note that somebody looks after these alerts. They stay open until their cause is gone.
 
@@ -182,7 +182,8 @@ def acknowledge_alerts(ids: Collection[int], *, actor: str) -> int:
     locked = dict(rows.order_by("pk").select_for_update().values_list("pk", "message"))
     QuotaAlert.objects.filter(pk__in=locked).update(acknowledged_at=Now(), acknowledged_by=actor)
     for pk, message in locked.items():
-        trail.record(actor=actor, action="acknowledge_alert", target=f"alert {pk}", after={"message": message})
+        after = {"message": message}
+        trail.record(actor=actor, action="acknowledge_alert", target=f"alert {pk}", after=after, reason=reason)
     return len(locked)
 
 
