@@ -10,6 +10,16 @@ from .flow import BACKLOG
 from .pool import POOLED
 from .running import PauseSwitch
 
+SCORE_OF_AGE = """CASE WHEN job.age >= rule.promote_after_seconds + rule.next_first_after_seconds
+                THEN least(rule.next_cap, rule.next_first_score + coalesce(floor(
+                         (job.age - rule.promote_after_seconds - rule.next_first_after_seconds)
+                         / rule.next_step_seconds), 0))
+                WHEN job.age >= rule.promote_after_seconds THEN rule.next_base
+                WHEN job.age >= rule.first_after_seconds
+                THEN least(rule.cap, rule.first_score + coalesce(floor(
+                         (job.age - rule.first_after_seconds) / rule.step_seconds), 0))
+                ELSE rule.base END::float8"""
+
 
 def written_fragments() -> dict[str, str]:
     """
@@ -22,6 +32,7 @@ def written_fragments() -> dict[str, str]:
     - `sum_unfinished`: how many jobs have not ended.
     - `stands_still`: of a pause switch, by scope and key: whether the project of `job` waits for it.
     - `of_pool`: whether an executor that serves all jobs, or in the variant `pooled` those of one pool, may take `job`.
+    - `score_of_age`: the score of a job of `age` seconds by the aging `rule` of its tier and of the tier it rises to.
     - `backlog`: the array FlowSample.backlog, from the columns of `sums` and `letters.open`.
     """
     return {
@@ -39,6 +50,7 @@ def written_fragments() -> dict[str, str]:
         " OR scope = 'project' AND key = job.project_id)",
         "of_pool": "true",
         f"of_pool@{POOLED}": "job.pool = %(pool)s::text",
+        "score_of_age": SCORE_OF_AGE,
         "backlog": ", ".join(f"coalesce(sums.{name}, 0)" if name in UNFINISHED else "letters.open" for name in BACKLOG),
     }
 

@@ -47,21 +47,45 @@ WITH RECURSIVE first AS (
             ORDER BY eligible_since, id LIMIT 1) AS job
 ), pause AS MATERIALIZED (
     SELECT scope, key, pool FROM jobs_pauseswitch
-), competing AS MATERIALIZED (
-    SELECT project.weight, front.*,
-           ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
-      FROM front
-      JOIN tenancy_project AS project ON project.id = front.project_id
-     WHERE NOT EXISTS (SELECT FROM pause WHERE {{stands_still front}})
 ), rule AS MATERIALIZED (
     SELECT own.*, next.base AS next_base, next.cap AS next_cap, next.first_after_seconds AS next_first_after_seconds,
            next.first_score AS next_first_score, next.step_seconds AS next_step_seconds
       FROM jobs_agingrule AS own LEFT JOIN jobs_agingrule AS next ON next.tier = own.promote_to
+), scored AS (
+    -- Full joins, here and below, are hashed: the planner does not know how long lists are, and would compare each with
+    -- each. What stands alone in them is left out afterwards.
+    SELECT job.*, rule.base, job.age >= rule.first_after_seconds AS waited_long, {{score_of_age job}} AS score
+      FROM (SELECT front.*, date_part('epoch', now() - eligible_since) AS age
+              FROM front
+             WHERE NOT EXISTS (SELECT FROM pause WHERE {{stands_still front}})
+            OFFSET 0) AS job  -- or each mention of the age would work it out again
+      FULL JOIN rule ON rule.tier = job.priority
+), lined AS (
+    SELECT scored.project_id, priority, eligible_since, id, coalesce(flow.pass, 0) AS pass,
+           row_number() OVER (PARTITION BY base, waited_long
+                                  ORDER BY scored.class DESC,
+                                           greatest(coalesce(pass.at, 0),
+                                                    coalesce((%(turn_nows)s::float8[])[scored.class], 0)),
+                                           coalesce(flow.pass, 0), score DESC, eligible_since, id) AS nth
+      FROM (SELECT *, width_bucket(score, (SELECT array_agg(base::float8 ORDER BY base) FROM jobs_agingrule)) AS class
+              FROM scored
+            OFFSET 0) AS scored
+      FULL JOIN unnest(%(turn_classes)s::int[], %(turn_projects)s::text[], %(turn_passes)s::float8[])
+                AS pass (class, project, at) ON pass.class = scored.class AND pass.project = scored.project_id
+      FULL JOIN unnest(%(flow_projects)s::text[], %(flow_passes)s::float8[]) AS flow (project, pass)
+             ON flow.project = scored.project_id
+), competing AS MATERIALIZED (
+    -- Of a tier's queues those that come first when only first jobs count, and of the overdue as many. Each of the others
+    -- has as many jobs of other projects before it as are looked at.
+    SELECT project.weight, lined.*,
+           ceil((2.0 * %(wanted)s::int + 16) / count(*) OVER (PARTITION BY priority))::int AS heads
+      FROM (SELECT * FROM lined WHERE nth <= 2 * %(wanted)s::int + 16 AND id IS NOT NULL OFFSET 0) AS lined
+      JOIN tenancy_project AS project ON project.id = lined.project_id
 ), open AS MATERIALIZED (
     SELECT * FROM unnest(%(lanes)s::text[], %(rooms)s::int[], %(passes)s::float8[]) AS lane (name, room, pass)
      WHERE NOT EXISTS (SELECT FROM pause WHERE scope = 'global')
 ), near AS MATERIALIZED (
-    SELECT job.id, job.eligible_since, project_id, weight, priority, heads, competing.eligible_since AS since
+    SELECT job.id, job.eligible_since, project_id, weight, pass, priority, heads, competing.eligible_since AS since
       FROM competing
      CROSS JOIN LATERAL (
            SELECT competing.id, competing.eligible_since WHERE heads = 1
@@ -73,18 +97,18 @@ WITH RECURSIVE first AS (
              ORDER BY eligible_since, id
              LIMIT competing.heads)) AS job
 ), deeper AS (
-    SELECT project_id, weight, priority, heads, since, count(*) AS own,
+    SELECT project_id, weight, pass, priority, heads, since, count(*) AS own,
            sum(count(*)) OVER (PARTITION BY priority) AS found
       FROM near
      WHERE heads > 1
-     GROUP BY project_id, weight, priority, heads, since
+     GROUP BY project_id, weight, pass, priority, heads, since
 ), foremost AS (
     SELECT near.id, near.eligible_since, near.project_id, near.weight, near.priority AS tier,
-           NULL::text AS lane, coalesce(flow.pass, 0) AS pass, false AS is_probe
-      FROM (SELECT id, eligible_since, project_id, weight, priority FROM near
+           NULL::text AS lane, near.pass, false AS is_probe
+      FROM (SELECT id, eligible_since, project_id, weight, pass, priority FROM near
              UNION ALL
             -- Where most projects have few jobs, those that have more fill the window before a lower tier does.
-            SELECT job.id, job.eligible_since, project_id, weight, priority
+            SELECT job.id, job.eligible_since, project_id, weight, pass, priority
               FROM deeper
              CROSS JOIN LATERAL (
                    SELECT id, eligible_since FROM jobs_job
@@ -94,8 +118,6 @@ WITH RECURSIVE first AS (
                     ORDER BY eligible_since, id
                    OFFSET deeper.heads LIMIT 2 * %(wanted)s::int + 16 - deeper.found) AS job
              WHERE own = heads AND found < 2 * %(wanted)s::int + 16) AS near
-      LEFT JOIN unnest(%(flow_projects)s::text[], %(flow_passes)s::float8[]) AS flow (project, pass)
-             ON flow.project = near.project_id
     UNION ALL
     SELECT job.id, job.eligible_since, job.project_id, project.weight, rule.tier, open.name, open.pass, false
       FROM open
@@ -128,16 +150,8 @@ WITH RECURSIVE first AS (
 ), head AS (
     SELECT job.id, job.eligible_since, job.project_id, job.weight, job.lane, job.pass, job.is_probe,
            job.age >= rule.first_after_seconds AS waited_long,
-           CASE WHEN job.age >= rule.promote_after_seconds + rule.next_first_after_seconds
-                THEN least(rule.next_cap, rule.next_first_score + coalesce(floor(
-                         (job.age - rule.promote_after_seconds - rule.next_first_after_seconds)
-                         / rule.next_step_seconds), 0))
-                WHEN job.age >= rule.promote_after_seconds THEN rule.next_base
-                WHEN job.age >= rule.first_after_seconds
-                THEN least(rule.cap, rule.first_score + coalesce(floor(
-                         (job.age - rule.first_after_seconds) / rule.step_seconds), 0))
-                ELSE rule.base END::float8 AS score
-      FROM (SELECT *, date_part('epoch', now() - eligible_since) AS age FROM foremost) AS job
+           {{score_of_age job}} AS score
+      FROM (SELECT *, date_part('epoch', now() - eligible_since) AS age FROM foremost OFFSET 0) AS job
       JOIN rule ON rule.tier = job.tier
 ), classed AS MATERIALIZED (
     SELECT head.*,
@@ -157,12 +171,13 @@ WITH RECURSIVE first AS (
                                      ORDER BY flow_turn, score DESC, eligible_since, id) - 1)
               / weight AS turn
       FROM flowing
-      LEFT JOIN unnest(%(turn_classes)s::int[], %(turn_projects)s::text[], %(turn_passes)s::float8[])
+      FULL JOIN unnest(%(turn_classes)s::int[], %(turn_projects)s::text[], %(turn_passes)s::float8[])
                 AS pass (class, project, at) ON pass.class = flowing.class AND pass.project = flowing.project_id
 ), ranked AS (
     SELECT turned.*,
            row_number() OVER in_order AS place, count(*) FILTER (WHERE overdue) OVER in_order AS nth
       FROM turned
+     WHERE id IS NOT NULL  -- a turn without a job
     WINDOW in_order AS (ORDER BY class DESC, turn, flow_turn, score DESC, eligible_since, id ROWS UNBOUNDED PRECEDING)
 ), placed AS (
     -- Overdue jobs are set between the others, not before them: limits may let only the first few of these places go.

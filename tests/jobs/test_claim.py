@@ -178,6 +178,14 @@ def test_the_work_of_one_project_fills_all_slots_when_nobody_else_has_any():
     assert len(claimed_ids(50)) == 50
 
 
+def test_claims_of_one_reach_each_of_many_projects_before_any_twice():
+    """More than a claim looks at: those that have had their turn make room for the others."""
+    for project in range(40):
+        make_jobs(2, project=f"p{project}")
+    taken = [Job.objects.get(pk=pk).project_id for pk in one_by_one(ClassTurns(0.0), most=40)]
+    assert len(set(taken)) == 40
+
+
 def test_many_projects_are_all_reached_in_one_claim():
     for number in range(60):
         make_job(project=f"project-{number}")
