@@ -78,20 +78,6 @@ class SpanMeter:
             self._used += units
         return self.now
 
-    def take_evenly(self, units: int) -> None:
-        """Count what was used at times that nobody knows: in equal parts over all that still counts."""
-        current, oldest = self.now // self._width, (self.now - self._hold) // self._width + 1
-        self.take(units - (share := units // (current - oldest + 1)) * (current - oldest))
-        if not share:
-            return
-        missing = self._first - oldest
-        if missing > 0:
-            self._costs[:0] = [0] * missing
-            self._first = oldest
-        for bucket in range(oldest, current):
-            self._costs[bucket - self._first] += share
-        self._used += share * (current - oldest)
-
     def line_up(self, units: int) -> int:
         if self._line is None:
             self._line, self._line_next = deque(), 0

@@ -12,7 +12,9 @@ from django.db import transaction
 
 from queueops.core.sql import plain_array, run_sql
 from ratelimits.algorithms.admission import Algorithm, Meter, State
-from ratelimits.algorithms.measures import MICRO
+from ratelimits.algorithms.figures import window_of
+from ratelimits.algorithms.measures import MICRO, cost_units
+from ratelimits.algorithms.others import NO_OTHERS, Others, others_of, shown
 from ratelimits.algorithms.pressure import NO_PRESSURE, Pressure, pressure_at
 from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.algorithms.stream import Stream, is_in_demand, stream_of
@@ -36,6 +38,8 @@ class OpenCounter:
         blocked_reason: Empty where none does.
         pressure: The part of the cap in use, recovered since the provider pushed back.
         share: The part of that which a ramp leaves open; 1: all.
+        others: Who uses the quota besides us: `algorithm` is what is left beside them.
+        whole: Its capacity without them.
         stream: None: what it admits may leave in a burst.
     """
 
@@ -51,6 +55,8 @@ class OpenCounter:
     now: float
     stream: Stream | None
     share: float = 1.0
+    others: Others = NO_OTHERS
+    whole: float = 0.0
     taken: int = 0
     changed: bool = False
     closed: bool = False
@@ -84,12 +90,33 @@ class OpenCounter:
         return self.meter.now
 
     def take_from_others(self, units: int) -> None:
-        """Charge what somebody else has used of the quota, at times that nobody knows."""
-        if isinstance(self.meter, SpanMeter):
-            self.meter.take_evenly(units)
-        else:
-            self.meter.take(units)
+        """Charge what somebody else has used of the quota: of one whose past is not kept."""
+        self.meter.take(units)
         self.changed = True
+
+    def hear(self, remaining: float, *, rounded: float = 0.0, freed: float = 0.0) -> None:
+        """
+        Keep free, from now on, what others hold of a sliding window by its provider's word, in the limit's unit.
+
+        Args:
+            rounded, freed: See `others.shown`.
+        """
+        cap = self.rule.algorithm(self.key).capacity
+        held = self.others.held
+        amount = shown(cap - remaining - self.own, rounded=rounded, freed=freed)
+        self.others = self.others.seen(amount, self.now, window_of(self.rule))
+        self.changed = True
+        if self.others.held <= held:
+            return
+        self.algorithm = self.rule.algorithm(self.key, self.pressure, self.share * self.others.left(cap))
+        self.meter = self.algorithm.open(self.meter.state(), self.now)
+        if self.stream:
+            self.stream.capacity = cost_units(self.algorithm.capacity)
+
+    @property
+    def own(self) -> float:
+        """What our own calls have used, in the limit's unit."""
+        return self.algorithm.capacity - self.meter.available() / MICRO
 
     def give_back(self, units: int, granted_at: int) -> None:
         """Uncharge what was charged at a time, unless that time's window is over."""
@@ -102,7 +129,9 @@ class OpenCounter:
             state["pace"] = [paced(self.stored, self.now, self.rule) + self.taken / MICRO, self.now]
         elif isinstance(self.meter, SpanMeter):
             is_full = self.closed or self.meter.available() < MICRO
-            state["full"] = [self.now, self.algorithm.capacity] if is_full else self.stored.get("full")
+            state["full"] = [self.now, self.whole] if is_full else self.stored.get("full")
+        if others := self.others.state():
+            state["others"] = others
         if self.stream:
             state["stream"] = self.stream.opens_at
         return state
@@ -132,7 +161,7 @@ def usage(
     rule: Rule, key: str, state: State, now: float, *, pressure: float = 1.0, share: float = 1.0
 ) -> tuple[float, float]:
     """
-    Return how much of its cap a counter has used, and the cap, both in the limit's unit.
+    Return how much of its cap a counter has used, others' part with it, and the cap, both in the limit's unit.
 
     A bucket's cap is the provider's quota where it is stated, and otherwise what it lets through in a window.
     """
@@ -141,7 +170,13 @@ def usage(
         rate = rule.rate_per_second(key) or 0.0
         return paced(state, now, rule), rule.provider_quota or full.capacity + rate * (rule.window_seconds or 60)
     algorithm = rule.algorithm(key, pressure, share)
-    return algorithm.capacity - algorithm.open(state, now).available() / MICRO, full.capacity
+    own = algorithm.capacity - algorithm.open(state, now).available() / MICRO
+    return _with_others(own, others_of(state, now, window_of(rule)), full.capacity), full.capacity
+
+
+def _with_others(own: float, others: Others, capacity: float) -> float:
+    """What is used of a cap: by others no more than we leave, for that is only what they may use."""
+    return max(own, min(own + others.held, capacity))
 
 
 def lock_counters(places: Iterable[Place]) -> dict[str, OpenCounter]:
@@ -195,12 +230,16 @@ def open_counter(
     """
     factor, share = pressure_at(pressure, now), rule.share(now)
     algorithm = rule.algorithm(key, factor, share)
+    others, whole = others_of(state, now, window_of(rule)), algorithm.capacity
+    if others.held:
+        algorithm = rule.algorithm(key, factor, share * others.left(rule.algorithm(key).capacity))
     until, reason = blocked
     if until is None or until <= now:
         until, reason = None, ""
     meter = algorithm.open(state, now)
     stream = stream_of(algorithm, state, meter.now)
-    return OpenCounter(rule, key, algorithm, meter, state, until, reason, factor, level, now, stream, share)
+    opened = (rule, key, algorithm, meter, state, until, reason, factor, level, now, stream, share, others, whole)
+    return OpenCounter(*opened)
 
 
 def counter_of(rule: Rule, key: str, row: Counter | None, now: float) -> OpenCounter:
@@ -266,6 +305,6 @@ def _usage(counter: OpenCounter, state: State) -> alerts.Fullness:
         used, cap = usage(rule, key, state, now)
     else:
         cap = rule.algorithm(key).capacity
-        used = counter.algorithm.capacity - counter.meter.available() / MICRO
-        before = used - counter.taken / MICRO
+        used = _with_others(counter.own, counter.others, cap)
+        before = _with_others(counter.own - counter.taken / MICRO, counter.others, cap)
     return alerts.Fullness(rule, key, before, used, cap, counter.level, now)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from queueops.tenancy.accounts import are_several
 from ratelimits.algorithms.measures import MICRO, cost_units
+from ratelimits.algorithms.spans import SpanMeter
 from ratelimits.costs import PER_CALL, UNTIL_THE_END
 from ratelimits.feedback import PushBack, Violation
 from ratelimits.models import Limit
@@ -59,23 +60,30 @@ def places_stated(statements: Iterable[Statement]) -> Iterable[Place]:
 
 def take_drift(statements: Iterable[Statement], counters: Mapping[str, OpenCounter]) -> None:
     """
-    Charge locked counters with what others have used: as much as leaves no more room than the provider says.
+    Correct locked counters by what others have used, where the provider says that less is left than we think.
 
     What we granted after the provider spoke is in our count and not in its own, and so may be what is on its way to it.
     That makes our room smaller and counts no call twice; what is missed shows in the next answer. Of several
     statements about one counter the last counts. Nothing is ever given back.
+
+    A sliding window knows what is ours of the use it counts: the rest is kept free ahead, see `algorithms.others`. Any
+    other counter is charged with it, as much as leaves no more room than the provider says.
     """
-    last: dict[str, tuple[OpenCounter, float]] = {}
+    last: dict[str, tuple[OpenCounter, StatedQuota]] = {}
     for statement in statements:
         for rule, quota in rules_stated(statement):
             counter = counters.get(rule.counter_id(statement.subject))
             if counter is not None and quota.remaining is not None:
-                left = quota.remaining + _rounding(rule, quota) + _freed(rule, quota, counter)
-                last[rule.counter_id(statement.subject)] = (counter, left)
-    for counter, remaining in last.values():
-        missing = counter.meter.available() - cost_units(remaining)
-        if missing >= MICRO:
-            counter.take_from_others(-(-missing * MORE_PERCENT // (100 * MICRO)) * MICRO)
+                last[rule.counter_id(statement.subject)] = (counter, quota)
+    for counter, quota in last.values():
+        rule, remaining = counter.rule, quota.remaining or 0.0
+        rounded, freed = _rounding(rule, quota), _freed(rule, quota, counter)
+        if isinstance(counter.meter, SpanMeter):
+            counter.hear(remaining, rounded=rounded, freed=freed)
+            continue
+        units = counter.meter.available() - cost_units(remaining + rounded + freed)
+        if units >= MICRO:
+            counter.take_from_others(-(-units * MORE_PERCENT // (100 * MICRO)) * MICRO)
 
 
 def _counts_several(rule: Rule, subject: Subject) -> bool:
