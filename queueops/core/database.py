@@ -6,11 +6,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.postgres.watched_line import WatchedConnection
 
 MINIMUM_POSTGRES = 15
 REPLICA_CONNECTIONS = 4  # of a web process, at most; who finds none is served by the primary
 REPLICA_SECONDS = 1  # how long a read waits for one of them, before the primary carries it out
 POOL_SECONDS = 5  # how long a request waits for a connection, and the pool tries for one before it is asked again
+WEB_SILENT_SECONDS = 3.0  # with the turn (4 s at most) and the question whether the server works, ten seconds
 # A connection that died without a farewell is noticed within about ten seconds.
 PATIENCE = {
     "connect_timeout": 5,
@@ -57,16 +59,18 @@ def use_connection_pool(max_size: int) -> None:
     """
     Pool this process's connections.
 
-    Only for a process that never forks: django-q2's sentinel forks replacements later, the pool's
+    Only for the web process, which never forks: django-q2's sentinel forks replacements later, the pool's
     sockets end up in both processes, and each reads the other's rows.
     """
     from django.db import connections
 
+    WatchedConnection.silent_seconds = WEB_SILENT_SECONDS
     connections.close_all()  # what was opened before belongs to no pool, and could not be given back to one
     connections.settings["default"]["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": max_size,
         "timeout": POOL_SECONDS,
+        "connection_class": WatchedConnection,
         # Its pauses double: after a long outage it would sit one out beside a server that is back.
         "reconnect_timeout": POOL_SECONDS,
     }
@@ -75,6 +79,7 @@ def use_connection_pool(max_size: int) -> None:
             "min_size": 0,
             "max_size": min(max_size, REPLICA_CONNECTIONS),
             "timeout": REPLICA_SECONDS,
+            "connection_class": WatchedConnection,
             "reconnect_timeout": POOL_SECONDS,
         }
 
@@ -86,7 +91,7 @@ def connect_directly(**options: Any) -> psycopg.Connection[tuple[Any, ...]]:
     parameters = connections["default"].get_connection_params()
     for name in ("pool", "context", "cursor_factory", "client_encoding"):
         parameters.pop(name, None)
-    return psycopg.connect(**{**parameters, **PATIENCE, **options}, autocommit=True)
+    return WatchedConnection.connect(**{**parameters, **PATIENCE, **options}, autocommit=True)
 
 
 class UnsuitableDatabase(QueueOpsError):

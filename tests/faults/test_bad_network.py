@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import psutil
 import psycopg
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
+from django.db.utils import ConnectionHandler
 
 from jobs.models import Job
 from jobs.states import JobState
 from queueops.core.database import connect_directly
+from queueops.core.postgres.watched_line import WatchedConnection
 from queueops.tenancy.models import ProducerKey
 from tests.dashboards.live.conftest import web_process
 from tests.factories import make_project
@@ -32,10 +37,8 @@ from tests.support.processes import database_url, wait_for
 pytestmark = pytest.mark.proves("R5")
 
 HANG_SECONDS = 10.0
-# What passes nothing on takes what it is sent, so the kernel sees nothing amiss: TCP_USER_TIMEOUT, which ends a line
-# whose packets are lost, is played by the reset.
 # Through 1 kB/s a claim may take longer than a lease: then a neighbour with a better line kills the executor.
-MOST_SECONDS = {"silent": 8.0, "narrow": 8.0}
+MOST_SECONDS = {"narrow": 8.0}
 LEASE = {"lease_seconds": 30, "renew_seconds": 10, "sweep_seconds": 5}
 FAULTS: dict[str, Callable[[BadLine], None]] = {
     "slow": lambda line: line.delay(0.5),
@@ -123,6 +126,86 @@ def check_the_kernels_patience() -> None:
                 assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
                 assert 0 < patience <= HANG_SECONDS
                 assert idle + interval * count <= HANG_SECONDS
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WatchedConnection, "silent_seconds", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("spoil", [BadLine.fall_silent, BadLine.forget])
+def test_a_line_that_takes_bytes_and_passes_none_on_is_given_up(spoil: Callable[[BadLine], None], line: BadLine):
+    """Also where new lines work, and the server says that it does nothing for this one."""
+    with connect_directly() as asking:
+        spoil(line)
+        begun = time.monotonic()
+        with pytest.raises(psycopg.OperationalError, match="silent"):
+            asking.execute("SELECT 1")
+        assert time.monotonic() - begun < HANG_SECONDS
+        assert asking.broken
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_waited_at_a_silent_line_does_not_wait_for_another_as_well(line: BadLine):
+    """As a request whose first statement was given up, and which asks the database again."""
+    pooled = dict(
+        connection.settings_dict["OPTIONS"], pool={"min_size": 1, "max_size": 2, "connection_class": WatchedConnection}
+    )
+    connections = ConnectionHandler({"default": dict(connection.settings_dict, OPTIONS=pooled)})
+    one: Any = connections["default"]
+    try:
+        one.ensure_connection()
+        line.forget()
+        with pytest.raises(OperationalError, match="silent"):
+            one.cursor().execute("SELECT 1")
+        one.close()
+        with pytest.raises(OperationalError, match="a moment ago"):
+            one.ensure_connection()
+    finally:
+        one.close()
+        one.close_pool()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_statement_that_the_server_works_at_may_take_long(line: BadLine):
+    with connect_directly() as asking:
+        carried = line.carried
+        assert asking.execute("SELECT 1 FROM pg_sleep(1)").fetchone() == (1,)
+        assert line.carried > carried, "nobody asked whether it does"
+
+
+def test_requests_end_while_the_line_to_the_database_is_silent(line: BadLine, figures: Any):
+    _, key = ProducerKey.issue(make_project(PROJECT), name="producer")
+    app = {"QUEUEOPS_EXTRA_APPS": "tests.faults.app", "FAULTS_DIR": "."}
+    with web_process(**app) as (address, web):
+
+        async def ask(http: aiohttp.ClientSession) -> tuple[int, bool, float]:
+            begun = time.monotonic()
+            async with http.post(f"{address}/api/v1/jobs/", json={"kind": "faults.write", "payload": {}}) as answer:
+                await answer.read()
+                return answer.status, "Retry-After" in answer.headers, time.monotonic() - begun
+
+        async def crowd() -> tuple[list[tuple[int, bool, float]], float]:
+            headers = {"Authorization": f"Bearer {key}"}
+            async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(limit=0)) as http:
+                assert {status for status, *_ in await asyncio.gather(*[ask(http) for _ in range(15)])} == {201}
+                line.fall_silent()
+                answers = await asyncio.gather(*[ask(http) for _ in range(30)])
+                answers += await asyncio.gather(*[ask(http) for _ in range(3)])  # which find no connection
+                line.mend()
+                begun = time.monotonic()
+                while (await ask(http))[0] != HTTPStatus.CREATED:
+                    assert time.monotonic() - begun < 60, "the pool does not recover"
+                return answers, time.monotonic() - begun
+
+        answers, well_after = asyncio.run(crowd())
+        assert web.runs
+    longest = max(seconds for *_, seconds in answers)
+    figures(f"asked for {longest:.1f} s at most, well {well_after:.1f} s after")
+    assert {(status, is_told_when) for status, is_told_when, _ in answers} == {(503, True)}
+    assert longest <= HANG_SECONDS
+    assert well_after <= HANG_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class BadLine:
         self._is_cut = False
         self._delay_seconds = 0.0
         self._bytes_a_second = 0
-        self._is_silent = False
+        self._silent_up_to = 0.0
         self._to_lose = 0
 
     @property
@@ -46,8 +46,9 @@ class BadLine:
         self._do(partial(self._set_cut, is_cut=True))
 
     def mend(self) -> None:
-        """Work as a line should."""
+        """Work as a line should; what was kept back is lost."""
         self._do(partial(self._set_cut, is_cut=False))
+        self._do(partial(setattr, self, "_silent_up_to", 0.0))
         self._do(partial(setattr, self, "_to_lose", 0))
         self.delay(0)
         self.narrow(0)
@@ -58,8 +59,12 @@ class BadLine:
         self._do(partial(self._set_cut, is_cut=False))
 
     def fall_silent(self) -> None:
-        """Take what is sent and pass nothing on, in either direction and on new connections, until it is reset."""
-        self._do(partial(setattr, self, "_is_silent", True))
+        """Take what is sent and pass nothing on, in either direction and on new connections, until it is mended."""
+        self._do(partial(setattr, self, "_silent_up_to", float("inf")))
+
+    def forget(self) -> None:
+        """Fall silent on the connections that there are; new ones work."""
+        self._do(lambda: setattr(self, "_silent_up_to", self.carried))
 
     def lead_to(self, server: int | Path) -> None:
         """End every connection; new ones go to another server."""
@@ -105,9 +110,10 @@ class BadLine:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server)
         self._open.add(to_server)
         self.carried += 1
+        number = self.carried
         ways = (
-            asyncio.create_task(self._pass_on(reader, to_server)),
-            asyncio.create_task(self._pass_on(from_server, writer, are_answers=True)),
+            asyncio.create_task(self._pass_on(number, reader, to_server)),
+            asyncio.create_task(self._pass_on(number, from_server, writer, are_answers=True)),
         )
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -119,10 +125,10 @@ class BadLine:
             await asyncio.gather(*ways, return_exceptions=True)
 
     async def _pass_on(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, are_answers: bool = False
+        self, number: int, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, are_answers: bool = False
     ) -> None:
         while block := await source.read(self._bytes_a_second // 10 or BLOCK_BYTES):
-            if self._is_silent:
+            if number <= self._silent_up_to:
                 continue
             if are_answers and self._to_lose:
                 self._to_lose -= 1
@@ -138,7 +144,7 @@ class BadLine:
     def _set_cut(self, *, is_cut: bool) -> None:
         self._is_cut = is_cut
         if is_cut:
-            self._is_silent = False
+            self._silent_up_to = 0.0
             for writer in self._open:
                 writer.transport.abort()
 

@@ -25,7 +25,9 @@ from .local_settings import (
     wanted_guard,
     wanted_settings,
 )
+from .watched_line import SilentLine, WatchingDriver
 
+SILENCE_SECONDS = 1.0  # a request that waited at a silent line does not wait for another connection as well
 DISTRUST_SECONDS = 1.0  # between two renewals of the pool: at a standby every write asks for one
 
 Djangos: Any = base.DatabaseWrapper  # its stubs know none of the methods that a backend overrides
@@ -37,9 +39,12 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
         applied: The settings that the open transaction was begun with.
     """
 
+    Database = WatchingDriver()
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.applied: Settings | None = None
+        self._silent_at = float("-inf")
         self.execute_wrappers.append(_execute)
 
     def apply(self, settings: Settings | None, instead_of: Settings | None) -> None:
@@ -55,6 +60,8 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
         return ConditionWrapper(self)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        if self.pool and time.monotonic() - self._silent_at < SILENCE_SECONDS:
+            raise psycopg.OperationalError("the database did not answer a moment ago")
         connection = super().get_new_connection(conn_params)
         if self.pool and _has_news(connection):
             # An idle server says only that it ends, and it ends for all. Each would fail a request of its own.
@@ -65,6 +72,8 @@ class DatabaseWrapper(Djangos):  # type: ignore[misc]
 
     def heed(self, error: psycopg.Error) -> None:
         """Renew the pool where an error says that its connections are of no use."""
+        if isinstance(error, SilentLine):
+            self._silent_at = time.monotonic()
         broken = self.connection is not None and self.connection.broken
         if broken or CONDITIONS.get(error.sqlstate or "") is ReadOnlyServer:
             self.distrust_pool()

@@ -14,7 +14,7 @@ from queueops.core.errors import QueueOpsError
 REASONS = ("full", "late", "left")
 
 MOST_WAITING = 200  # each may keep a megabyte of its body in memory
-WAIT_SECONDS = 5.0  # after that many clients have left, and are about to ask again
+WAIT_SECONDS = 4.0  # with the wait for a connection (POOL_SECONDS) less than ten; then clients leave and ask again
 HEAVY_COST = 3.0  # a page of more than 150 rows
 HEAVY_AT_ONCE = 2  # they hold the interpreter's lock most of their time, so more of them only slow each other
 KEPT_FOR_OTHERS = 2  # places that no asker alone may fill
