@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs.models import Job, ProviderBatch
+from jobs.models import DeadLetter, Job, ProviderBatch
 from jobs.services.operate.operate import cancel_jobs
+from jobs.testing import drain
 from tests.support.processes import wait_for
 
 SOON = {"processing": {"mode": "fixed", "seconds": 0.05}}
@@ -85,6 +86,39 @@ def test_a_refused_file_sends_what_it_names_live_and_the_rest_by_the_next_batch(
     assert lane.states() == ["retried"] * 3, "none has spent an attempt"
     assert list(Job.objects.values_list("retry_count", flat=True)) == [0] * 3
     assert not Job.objects.filter(scheduled_at__gt=timezone.now()).exists(), "they go live"
+
+
+def test_a_model_that_the_provider_does_not_know_ends_in_its_words_and_costs_nothing(lane, sandbox):
+    sandbox.turn(openai={"models": ["other-1"]})
+    lane.credential()
+    lane.submit(2)
+    lane.tend_until_closed()
+    drain()
+    assert lane.states() == ["failed"] * 2
+    told = DeadLetter.objects.values_list("error_code", "http_status").distinct()
+    assert list(told) == [("model_not_found", 404)]
+    assert sandbox.billing()["billed"] == []
+
+
+@pytest.mark.parametrize("provider", ["openai", "gemini"])  # Anthropic's say it line by line
+def test_a_batch_that_its_provider_gives_up_whole_says_why_and_its_jobs_go_on(lane, sandbox, provider):
+    sandbox.turn(batches=SOON | {"failed_rate": 1})
+    lane.credential(provider)
+    lane.submit(3, provider=provider)
+    batch = lane.tend_until_closed()
+    assert (batch.state, batch.succeeded) == ("failed", 0)
+    assert batch.error
+    assert set(Job.objects.values_list("status", "retry_count")) == {("retried", 0)}
+    assert sandbox.billing()["billed"] == []
+    sandbox.turn(batches={"failed_rate": 0})
+
+    def are_completed() -> bool:
+        lane.let_wait_for_next()
+        lane.tend_until_closed()
+        return bool(lane.states() == ["completed"] * 3)
+
+    wait_for(are_completed, what="the jobs by the next batch")
+    assert sandbox.billing()["custom_ids_paid_again"] == 0
 
 
 def test_a_cancelled_job_is_dropped_and_a_batch_that_nobody_wants_is_cancelled(lane, sandbox):
