@@ -49,6 +49,21 @@ class BadObjective(QueueOpsError):
     status = 422
 
 
+class BadSchedule(QueueOpsError):
+    """A schedule or a job of it is not valid."""
+
+    code = "bad_schedule"
+    status = 422
+
+
+class UnknownSchedule(QueueOpsError):
+    """There is no such schedule."""
+
+    code = "unknown_schedule"
+    status = 404
+    detail_fields = ("schedule_id",)
+
+
 class OtherEpoch(QueueOpsError):
     """The cursor is of a log that is not this one: the database was restored since."""
 

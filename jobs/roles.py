@@ -19,6 +19,7 @@ SEEN = (
     "webhookdelivery",
     "upload",
     "objective",
+    "schedule",
 )
 
 VIEWER = frozenset(f"jobs.view_{model}" for model in SEEN)
@@ -29,6 +30,7 @@ OPERATOR = frozenset(
         "jobs.reprioritise_job",
         "jobs.pause_work",
         "jobs.steer_providerbatch",
+        "jobs.steer_schedule",
         "jobs.steer_servicebreaker",
         "jobs.requeue_deadletter",
         "jobs.run_again",
@@ -53,6 +55,9 @@ ADMINISTRATOR = frozenset(
         "jobs.add_objective",
         "jobs.change_objective",
         "jobs.delete_objective",
+        "jobs.add_schedule",
+        "jobs.change_schedule",
+        "jobs.delete_schedule",
         "jobs.add_webhook",
         "jobs.change_webhook",
     }

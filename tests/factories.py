@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,8 +13,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from jobs.handlers.registry import find_handler
-from jobs.models import Batch, DeadLetter, Job, ProviderBatch, Webhook, new_id
+from jobs.models import Batch, DeadLetter, Job, ProviderBatch, Schedule, Webhook, new_id
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot
+from jobs.services.operate.schedules import save_schedule
 from jobs.services.submit.prepare import JobSpec, PreparedJob
 from jobs.services.submit.submit import insert_prepared
 from jobs.services.upkeep.batches import foresee_batches
@@ -110,6 +112,13 @@ def make_provider_batch(project: str = "acme", **fields: Any) -> ProviderBatch:
         "create_before": later,
     }
     return ProviderBatch.objects.create(project_id=project, **{**figures, **fields})
+
+
+def make_schedule(name: str = "nightly", *, project: str = "acme", **figures: Any) -> Schedule:
+    """One of every full hour that submits one job of KIND."""
+    make_project(project)
+    given = {"name": name, "cron": "0 * * * *", "jobs": [{"kind": KIND, "payload": json.loads(PAYLOAD)}]}
+    return save_schedule(None, {**given, **figures}, project_id=project, actor="user:1")
 
 
 def make_dead_letter(**fields: Any) -> DeadLetter:

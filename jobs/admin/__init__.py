@@ -11,6 +11,7 @@ from . import (
     provider_batches,
     ramp,
     rules,
+    schedules,
     uploads,
     webhooks,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "provider_batches",
     "ramp",
     "rules",
+    "schedules",
     "uploads",
     "webhooks",
 ]

@@ -185,6 +185,14 @@ class Objectives(BaseModel):
     objectives: list[ObjectiveInfo]
 
 
+class SchedulePreview(BaseModel):
+    next_due: list[datetime] = Field(description="The next five, without jitter.")
+
+
+class DeletedInfo(BaseModel):
+    deleted: bool
+
+
 class ProjectInfo(BaseModel):
     id: str
     name: str

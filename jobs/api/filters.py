@@ -8,7 +8,18 @@ from typing import Any
 import django_filters
 from django.db.models import QuerySet
 
-from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, ProviderBatch, Resolution, Way
+from jobs.models import (
+    Batch,
+    BulkOperation,
+    DeadLetter,
+    Job,
+    JobEvent,
+    ProviderBatch,
+    Resolution,
+    Schedule,
+    ScheduleFire,
+    Way,
+)
 from jobs.states import EventType, JobState, Priority
 from queueops.core.values.identifiers import first_id_at
 from queueops.rest.filtering import ChoicesFilter, FilterSet, MomentFilter, TagsFilter, TruthFilter
@@ -110,3 +121,19 @@ class ProviderBatchFilterSet(TimeOrderedFilterSet):
     class Meta:
         model = ProviderBatch
         fields = ("kind", "service", "model")
+
+
+class ScheduleFilterSet(TimeOrderedFilterSet):
+    paused = TruthFilter()
+
+    class Meta:
+        model = Schedule
+        fields = ("name",)
+
+
+class FireFilterSet(TimeOrderedFilterSet):
+    outcome = ChoicesFilter(choices=ScheduleFire.Outcome.choices)
+
+    class Meta:
+        model = ScheduleFire
+        fields: tuple[str, ...] = ()

@@ -8,16 +8,20 @@ from uuid import UUID
 from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from jobs.firing import LONGEST_CRON, LONGEST_JITTER_SECONDS, MOST_MISSED, Missed
+from jobs.services.operate.schedules import MOST_JOBS
 from jobs.services.submit.prepare import MAX_DELAY_SECONDS
 from jobs.states import Priority
-from queueops.core.values.moments import Moment
+from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
 from queueops.core.values.tags import Tags
+from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]
 DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS)]
+CRON = "Minute, hour, day of the month, month, day of the week, read as Debian's cron reads them."
 Ids = Annotated[list[UUID], Field(min_length=1, description="At most 10,000.")]
 
 
@@ -39,8 +43,65 @@ class WithReason(Input):
     reason: Reason = ""
 
 
-class Schedule(WithReason):
+class Reschedule(WithReason):
     delay_seconds: DelaySeconds = Field(description="From now. 0: run as soon as possible.")
+
+
+class ScheduleFigures(WithReason):
+    """When it fires, and what it submits then."""
+
+    time_zone: str = Field(default="UTC", max_length=64, description="Whose clock it goes by, as `Europe/Berlin`.")
+    missed: Missed = Field(
+        default=Missed.ONCE,
+        description="What becomes of fires that are more than a minute late, because no worker ran or the project was "
+        "paused: skip, once (one for all of them) or all (each, the newest `most_missed`).",
+    )
+    most_missed: int = Field(default=10, ge=1, le=MOST_MISSED)
+    jitter_seconds: int = Field(
+        default=0, ge=0, le=LONGEST_JITTER_SECONDS, description="Each fire is late by less than that."
+    )
+    ends_at: MomentInUTC | None = Field(default=None, description="It does not fire later.")
+
+    def figures(self) -> dict[str, Any]:
+        """What was given, by the names of the schedule's fields."""
+        return self.model_dump(exclude_unset=True, exclude={"reason"})
+
+
+Cron = Annotated[str, Field(max_length=LONGEST_CRON, description=CRON, examples=["30 2 * * MON-FRI"])]
+Jobs = Annotated[
+    list[dict[str, Any]],
+    Field(
+        min_length=1,
+        max_length=MOST_JOBS,
+        description="Each as in the submission of one job, without times of its own and idempotency_key. One is "
+        "submitted as a job, several as a batch of the schedule's name.",
+    ),
+]
+ScheduleName = Annotated[
+    str, Field(min_length=1, max_length=100, pattern=NO_NUL, description="Of its own in the project.")
+]
+
+
+class NewSchedule(ScheduleFigures):
+    name: ScheduleName
+    cron: Cron
+    jobs: Jobs
+
+
+def _as_changes(schema: dict[str, Any]) -> None:
+    """What is left out stays as it is: a default would say something else."""
+    for described in schema["properties"].values():
+        described.pop("default", None)
+
+
+class ChangeSchedule(ScheduleFigures):
+    """What is left out stays as it is."""
+
+    model_config = ConfigDict(json_schema_extra=_as_changes)
+
+    name: ScheduleName = ""
+    cron: Cron = ""
+    jobs: Jobs = []
 
 
 class Reset(WithReason):
@@ -55,7 +116,7 @@ class CancelMany(WithReason):
     ids: Ids
 
 
-class ScheduleMany(Schedule):
+class RescheduleMany(Reschedule):
     ids: Ids
 
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, get_args
 
 from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs.models import Batch, BulkOperation, DeadLetter, Job, JobEvent, ProviderBatch, Tag
+from jobs.models import (
+    Batch,
+    BulkOperation,
+    DeadLetter,
+    Job,
+    JobEvent,
+    ProviderBatch,
+    Schedule,
+    ScheduleFire,
+    Tag,
+)
 from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.foresee import HeldLane, foresee
 from jobs.services.explain.snapshots import BatchSnapshot, JobSnapshot
 from jobs.services.explain.waiting import Code, Reason, Waiting
 from jobs.services.explain.ways import WayPrices, provider_batch_of, way_prices
+from jobs.services.operate.schedules import next_fires
 from jobs.states import JobState
 from jobs.tracebacks import without_diagnostics
 from ratelimits.services.money.reports import SpendSum
@@ -139,6 +151,61 @@ class ProviderBatchSerializer(serializers.ModelSerializer[ProviderBatch]):
         model = ProviderBatch
         fields = PROVIDER_BATCH_FIELDS
         read_only_fields = PROVIDER_BATCH_FIELDS
+
+
+class FireSerializer(serializers.ModelSerializer[ScheduleFire]):
+    class Meta:
+        model = ScheduleFire
+        fields = (
+            "id",
+            "due_at",
+            "outcome",
+            "job_id",
+            "batch_id",
+            "error_code",
+            "error_message",
+            "left_out",
+            "asked_by",
+            "created_at",
+        )
+        read_only_fields = fields
+
+
+class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
+    """The view tells of a whole page what fired last: `last_fires`, by schedule."""
+
+    jobs = serializers.ListField(child=serializers.DictField(), read_only=True)
+    next_due = serializers.SerializerMethodField(help_text="The next five by the cron text, without jitter.")
+    last_fire = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Schedule
+        fields = (
+            "id",
+            "name",
+            "cron",
+            "time_zone",
+            "jobs",
+            "missed",
+            "most_missed",
+            "jitter_seconds",
+            "ends_at",
+            "paused",
+            "next_fire_at",
+            "next_due",
+            "refused_in_a_row",
+            "last_fire",
+            "created_at",
+        )
+        read_only_fields = fields
+
+    def get_next_due(self, row: Schedule) -> list[datetime]:
+        return [fire.due_at for fire in next_fires(row)]
+
+    @extend_schema_field(FireSerializer(allow_null=True))
+    def get_last_fire(self, row: Schedule) -> Any:
+        found = self.context["last_fires"].get(row.pk)
+        return None if found is None else FireSerializer(found).data
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):

@@ -16,6 +16,7 @@ from .views import (
     projects,
     provider_batches,
     results,
+    schedules,
 )
 
 urlpatterns: list[URLPattern] = [
@@ -57,6 +58,13 @@ urlpatterns: list[URLPattern] = [
     path("provider-batches/", provider_batches.ProviderBatchList.as_view()),
     path("provider-batches/<uuid:pk>/", provider_batches.ProviderBatchDetail.as_view()),
     path("provider-batches/<uuid:pk>/cancel/", provider_batches.CancelProviderBatch.as_view()),
+    path("schedules/", schedules.ScheduleList.as_view()),
+    path("schedules/preview/", schedules.PreviewSchedule.as_view()),
+    path("schedules/<uuid:pk>/", schedules.ScheduleDetail.as_view()),
+    path("schedules/<uuid:pk>/fires/", schedules.ScheduleFires.as_view()),
+    path("schedules/<uuid:pk>/pause/", schedules.PauseSchedule.as_view()),
+    path("schedules/<uuid:pk>/resume/", schedules.ResumeSchedule.as_view()),
+    path("schedules/<uuid:pk>/run/", schedules.RunSchedule.as_view()),
     path("project/", projects.ProjectDetail.as_view()),
     path("project/pause/", projects.PauseProject.as_view()),
     path("project/resume/", projects.ResumeProject.as_view()),

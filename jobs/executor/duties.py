@@ -12,7 +12,7 @@ from uuid import UUID
 
 from jobs.services.explain import flow
 from jobs.services.finish import breaker, reroute
-from jobs.services.operate import budget_waits, pauses
+from jobs.services.operate import budget_waits, fire_schedules, pauses
 from jobs.services.provider_batches.tend import LATE, duty_of, is_needed, kinds_with_batches
 from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch
 from queueops.core.processes.one_by_one import one_by_one
@@ -91,6 +91,7 @@ class Duties:
                 holds.lose_expired,
                 pools.follow_pools,
             )
+        self._fire_schedules()
         if now >= self._alert_at:
             seconds = QUIET_ALERT_SECONDS if quiet else ALERT_SECONDS
             self._alert_at = now + seconds
@@ -104,6 +105,10 @@ class Duties:
         if now >= self._lane_at:
             self._lane_at = now + (QUIET_LANE_SECONDS if quiet else LANE_SECONDS)
             _do_all(self._tend_batch_lane)
+
+    def _fire_schedules(self) -> None:
+        if executors.take_duty("schedules", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
+            _do_all(fire_schedules.fire_schedules)
 
     def _tend_batch_lane(self) -> None:
         if not is_needed():

@@ -15,6 +15,7 @@ from .pool import POOLED, Pool, PoolSweep
 from .provider_batch import BatchPace, BatchPolicy, BatchSearch, ProviderBatch, ProviderBatchLine, Way
 from .requests import BulkOperation, IdempotencyRecord, RestoredJob, Webhook, WebhookDelivery
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
+from .schedule import Schedule, ScheduleFire
 from .tag import Tag
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
     "RestoredJob",
     "RetryPolicy",
     "SavedFilter",
+    "Schedule",
+    "ScheduleFire",
     "ServiceBreaker",
     "Tag",
     "Upload",

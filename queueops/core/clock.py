@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from django.db import connection
 
 
@@ -11,3 +13,8 @@ def database_now() -> float:
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
         [now] = cursor.fetchone()
     return float(now)
+
+
+def database_moment() -> datetime:
+    """The same as a datetime."""
+    return datetime.fromtimestamp(database_now(), UTC)

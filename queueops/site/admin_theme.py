@@ -27,6 +27,7 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         (
             ("Batches", "jobs_batch", "jobs.view_batch"),
             ("Provider batches", "jobs_providerbatch", "jobs.view_providerbatch"),
+            ("Schedules", "jobs_schedule", "jobs.view_schedule"),
         ),
     ),
     ("Uploads", "upload_file", (("Uploads", "jobs_upload", "jobs.view_upload"),)),
@@ -113,7 +114,7 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         (
             ("Executors", "jobs_executor", "jobs.view_executor"),
             ("Pools", "jobs_pool", "jobs.view_pool"),
-            ("Schedules", "django_q_schedule", None),
+            ("House-keeping", "django_q_schedule", None),
             ("Queued tasks", "django_q_ormq", None),
             ("Failed tasks", "django_q_failure", None),
             ("Finished tasks", "django_q_success", None),

@@ -37,6 +37,7 @@ class QuotaAlert(models.Model):
         UNSERVED = "unserved", "no worker carries out a kind"
         FORGOTTEN = "forgotten", "paused for long"
         HORIZON = "horizon", "the database cannot clear up"
+        SCHEDULE = "schedule", "a schedule is refused again and again"
         OBJECTIVE = "objective", "an objective is missed, or will be"
         CHARGE_LEAK = "charge_leak", "estimates were not settled"
         ALLOWANCE = "allowance", "a user comes near the month's quota"

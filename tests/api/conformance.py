@@ -48,6 +48,7 @@ ROWS = {
     "batches": "jobs_batch",
     "dead-letters": "jobs_deadletter",
     "operations": "jobs_bulkoperation",
+    "schedules": "jobs_schedule",
     "limits": "ratelimits_limit",
 }
 # What only the server, or only who calls, can know: no document could say which values are taken. Nor does a pattern

@@ -15,13 +15,13 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern
 
 from jobs.api.urls import urlpatterns
-from jobs.models import BulkOperation, DeadLetter, Job
+from jobs.models import BulkOperation, DeadLetter, Job, Schedule
 from jobs.states import JobState
 from queueops.core.values.rate import Rate
 from queueops.tenancy.callers.throttles import CallerThrottle
 from queueops.tenancy.models import ProducerKey
 from tests.api.conftest import ALL_SCOPES, ROOT, SPEC, Api, error_of, key_for
-from tests.factories import make_batch, make_dead_letter, make_job, make_project, make_provider_batch
+from tests.factories import make_batch, make_dead_letter, make_job, make_project, make_provider_batch, make_schedule
 
 
 def view_of(pattern: URLPattern) -> Any:
@@ -34,6 +34,7 @@ METHODS = [
     for method in ("GET", "POST")
     if hasattr(view_of(pattern), method.lower())
 ]
+SCHEDULE: dict[str, Any] = {"cron": "0 * * * *", "jobs": [SPEC]}
 BODIES: dict[str, dict[str, Any]] = {
     "JobList": SPEC,
     "BatchList": {"jobs": [SPEC]},
@@ -43,6 +44,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "ChangeBatchPriority": {"priority": "low"},
     "ScheduleJobs": {"delay_seconds": 5},
     "ChangeJobsPriority": {"priority": "low"},
+    "ScheduleList": {"name": "x", **SCHEDULE},
+    "PreviewSchedule": {"name": "x", **SCHEDULE},
     "DiscardDeadLetter": {"reason": "x"},
     "DiscardDeadLetters": {"reason": "x"},
 }
@@ -60,6 +63,7 @@ def ids_of(project: str) -> dict[str, str]:
         "dead-letters": str(letter.pk),
         "operations": str(operation.pk),
         "provider-batches": str(make_provider_batch(project=project).pk),
+        "schedules": str(make_schedule(project=project).pk),
     }
 
 
@@ -83,6 +87,7 @@ def everything() -> dict[str, list[Any]]:
     return {
         "jobs": list(Job.objects.order_by("pk").values("pk", "status", "priority", "scheduled_at", "held")),
         "letters": list(DeadLetter.objects.order_by("pk").values("pk", "resolution")),
+        "schedules": list(Schedule.objects.order_by("pk").values("pk", "paused", "next_due_at")),
         "operations": list(BulkOperation.objects.order_by("pk").values("pk", "status")),
     }
 
@@ -106,6 +111,7 @@ def test_another_projects_rows_are_neither_shown_nor_touched(api: Api, method, p
             assert not [theirs_id for theirs_id in theirs.values() if theirs_id in text]
     after = everything()
     assert [row for row in after["jobs"] if row in before["jobs"]] == before["jobs"]
+    assert [row for row in after["schedules"] if row in before["schedules"]] == before["schedules"]
     assert (after["letters"], after["operations"]) == (before["letters"], before["operations"])
 
 
@@ -125,11 +131,10 @@ def test_every_method_needs_a_key_with_its_scope(db, method, pattern):
 
 @pytest.mark.parametrize("pattern", urlpatterns, ids=lambda pattern: str(pattern.pattern))
 def test_every_address_answers_options_and_refuses_other_methods(api: Api, pattern):
-    path = address(
-        pattern, dict.fromkeys(["jobs", "batches", "dead-letters", "operations", "provider-batches"], str(uuid4()))
-    )
+    rows = ["jobs", "batches", "dead-letters", "operations", "provider-batches", "schedules"]
+    path = address(pattern, dict.fromkeys(rows, str(uuid4())))
     assert api.send("OPTIONS", path, "").status_code == 200
-    response = api.send("DELETE", path, "")
+    response = api.send("PUT", path, "")
     assert error_of(response, 405)["code"] == "method_not_allowed"
     assert "OPTIONS" in response["Allow"]
 

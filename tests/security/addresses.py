@@ -21,6 +21,7 @@ API_ROWS = {
     "dead-letters": "jobs_deadletter",
     "provider-batches": "jobs_providerbatch",
     "operations": "jobs_bulkoperation",
+    "schedules": "jobs_schedule",
     "limits": "ratelimits_limit",
     "counters": "ratelimits_counter",
     "alerts": "ratelimits_quotaalert",

@@ -16,7 +16,7 @@ from django.contrib.sessions.models import Session
 from django.db.models import Model
 from django.db.models.functions import Now
 from django.utils import timezone
-from django_q.models import Schedule
+from django_q.models import Schedule as Housekeeping
 
 from jobs.models import (
     BatchPolicy,
@@ -30,6 +30,8 @@ from jobs.models import (
     ProviderBatch,
     ProviderBatchLine,
     SavedFilter,
+    Schedule,
+    ScheduleFire,
     ServiceBreaker,
     Upload,
     WebhookDelivery,
@@ -117,7 +119,9 @@ class World:
         made["jobs_servicebreaker"] = ServiceBreaker.objects.create(
             service="a-service", project_id=project, failures=9, opened_at=Now(), last_error=text
         )
-        made |= _lane_of(made_project, text, letter.job_id) | _objective(made_project, text)
+        made |= (
+            _lane_of(made_project, text, letter.job_id) | _objective(made_project, text) | _schedule(made_project, text)
+        )
         webhook = make_webhook(made_project, url="https://example.org/", secret=f"whsec_{text}")
         made["jobs_webhook"] = webhook
         made["jobs_webhookdelivery"] = WebhookDelivery.objects.create(webhook=webhook, batch=batch, job=letter.job)
@@ -177,7 +181,7 @@ class World:
         made["jobs_pool"] = pool
         made["jobs_agingrule"] = apps.get_model("jobs.AgingRule").objects.earliest("tier")
         made["jobs_retrypolicy"] = apps.get_model("jobs.RetryPolicy").objects.earliest("name")
-        made["django_q_schedule"] = Schedule.objects.earliest("pk")
+        made["django_q_schedule"] = Housekeeping.objects.earliest("pk")
         return cls({name: str(row.pk) for name, row in made.items()})
 
 
@@ -242,6 +246,22 @@ def _objective(project: Project, text: str) -> dict[str, Model]:
         name=text[:100], project=project, kind=text[:100], within_seconds=60, note=text
     )
     return {"jobs_objective": objective}
+
+
+def _schedule(project: Project, text: str) -> dict[str, Model]:
+    """One that is paused, and was refused once."""
+    job = {"kind": "http.request", "payload": {"method": "GET", "url": "http://127.0.0.1:9/", text: text}}
+    schedule = Schedule.objects.create(project=project, name=text[:100], cron="0 * * * *", jobs=[job], paused=True)
+    ScheduleFire.objects.create(
+        schedule=schedule,
+        project=project,
+        due_at=timezone.now(),
+        outcome="refused",
+        error_code="x",
+        error_message=text,
+        asked_by=text[:100],
+    )
+    return {"jobs_schedule": schedule}
 
 
 def everything(*, project: str = "", signed_in: User | None = None) -> dict[str, list[dict[str, Any]]]:

@@ -21,7 +21,7 @@ from queueops.tenancy.models import Issuer, ProducerKey
 from ratelimits.api.urls import urlpatterns as limiter
 from ratelimits.models import Spend
 from tests.api.conftest import SPEC, Api, error_of, key_for
-from tests.factories import make_batch, make_dead_letter, make_job, make_provider_batch
+from tests.factories import make_batch, make_dead_letter, make_job, make_provider_batch, make_schedule
 from tests.support.issuers import OTHER_USER, USER, make_issuer, shared_token
 
 pytestmark = pytest.mark.django_db
@@ -68,6 +68,16 @@ ADDRESSES = {
     "GET provider-batches/": "whole",
     "GET provider-batches/<uuid:pk>/": "whole",
     "POST provider-batches/<uuid:pk>/cancel/": "whole",
+    "GET schedules/": "whole",
+    "POST schedules/": "whole",
+    "POST schedules/preview/": "whole",
+    "GET schedules/<uuid:pk>/": "whole",
+    "PATCH schedules/<uuid:pk>/": "whole",
+    "DELETE schedules/<uuid:pk>/": "whole",
+    "GET schedules/<uuid:pk>/fires/": "whole",
+    "POST schedules/<uuid:pk>/pause/": "whole",
+    "POST schedules/<uuid:pk>/resume/": "whole",
+    "POST schedules/<uuid:pk>/run/": "whole",
     "GET spend/": "own",
     "GET budgets/": "whole",
     "GET project/": "whole",
@@ -147,6 +157,7 @@ def make_rows(user_id: Any, actor: str) -> dict[str, str]:
         "dead-letters": str(letter.pk),
         "operations": str(operation.pk),
         "provider-batches": str(make_provider_batch().pk),
+        "schedules": str(make_schedule(f"of {user_id}").pk),
     }
 
 

@@ -637,6 +637,11 @@ export interface components {
              */
             retry_at: string | null;
         };
+        /** DeletedInfo */
+        DeletedInfo: {
+            /** Deleted */
+            deleted: boolean;
+        };
         /** Discard */
         Discard: {
             /** Reason */
@@ -738,6 +743,28 @@ export interface components {
          * @enum {string}
          */
         EventType: "state_change" | "progress" | "error" | "scheduling" | "audit";
+        Fire: {
+            /** @description Empty: it was due. */
+            readonly asked_by: string;
+            /** Format: uuid */
+            readonly batch_id: string | null;
+            /** Format: date-time */
+            readonly created_at: string;
+            /**
+             * Format: date-time
+             * @description By the cron text; of a run by hand, when it was asked for.
+             */
+            readonly due_at: string;
+            readonly error_code: string;
+            readonly error_message: string;
+            /** Format: uuid */
+            readonly id: string;
+            /** Format: uuid */
+            readonly job_id: string | null;
+            /** @description Fires before it that were missed; at most 1,000. */
+            readonly left_out: number;
+            readonly outcome: components["schemas"]["OutcomeEnum"];
+        };
         /** ForecastAnswer */
         ForecastAnswer: {
             /**
@@ -1349,6 +1376,19 @@ export interface components {
          * @enum {string}
          */
         LimitUnitEnum: "requests" | "tokens" | "input_tokens" | "output_tokens" | "enqueued_tokens" | "in_flight";
+        /**
+         * Missed
+         * @description What becomes of fires that nobody made in time.
+         * @enum {string}
+         */
+        Missed: "skip" | "once" | "all";
+        /**
+         * @description * `skip` - are left out
+         *     * `once` - are made up for by one
+         *     * `all` - are made up for one by one
+         * @enum {string}
+         */
+        MissedEnum: "skip" | "once" | "all";
         /** Moved */
         Moved: {
             /** Moved */
@@ -1487,6 +1527,60 @@ export interface components {
              */
             window_seconds: number | null;
         };
+        /** NewSchedule */
+        NewSchedule: {
+            /**
+             * Cron
+             * @description Minute, hour, day of the month, month, day of the week, read as Debian's cron reads them.
+             * @example 30 2 * * MON-FRI
+             */
+            cron: string;
+            /**
+             * Ends At
+             * @description It does not fire later.
+             * @default null
+             */
+            ends_at: string | null;
+            /**
+             * Jitter Seconds
+             * @description Each fire is late by less than that.
+             * @default 0
+             */
+            jitter_seconds: number;
+            /**
+             * Jobs
+             * @description Each as in the submission of one job, without times of its own and idempotency_key. One is submitted as a job, several as a batch of the schedule's name.
+             */
+            jobs: {
+                [key: string]: unknown;
+            }[];
+            /**
+             * @description What becomes of fires that are more than a minute late, because no worker ran or the project was paused: skip, once (one for all of them) or all (each, the newest `most_missed`).
+             * @default once
+             */
+            missed: components["schemas"]["Missed"];
+            /**
+             * Most Missed
+             * @default 10
+             */
+            most_missed: number;
+            /**
+             * Name
+             * @description Of its own in the project.
+             */
+            name: string;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Time Zone
+             * @description Whose clock it goes by, as `Europe/Berlin`.
+             * @default UTC
+             */
+            time_zone: string;
+        };
         NullEnum: null;
         /**
          * ObjectiveInfo
@@ -1569,6 +1663,13 @@ export interface components {
          * @enum {string}
          */
         OperationStatus: "running" | "done" | "cancelled" | "failed";
+        /**
+         * @description * `submitted` - Submitted
+         *     * `refused` - Refused
+         *     * `skipped` - Skipped
+         * @enum {string}
+         */
+        OutcomeEnum: "submitted" | "refused" | "skipped";
         Override: {
             /** Format: double */
             capacity: number;
@@ -1616,6 +1717,19 @@ export interface components {
              */
             next_cursor: string | null;
             results: components["schemas"]["Event"][];
+        };
+        PaginatedFireList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Fire"][];
         };
         PaginatedGaugeList: {
             /**
@@ -1694,6 +1808,19 @@ export interface components {
              */
             next_cursor: string | null;
             results: components["schemas"]["Result"][];
+        };
+        PaginatedScheduleList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Schedule"][];
         };
         PaginatedUsageEventList: {
             /**
@@ -1805,6 +1932,51 @@ export interface components {
             warning_percent?: number;
             /** Window Seconds */
             window_seconds?: number | null;
+        };
+        /**
+         * ChangeSchedule
+         * @description What is left out stays as it is.
+         */
+        PatchedChangeSchedule: {
+            /**
+             * Cron
+             * @description Minute, hour, day of the month, month, day of the week, read as Debian's cron reads them.
+             * @example 30 2 * * MON-FRI
+             */
+            cron?: string;
+            /**
+             * Ends At
+             * @description It does not fire later.
+             */
+            ends_at?: string | null;
+            /**
+             * Jitter Seconds
+             * @description Each fire is late by less than that.
+             */
+            jitter_seconds?: number;
+            /**
+             * Jobs
+             * @description Each as in the submission of one job, without times of its own and idempotency_key. One is submitted as a job, several as a batch of the schedule's name.
+             */
+            jobs?: {
+                [key: string]: unknown;
+            }[];
+            /** @description What becomes of fires that are more than a minute late, because no worker ran or the project was paused: skip, once (one for all of them) or all (each, the newest `most_missed`). */
+            missed?: components["schemas"]["Missed"];
+            /** Most Missed */
+            most_missed?: number;
+            /**
+             * Name
+             * @description Of its own in the project.
+             */
+            name?: string;
+            /** Reason */
+            reason?: string;
+            /**
+             * Time Zone
+             * @description Whose clock it goes by, as `Europe/Berlin`.
+             */
+            time_zone?: string;
         };
         /** Paused */
         Paused: {
@@ -2063,6 +2235,37 @@ export interface components {
              */
             spread_seconds: number;
         } & (unknown | unknown);
+        /** Reschedule */
+        Reschedule: {
+            /**
+             * Delay Seconds
+             * @description From now. 0: run as soon as possible.
+             */
+            delay_seconds: number;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /** RescheduleMany */
+        RescheduleMany: {
+            /**
+             * Delay Seconds
+             * @description From now. 0: run as soon as possible.
+             */
+            delay_seconds: number;
+            /**
+             * Ids
+             * @description At most 10,000.
+             */
+            ids: string[];
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
         /** ReservedUnits */
         ReservedUnits: {
             /** Amount */
@@ -2199,36 +2402,57 @@ export interface components {
              */
             warnings: string[];
         };
-        /** Schedule */
+        /** @description The view tells of a whole page what fired last: `last_fires`, by schedule. */
         Schedule: {
+            /** Format: date-time */
+            readonly created_at: string;
+            /** @description Minute, hour, day of the month, month, day of the week: 30 2 * * MON-FRI is at half past two on working days. */
+            readonly cron: string;
             /**
-             * Delay Seconds
-             * @description From now. 0: run as soon as possible.
+             * Format: date-time
+             * @description It does not fire later. Empty: it goes on.
              */
-            delay_seconds: number;
+            readonly ends_at: string | null;
+            /** Format: uuid */
+            readonly id: string;
+            /** @description Each fire is late by less than that, so that schedules of one time do not come all at once. */
+            readonly jitter_seconds: number;
+            readonly jobs: {
+                [key: string]: unknown;
+            }[];
+            readonly last_fire: components["schemas"]["Fire"] | null;
             /**
-             * Reason
-             * @default
+             * Missed fires
+             * @description More than a minute late: no worker ran, or the project was paused.
+             *
+             *     * `skip` - are left out
+             *     * `once` - are made up for by one
+             *     * `all` - are made up for one by one
              */
-            reason: string;
+            readonly missed: components["schemas"]["MissedEnum"];
+            /**
+             * Up to
+             * @description Where each is made up for: the newest so many.
+             */
+            readonly most_missed: number;
+            /** @description Of its own in the project; its batches are called so, too. */
+            readonly name: string;
+            /** @description The next five by the cron text, without jitter. */
+            readonly next_due: string[];
+            /** Format: date-time */
+            readonly next_fire_at: string | null;
+            readonly paused: boolean;
+            readonly refused_in_a_row: number;
+            /** @description Whose clock it goes by: Europe/Berlin. */
+            readonly time_zone: string;
         };
-        /** ScheduleMany */
-        ScheduleMany: {
+        /** SchedulePreview */
+        SchedulePreview: {
             /**
-             * Delay Seconds
-             * @description From now. 0: run as soon as possible.
+             * Next Due
+             * @description The next five, without jitter.
              */
-            delay_seconds: number;
-            /**
-             * Ids
-             * @description At most 10,000.
-             */
-            ids: string[];
-            /**
-             * Reason
-             * @default
-             */
-            reason: string;
+            next_due: string[];
         };
         /**
          * Scope

@@ -32,6 +32,11 @@ READ_OPERATIONS = Need(Scope.READ, "jobs.view_bulkoperation")
 READ_OBJECTIVES = Need(Scope.READ, "jobs.view_objective")
 READ_PROVIDER_BATCHES = Need(Scope.READ, "jobs.view_providerbatch")
 STEER_PROVIDER_BATCHES = Need(Scope.OPERATE, "jobs.steer_providerbatch")
+READ_SCHEDULES = Need(Scope.READ, "jobs.view_schedule")
+ADD_SCHEDULES = Need(Scope.SUBMIT, "jobs.add_schedule")
+CHANGE_SCHEDULES = Need(Scope.SUBMIT, "jobs.change_schedule")
+DELETE_SCHEDULES = Need(Scope.SUBMIT, "jobs.delete_schedule")
+STEER_SCHEDULES = Need(Scope.SUBMIT, "jobs.steer_schedule")
 OPERATE_BULK = Need(Scope.OPERATE, "jobs.change_bulkoperation")
 
 Effect = Callable[[], tuple[int, dict[str, Any]]]

@@ -66,7 +66,7 @@ def cancelling(view: ApiView, given: inputs.WithReason) -> Action:
     return lambda ids: cancel_jobs(ids, actor=view.caller.actor, reason=reason)
 
 
-def scheduling(view: ApiView, given: inputs.Schedule) -> Action:
+def scheduling(view: ApiView, given: inputs.Reschedule) -> Action:
     delay = timedelta(seconds=given.delay_seconds)
     return lambda ids: schedule_jobs(ids, delay=delay, actor=view.caller.actor, reason=given.reason)
 
@@ -123,10 +123,10 @@ class CancelJob(JobAction):
 class ScheduleJob(JobAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
-    @one("Let a waiting job run later, or now", "schedule", inputs.Schedule, {"delay_seconds": 3600})
+    @one("Let a waiting job run later, or now", "schedule", inputs.Reschedule, {"delay_seconds": 3600})
     def post(self, request: Request, pk: UUID) -> Response:
         raw = read_document(request)
-        return self.act_on_one(pk, raw, scheduling(self, parse_as(inputs.Schedule, raw)))
+        return self.act_on_one(pk, raw, scheduling(self, parse_as(inputs.Reschedule, raw)))
 
 
 class ResetJob(JobAction):
@@ -214,10 +214,10 @@ class CancelJobs(JobsAction):
 class ScheduleJobs(JobsAction):
     needs: ClassVar = {"POST": RESCHEDULE}
 
-    @many("Let waiting jobs run later, or now", "schedule", inputs.ScheduleMany, {"delay_seconds": 0})
+    @many("Let waiting jobs run later, or now", "schedule", inputs.RescheduleMany, {"delay_seconds": 0})
     def post(self, request: Request) -> Response:
         raw = read_document(request)
-        given = parse_as(inputs.ScheduleMany, raw)
+        given = parse_as(inputs.RescheduleMany, raw)
         return self.act_on_many(given.ids, raw, scheduling(self, given))
 
 

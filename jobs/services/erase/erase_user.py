@@ -7,6 +7,7 @@ drawn for each erasure and not computed from the user's id.
 
 from __future__ import annotations
 
+import json
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,19 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from jobs.models import Batch, BudgetWait, BulkOperation, Job, SavedFilter, ServiceBreaker, Tag, Upload, WebhookDelivery
+from jobs.models import (
+    Batch,
+    BudgetWait,
+    BulkOperation,
+    Job,
+    SavedFilter,
+    Schedule,
+    ScheduleFire,
+    ServiceBreaker,
+    Tag,
+    Upload,
+    WebhookDelivery,
+)
 from jobs.services.archive.archive import Say, on_archive_duty
 from jobs.services.archive.store import ArchiveStore
 from jobs.services.operate.operate import carry_out_cancel
@@ -220,6 +233,7 @@ def _erase_events(project_id: str, user_id: UUID) -> int:
 
 def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, int]:
     done = {}
+    changed = _take_out_of_schedules(project_id, user_id)
     # What calls under way hold of budgets would stay held for ever: it counts as spent, under the pseudonym.
     holds = BudgetHold.objects.filter(project_id=project_id, user_id=user_id, lost=False)
     lose_holds(list(holds.order_by().values_list("job_id", "token").distinct()))
@@ -228,12 +242,29 @@ def _erase_rows(project_id: str, user_id: UUID, pseudonym: UUID) -> dict[str, in
         for name, rows, change in _rows(project_id, user_id):
             own = {key: pseudonym if value is PSEUDONYM else value for key, value in (change or {}).items()}
             done[name] = rows.delete()[0] if change is None else rows.update(**own)
+        done["schedules"] += changed
         batches = _batches(project_id, user_id)
         Tag.objects.filter(owner_id__in=batches.values("pk")).delete()
         done["batches"] = batches.update(user_id=pseudonym, name="", submitted_by=ERASED)
         # Of an outage the last error may be this user's.
         ServiceBreaker.objects.filter(project_id=project_id).exclude(last_error="").update(last_error="")
     return done
+
+
+@transaction.atomic
+def _take_out_of_schedules(project_id: str, user_id: UUID) -> int:
+    """The user's jobs, of schedules that have others besides; a schedule of nothing else goes with the other rows."""
+    text, count = str(user_id), 0
+    for schedule in _schedules(project_id, text).order_by("pk").select_for_update():
+        others = [job for job in schedule.jobs if text not in json.dumps(job)]
+        if others and text not in schedule.name:
+            count += Schedule.objects.filter(pk=schedule.pk).update(jobs=others)
+    return count
+
+
+def _schedules(project_id: str, text: str) -> QuerySet[Schedule]:
+    of_project = Schedule.objects.filter(project_id=project_id)
+    return _naming(of_project, "jobs", text) | of_project.filter(name__contains=text)
 
 
 def _lock_budgets(project_id: str, user_id: UUID) -> None:
@@ -276,6 +307,9 @@ def _rows(project_id: str, user_id: UUID) -> Iterator[tuple[str, QuerySet[Any], 
     yield "bulk operations", ours.naming(operations.exclude(finished_at=None), projects_of_operation), emptied
     filters = SavedFilter.objects.filter(query__contains=text)
     yield "saved filters", ours.naming(filters, projects_of_filter), None
+    yield "schedules", _schedules(project_id, text), None
+    refusals = ScheduleFire.objects.filter(project_id=project_id, error_message__contains=text)
+    yield "refusals of schedules", refusals, {"error_message": ""}
     yield "uploads", Upload.objects.filter(pk__in=_uploads_with(project_id, user_id)), None
     yield "lines of the admin's own log", LogEntry.objects.filter(object_repr__contains=text), {"object_repr": ERASED}
 

@@ -279,6 +279,7 @@ def _other_alerts(situation: Situation) -> list[Finding]:
         kinds.CHARGE_LEAK,
         kinds.HORIZON,
         kinds.OBJECTIVE,
+        kinds.SCHEDULE,
     }
     return [
         Finding("warn", alert.message, "See its runbook.", "alert", str(alert.pk))

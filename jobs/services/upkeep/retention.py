@@ -29,6 +29,7 @@ from jobs.models import (
     ProviderBatch,
     ProviderBatchLine,
     RestoredJob,
+    ScheduleFire,
     WebhookDelivery,
 )
 from queueops.core.clock import database_now
@@ -269,6 +270,7 @@ RULES: Sequence[RetentionRule] = (
         _forget_provider_batch,
         _oldest_provider_batch,
     ),
+    RetentionRule("fires of schedules", "retention_days", *_rows(lambda _: ScheduleFire.objects.all(), "created_at")),
     RetentionRule("months of the audit trail", "audit_retention_days", *_parts(AUDIT)),
     RetentionRule(
         "lines of the admin's own log", "audit_retention_days", *_rows(lambda _: LogEntry.objects.all(), "action_time")

@@ -37,6 +37,7 @@ from .watch_lanes import StaleLane, watch_lanes
 from .watch_objectives import watch_objectives
 from .watch_provider_batches import watch_provider_batches
 from .watch_runs import watch_runs
+from .watch_schedules import watch_schedules
 
 Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
@@ -80,6 +81,7 @@ def tend_alerts() -> None:
         watch_charges,
         watch_horizon,
         watch_objectives,
+        watch_schedules,
         tend_allowance_alerts,
         tend_budget_alerts,
         resolve_priced,

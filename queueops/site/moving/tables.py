@@ -97,6 +97,8 @@ SORTS = (
     ),
     # Counted anew there, from the jobs that come with it.
     Sort("objectives", "jobs_objective", leaves=NUMBERED | {"counts_from"}),
+    Sort("schedules", "jobs_schedule"),
+    Sort("fires of schedules", "jobs_schedulefire"),
     Sort("user labels", "tenancy_userlabel"),
     Sort("webhooks", "jobs_webhook", leaves=frozenset({"secret"}), write=(SEALED,), known_by="id"),
     Sort("batches", "jobs_batch"),
@@ -186,6 +188,7 @@ WATCHED = tuple(
         "limits of its own",
         "budgets",
         "objectives",
+        "schedules",
     }
 )
 

@@ -1,0 +1,169 @@
+"""
+When a schedule fires: computed from its cron text, time zone and end alone, so that everybody computes the same.
+
+The cron text is read as Debian's cron reads it (the library cronsim). What names an hour fires once a day: at the first
+minute after a gap of the clock that swallows its own, and in the first of two equal hours. What fires every so many
+minutes, or in every hour (`*`), goes by time that really passes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import islice, pairwise, takewhile
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+from django.db import models
+
+MISSED_AFTER = timedelta(seconds=60)  # a fire that nobody made by then was missed
+LONGEST_CRON = 100
+LONGEST_JITTER_SECONDS = 3600
+MOST_MISSED = 100  # that are made up for at once
+MOST_COUNTED = 1000  # of those left out
+FIELDS = 5
+TICK = timedelta(microseconds=1)
+SHARES = 2**32
+
+
+class Missed(models.TextChoices):
+    """What becomes of fires that nobody made in time."""
+
+    SKIP = "skip", "are left out"
+    ONCE = "once", "are made up for by one"
+    ALL = "all", "are made up for one by one"
+
+
+class BadTimes(ValueError):
+    """`field` is cron, time_zone or ends_at."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@cache
+def zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """
+    Attributes:
+        due_at: By the cron text.
+        fire_at: With jitter: before the next one is due.
+    """
+
+    due_at: datetime
+    fire_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """
+    Attributes:
+        fires: To be made now, the oldest first.
+        left_out: So many more were missed, counted up to MOST_COUNTED.
+        last_due_at: The newest of all of them; None: none is due.
+        following: The next one; None: there is none.
+    """
+
+    fires: list[Fire]
+    left_out: int
+    last_due_at: datetime | None
+    following: Fire | None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """
+    Attributes:
+        seed: Of the jitter, which is the same for one fire whoever computes it.
+        ends_at: The last moment at which one may be due.
+    """
+
+    cron: str
+    time_zone: str = "UTC"
+    jitter_seconds: int = 0
+    ends_at: datetime | None = None
+    seed: str = ""
+
+    def check(self, now: datetime) -> Fire:
+        """
+        Return the next fire.
+
+        Raises:
+            BadTimes: The cron text or the zone cannot be read, or it would never fire.
+        """
+        if self.time_zone not in zones():
+            raise BadTimes("time_zone", "There is no such time zone; write one such as Europe/Berlin.")
+        if len(self.cron.split()) != FIELDS or len(self.cron) > LONGEST_CRON:
+            raise BadTimes("cron", "Write five fields: minute, hour, day of the month, month, day of the week.")
+        try:
+            endless = Times(self.cron, self.time_zone)
+            if next(endless.after(now), None) is None:
+                raise BadTimes("cron", "It never fires: there is no such day.")
+        except CronSimError as error:
+            raise BadTimes("cron", f"It cannot be read: {str(error).lower()}.") from None
+        following = next(self.after(now), None)
+        if following is None:
+            raise BadTimes("ends_at", "It ends before it fires.")
+        return following
+
+    def after(self, moment: datetime) -> Iterator[Fire]:
+        """Fires that are due after a moment, without end where there is none. Each is one of the calendar of all."""
+        for due_at, next_due_at in pairwise(self._dues(moment)):
+            if self.ends_at is not None and due_at > self.ends_at:
+                return
+            yield Fire(due_at, due_at + self._jitter(due_at, next_due_at))
+
+    def due(self, *, since: datetime, now: datetime, missed: str, most: int = 1) -> Due:
+        """
+        Return what is to be done now.
+
+        Args:
+            since: The first that was not made yet.
+            missed: Of Missed.
+            most: Of those missed, with `all`: the newest.
+        """
+        most = most if missed == Missed.ALL else 1
+        upto = now if self.ends_at is None else min(now, self.ends_at)
+        span = timedelta(hours=1)
+        while True:  # however long nobody looked, little more is computed than is wanted
+            start = max(since - TICK, upto - span)
+            found = [fire for fire in self._upto(start, upto) if fire.fire_at <= now]  # the last may be not yet
+            if len(found) >= most or start < since:
+                break
+            span *= 4
+        if not found:
+            return Due([], 0, None, next(self.after(since - TICK), None))
+        taken = found[-most:]
+        if missed == Missed.SKIP:
+            taken = [fire for fire in taken if now - fire.fire_at < MISSED_AFTER]
+        counted = len(found) if start < since else self._count(since, found[-1].due_at)
+        last = found[-1].due_at
+        left_out = min(MOST_COUNTED, counted - len(taken))
+        return Due(taken, left_out, last, next(self.after(last), None))
+
+    def _upto(self, start: datetime, upto: datetime) -> Iterator[Fire]:
+        return takewhile(lambda fire: fire.due_at <= upto, self.after(start))
+
+    def _count(self, since: datetime, upto: datetime) -> int:
+        return sum(1 for _ in islice(self._upto(since - TICK, upto), MOST_COUNTED + MOST_MISSED))
+
+    def _dues(self, moment: datetime) -> Iterator[datetime]:
+        latest = moment
+        for local in CronSim(self.cron, moment.astimezone(ZoneInfo(self.time_zone))):
+            due_at = local.astimezone(UTC)
+            if due_at > latest:  # after a gap two of one day would be the same, and in an overlap one would be earlier
+                yield due_at
+                latest = due_at
+
+    def _jitter(self, due_at: datetime, next_due_at: datetime) -> timedelta:
+        most = min(self.jitter_seconds, int((next_due_at - due_at).total_seconds()))
+        digest = hashlib.sha256(f"{self.seed} {due_at.isoformat()}".encode()).digest()
+        return timedelta(seconds=int.from_bytes(digest[:4]) * most // SHARES)

@@ -1,0 +1,123 @@
+"""Submitting what schedules have due: the jobs and the row's advance are one transaction, so each fire is made once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from jobs.models import PauseSwitch, Schedule, ScheduleFire
+from jobs.services.submit.prepare import parse_spec
+from jobs.services.submit.submit import submit_batch, submit_job
+from queueops.core.clock import database_moment
+from queueops.core.errors import QueueOpsError
+from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.values.masking import masked_text
+
+logger = logging.getLogger(__name__)
+
+FIRED_AT_ONCE = 200
+FIRING_SECONDS = 1.0
+MOST_MESSAGE = 500
+Outcome = ScheduleFire.Outcome
+
+
+def fire_schedules(*, at: datetime | None = None) -> int:
+    """
+    Submit what is due. Projects that are paused are passed over, and so is everything while all is paused: what was due
+    meanwhile is missed, and each schedule's policy says what becomes of it.
+
+    Two processes at once make no fire twice: each passes over the rows that the other has locked.
+
+    Args:
+        at: None: now, by the database's clock.
+
+    Returns:
+        How many fires were made, refused or left out; what FIRING_SECONDS do not suffice for is for the next call.
+    """
+    now = at or database_moment()
+    until = time.monotonic() + FIRING_SECONDS
+    made: list[UUID] = []
+
+    def fire(schedule_id: UUID) -> None:
+        while time.monotonic() < until and _fire_next(schedule_id, now):
+            made.append(schedule_id)
+
+    one_by_one(list(_due(now).values_list("pk", flat=True)[:FIRED_AT_ONCE]), fire, what="the schedule")
+    return len(made)
+
+
+def submit_fire(schedule: Schedule, due_at: datetime, *, asked_by: str = "", left_out: int = 0) -> ScheduleFire:
+    """
+    Submit a schedule's jobs and note it, in the caller's transaction. Each job's key is of this fire alone.
+
+    Raises:
+        QueueOpsError: What submitting raises.
+    """
+    key = f"schedule:{schedule.pk}:{due_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}"
+    project, actor = schedule.project_id, schedule.actor
+    job_id = batch_id = None
+    if len(schedule.jobs) == 1:
+        spec = parse_spec({**schedule.jobs[0], "idempotency_key": key})
+        job_id = submit_job(spec, project_id=project, actor=actor).id
+    else:
+        lines = ({**job, "idempotency_key": f"{key}:{place}"} for place, job in enumerate(schedule.jobs))
+        batch_id = submit_batch(lines, name=schedule.name, project_id=project, actor=actor).id
+    told = {"job_id": job_id, "batch_id": batch_id, "asked_by": asked_by, "left_out": left_out}
+    return _note(schedule, due_at, outcome=Outcome.SUBMITTED, **told)
+
+
+def _due(now: datetime) -> QuerySet[Schedule]:
+    paused = PauseSwitch.objects.filter(Q(scope="global") | Q(scope="project", key=OuterRef("project_id")))
+    return Schedule.objects.filter(~Exists(paused), next_fire_at__lte=now).order_by("next_fire_at")
+
+
+@transaction.atomic
+def _fire_next(schedule_id: UUID, now: datetime) -> bool:
+    """Make the oldest fire that is to be made now; whether there was one, or some were left out."""
+    schedule = _due(now).select_for_update(skip_locked=True, of=("self",)).filter(pk=schedule_id).first()
+    if schedule is None or schedule.next_due_at is None:
+        return False
+    due = schedule.times.due(since=schedule.next_due_at, now=now, missed=schedule.missed, most=schedule.most_missed)
+    following = due.fires[1] if len(due.fires) > 1 else due.following
+    if due.fires:
+        _try(schedule, due.fires[0].due_at, due.left_out)
+    elif due.last_due_at is not None:
+        _note(schedule, due.last_due_at, outcome=Outcome.SKIPPED, left_out=due.left_out)
+    schedule.set_next(following)
+    schedule.save(update_fields=["next_due_at", "next_fire_at", "refused_in_a_row"])
+    return True
+
+
+def _try(schedule: Schedule, due_at: datetime, left_out: int) -> None:
+    """Submit one fire; a refusal is noted, and the next fire is another try."""
+    try:
+        with transaction.atomic():
+            submit_fire(schedule, due_at, left_out=left_out)
+    except DatabaseError:
+        raise
+    except Exception as error:
+        if not isinstance(error, QueueOpsError):  # a handler's own code
+            logger.exception("schedule %s could not be submitted", schedule.pk)
+        code, message = _told(error)
+        schedule.refused_in_a_row += 1
+        told = {"error_code": code, "error_message": masked_text(message)[:MOST_MESSAGE]}
+        _note(schedule, due_at, outcome=Outcome.REFUSED, left_out=left_out, **told)
+    else:
+        schedule.refused_in_a_row = 0
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    if not isinstance(error, QueueOpsError):
+        return "internal_error", f"{type(error).__name__}; the workers' log has the rest"
+    errors = error.details.get("errors") or []
+    return error.code, "; ".join([error.message, *(one["message"] for one in errors[:1])])
+
+
+def _note(schedule: Schedule, due_at: datetime, **told: Any) -> ScheduleFire:
+    return ScheduleFire.objects.create(schedule=schedule, project_id=schedule.project_id, due_at=due_at, **told)

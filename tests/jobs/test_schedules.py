@@ -1,0 +1,411 @@
+"""Schedules submit what is due: once each, within bounds, and never while they are not to."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F
+
+from jobs.errors import BadSchedule, UnknownSchedule
+from jobs.executor.duties import Duties
+from jobs.models import Batch, Job, JobEvent, RetryPolicy, Schedule, ScheduleFire
+from jobs.services.operate import epochs, pauses
+from jobs.services.operate import fire_schedules as firing
+from jobs.services.operate.fire_schedules import fire_schedules
+from jobs.services.operate.schedules import (
+    delete_schedule,
+    next_fires,
+    pause_schedule,
+    preview_schedule,
+    resume_schedule,
+    run_schedule,
+    save_schedule,
+)
+from jobs.services.submit.submit import QueueFull, submit_job
+from jobs.services.upkeep.retention import apply_retention
+from jobs.services.upkeep.watch_schedules import watch_schedules
+from queueops.audit.models import AuditEntry
+from queueops.core.clock import database_moment
+from queueops.tenancy.models import Project, ProjectMove
+from queueops.tenancy.moves import ProjectMoved
+from ratelimits.models import QuotaAlert
+from tests.factories import KIND, make_project, make_schedule
+from tests.support.racing import run_together
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ACTOR = "user:1"
+PAYLOAD = {"method": "GET", "url": "http://127.0.0.1:9/"}
+JOB: dict[str, Any] = {"kind": KIND, "payload": PAYLOAD}
+HOUR = timedelta(hours=1)
+
+
+def due_since(schedule: Schedule, ago: timedelta) -> datetime:
+    """As if nobody had looked for so long: its first fire that was not made was due then. Returns when."""
+    first = next(schedule.times.after(database_moment() - ago))
+    rows = Schedule.objects.filter(pk=schedule.pk)
+    rows.update(next_due_at=first.due_at, next_fire_at=first.fire_at)
+    return first.due_at
+
+
+def keys() -> list[str]:
+    return [str(key) for key in Job.objects.order_by("idempotency_key").values_list("idempotency_key", flat=True)]
+
+
+def fires() -> list[ScheduleFire]:
+    return list(ScheduleFire.objects.order_by("due_at"))
+
+
+def test_a_fire_submits_the_job_and_the_next_one_is_an_hour_later():
+    schedule = make_schedule(jobs=[{**JOB, "priority": "low", "tags": ["nightly"]}])
+    assert fire_schedules() == 0
+    due_at = schedule.next_due_at
+    assert due_at is not None
+    assert fire_schedules(at=due_at) == 1
+    job = Job.objects.get()
+    assert (job.project_id, job.kind, job.payload, job.priority) == ("acme", KIND, PAYLOAD, "low")
+    [fire] = fires()
+    assert (fire.outcome, fire.job_id, fire.due_at, fire.left_out) == ("submitted", job.pk, due_at, 0)
+    schedule.refresh_from_db()
+    assert schedule.next_due_at == due_at + HOUR
+    assert fire_schedules(at=due_at + timedelta(minutes=59)) == 0
+    assert JobEvent.objects.get(job_id=job.pk).message == f"schedule:{schedule.pk}"
+
+
+def test_several_jobs_are_a_batch_of_the_schedules_name():
+    schedule = make_schedule("import", jobs=[JOB, {**JOB, "priority": "urgent"}])
+    fire_schedules(at=schedule.next_due_at)
+    batch = Batch.objects.get()
+    assert (batch.name, batch.total, batch.submitted_by) == ("import", 2, f"schedule:{schedule.pk}")
+    assert fires()[0].batch_id == batch.pk
+    assert set(Job.objects.values_list("batch_id", flat=True)) == {batch.pk}
+
+
+# Three hours and a half without a worker, of a schedule of every half hour.
+AWAY: dict[str, tuple[dict[str, Any], int, int]] = {
+    "skip": ({"missed": "skip"}, 0, 7),
+    "once": ({"missed": "once"}, 1, 6),
+    "all": ({"missed": "all", "most_missed": 100}, 7, 0),
+    "the newest of all": ({"missed": "all", "most_missed": 3}, 3, 4),
+}
+
+
+@pytest.mark.parametrize("case", AWAY)
+def test_after_three_hours_down_the_policy_says_what_is_made_up_for(case):
+    figures, made, left_out = AWAY[case]
+    schedule = make_schedule(cron="*/30 * * * *", **figures)
+    first = due_since(schedule, timedelta(hours=5))
+    now = first + timedelta(hours=3, minutes=10)
+    assert fire_schedules(at=now) == max(1, made)
+    newest = first + timedelta(hours=3)
+    wanted = [newest - number * timedelta(minutes=30) for number in range(made)][::-1]
+    assert [fire.due_at for fire in fires() if fire.outcome == "submitted"] == wanted
+    assert Job.objects.count() == made
+    assert sum(fire.left_out for fire in fires()) == left_out
+    assert fires()[0].left_out == left_out  # with the first that was made, or the line that says that none was
+    schedule.refresh_from_db()
+    assert schedule.next_due_at == newest + timedelta(minutes=30)
+    assert fire_schedules(at=now) == 0
+
+
+def test_a_fire_in_time_is_no_missed_one():
+    schedule = make_schedule(missed="skip")
+    assert schedule.next_due_at is not None
+    fire_schedules(at=schedule.next_due_at + timedelta(seconds=59))
+    assert [fire.outcome for fire in fires()] == ["submitted"]
+
+
+def test_after_its_end_it_does_not_fire():
+    schedule = make_schedule()
+    last = schedule.next_due_at
+    assert last is not None
+    save_schedule(schedule.pk, {"ends_at": last}, project_id="acme", actor=ACTOR)
+    fire_schedules(at=last + timedelta(days=3))
+    schedule.refresh_from_db()
+    assert (schedule.next_due_at, schedule.next_fire_at, len(fires())) == (None, None, 1)
+    assert next_fires(schedule) == []
+    assert fire_schedules(at=last + timedelta(days=9)) == 0
+
+
+def test_jitter_is_kept_with_the_row():
+    schedule = make_schedule(jitter_seconds=600)
+    assert schedule.next_due_at is not None
+    assert schedule.next_fire_at == next_fires(schedule)[0].fire_at
+    late = schedule.next_fire_at
+    assert late is not None
+    assert schedule.next_due_at <= late < schedule.next_due_at + timedelta(seconds=600)
+    if late > schedule.next_due_at:
+        assert fire_schedules(at=late - timedelta(seconds=1)) == 0
+    assert fire_schedules(at=late) == 1
+    assert fires()[0].due_at == schedule.next_due_at
+
+
+@pytest.mark.parametrize("scope", [("global", ""), ("project", "acme")])
+def test_nothing_fires_while_the_project_or_everything_is_paused(scope):
+    schedule = make_schedule(missed="all")
+    other = make_schedule(project="beta")
+    first = due_since(schedule, timedelta(hours=4))
+    pauses.pause_scope(*scope, actor=ACTOR)
+    fire_schedules(at=first + HOUR)
+    assert not Job.objects.filter(project_id="acme").exists()
+    fire_schedules(at=other.next_due_at)
+    assert Job.objects.filter(project_id="beta").exists() is (scope[0] == "project")
+    pauses.resume_scope(*scope, actor=ACTOR)
+    fire_schedules(at=first + HOUR)
+    assert Job.objects.filter(project_id="acme").count() == 2
+
+
+def test_after_a_restore_nothing_fires_before_somebody_resumes():
+    schedule = make_schedule()
+    first = due_since(schedule, timedelta(hours=4))
+    epochs.declare_restored(actor="system")
+    assert fire_schedules() == 0
+    pauses.resume_scope("global", "", actor=ACTOR)
+    assert fire_schedules() == 1
+    assert fires()[0].due_at > first
+
+
+@pytest.mark.parametrize("move", [ProjectMove.MOVING, ProjectMove.MOVED])
+def test_a_project_that_has_moved_is_submitted_nothing_here(move):
+    schedule = make_schedule()
+    Project.objects.update(move=move)
+    fire_schedules(at=schedule.next_due_at)
+    schedule.refresh_from_db()
+    assert (Job.objects.count(), schedule.next_due_at is not None) == (0, True)
+    Project.objects.update(move=ProjectMove.MOVED)
+    with pytest.raises(ProjectMoved):
+        run_schedule(schedule.pk, project_id="acme", actor=ACTOR)
+
+
+def test_a_paused_schedule_fires_from_its_resume_on():
+    schedule = make_schedule(missed="all")
+    due_since(schedule, timedelta(hours=4))
+    pause_schedule(schedule.pk, project_id="acme", actor=ACTOR, reason="holidays")
+    assert fire_schedules(at=database_moment() + timedelta(days=2)) == 0
+    resumed = resume_schedule(schedule.pk, project_id="acme", actor=ACTOR)
+    assert resumed.next_due_at is not None
+    assert resumed.next_due_at > database_moment()
+    assert fire_schedules() == 0
+
+
+def test_run_now_submits_and_leaves_the_next_fire():
+    schedule = make_schedule()
+    pause_schedule(schedule.pk, project_id="acme", actor=ACTOR)
+    made = [run_schedule(schedule.pk, project_id="acme", actor=ACTOR) for _ in range(2)]
+    assert [one.asked_by for one in made] == [ACTOR, ACTOR]
+    assert Job.objects.filter(pk__in=[one.job_id for one in made]).count() == 2
+    resumed = resume_schedule(schedule.pk, project_id="acme", actor=ACTOR)
+    assert resumed.next_due_at == schedule.next_due_at
+
+
+def test_a_refusal_is_told_and_the_next_fire_is_another_try():
+    schedule = make_schedule()
+    due_at = schedule.next_due_at
+    assert due_at is not None
+    Project.objects.update(max_waiting_jobs=0)
+    fire_schedules(at=due_at)
+    [refused] = fires()
+    assert (refused.outcome, refused.error_code) == ("refused", "queue_full")
+    assert "allowed" in refused.error_message
+    watch_schedules()
+    assert not QuotaAlert.objects.exists()  # once may be a bad moment
+    fire_schedules(at=due_at + HOUR)
+    watch_schedules()
+    [alert] = QuotaAlert.objects.all()
+    assert (alert.kind, alert.subject, alert.resolved_at) == ("schedule", str(schedule.pk), None)
+    assert "queue_full" in alert.message
+    with pytest.raises(QueueFull):
+        run_schedule(schedule.pk, project_id="acme", actor=ACTOR)
+    Project.objects.update(max_waiting_jobs=10)
+    fire_schedules(at=due_at + 2 * HOUR)
+    watch_schedules()
+    assert [fire.outcome for fire in fires()] == ["refused", "refused", "submitted"]
+    assert QuotaAlert.objects.get().resolved_at is not None
+
+
+def test_one_bad_job_of_a_batch_refuses_the_whole_fire():
+    RetryPolicy.objects.create(name="ours", initial_seconds=1, multiplier=2, max_delay_seconds=9, max_retries=1)
+    schedule = make_schedule(jobs=[JOB, {**JOB, "retry_policy": "ours"}])
+    RetryPolicy.objects.filter(name="ours").delete()
+    fire_schedules(at=schedule.next_due_at)
+    assert (Job.objects.count(), Batch.objects.count()) == (0, 0)
+    assert fires()[0].error_code == "batch_rejected"
+    assert "retry policy" in fires()[0].error_message
+
+
+def test_what_a_handler_raises_of_its_own_stops_no_other_schedule(monkeypatch):
+    bad, good = make_schedule("bad", jobs=[{**JOB, "priority": "urgent"}]), make_schedule("good")
+
+    def raising(spec: Any, **given: Any) -> Any:
+        if spec.priority == "urgent":
+            raise RuntimeError("secret=1")
+        return submit_job(spec, **given)
+
+    monkeypatch.setattr(firing, "submit_job", raising)
+    fire_schedules(at=bad.next_due_at)
+    assert {fire.schedule_id: (fire.outcome, fire.error_code) for fire in fires()} == {
+        bad.pk: ("refused", "internal_error"),
+        good.pk: ("submitted", ""),
+    }
+    assert "secret" not in ScheduleFire.objects.get(schedule=bad).error_message
+
+
+def test_a_crash_between_the_jobs_and_the_row_leaves_neither_and_the_next_makes_both(monkeypatch):
+    schedule = make_schedule(jobs=[JOB, JOB])
+    save = Schedule.save
+    monkeypatch.setattr(Schedule, "save", lambda *args, **given: (_ for _ in ()).throw(SystemExit))
+    with pytest.raises(SystemExit):
+        fire_schedules(at=schedule.next_due_at)
+    assert (Job.objects.count(), len(fires())) == (0, 0)
+    monkeypatch.setattr(Schedule, "save", save)
+    fire_schedules(at=schedule.next_due_at)
+    assert (Job.objects.count(), len(fires())) == (2, 1)
+
+
+def fires_due(row: Schedule, now: datetime) -> int:
+    assert row.next_due_at is not None
+    return len(row.times.due(since=row.next_due_at, now=now, missed=row.missed, most=row.most_missed).fires)
+
+
+@pytest.mark.concurrency
+def test_eight_processes_make_each_fire_once():
+    schedules = [make_schedule(f"s{number}", missed="all", cron="*/20 * * * *") for number in range(25)]
+    for schedule in schedules:
+        due_since(schedule, timedelta(hours=1, minutes=1))  # three or four fires each
+    now = database_moment()
+    wanted = Counter({row.pk: fires_due(row, now) for row in Schedule.objects.all()})
+    made = run_together(8, lambda _: sum(fire_schedules(at=now) for _ in range(5)))
+    while fire_schedules(at=now):  # what a pass left because its second was over
+        made.append(0)
+    assert min(wanted.values()) >= 3
+    assert Counter(fire.schedule_id for fire in fires()) == wanted
+    assert {fire.outcome for fire in fires()} == {"submitted"}
+    assert Job.objects.count() == sum(wanted.values()) == len(set(keys()))
+    assert sum(count > 0 for count in made) > 1, "they did not race"
+
+
+def test_a_row_that_another_process_holds_is_passed_over():
+    held, free = make_schedule("held"), make_schedule("free")
+    locked, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            list(Schedule.objects.select_for_update().filter(pk=held.pk))
+            locked.set()
+            done.wait(60)
+        connection.close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert locked.wait(60)
+    fire_schedules(at=held.next_due_at)
+    done.set()
+    holder.join(60)
+    assert [fire.schedule_id for fire in fires()] == [free.pk]
+
+
+def test_the_duty_of_executors_fires_them():
+    schedule = make_schedule()
+    Schedule.objects.update(next_due_at=F("next_due_at") - HOUR, next_fire_at=F("next_fire_at") - HOUR)
+    duties = Duties(uuid4(), sweep_seconds=5, silent_seconds=30, stuck_seconds=60)
+    duties.do(0.0)
+    assert [fire.schedule_id for fire in fires()] == [schedule.pk]
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "cron": ({"cron": "0 0 30 2 *"}, "cron"),
+    "zone": ({"time_zone": "Mars/Olympus"}, "time_zone"),
+    "over before it begins": ({"ends_at": datetime(2020, 1, 1, tzinfo=UTC)}, "ends_at"),
+    "no jobs": ({"jobs": []}, "jobs"),
+    "jobs that are none": ({"jobs": ["x"]}, "jobs"),
+    "too many": ({"jobs": [JOB] * 1001}, "jobs"),
+    "too large": ({"jobs": [{**JOB, "payload": {**PAYLOAD, "body": "x" * 1_000_000}}]}, "jobs"),
+    "unknown kind": ({"jobs": [JOB, {"kind": "no.such"}]}, "jobs.1"),
+    "bad payload": ({"jobs": [{"kind": KIND, "payload": {"method": "GET"}}]}, "jobs.0.payload.url"),
+    "a time of its own": ({"jobs": [{**JOB, "scheduled_at": "2030-01-01T00:00:00Z"}]}, "jobs.0.scheduled_at"),
+    "a key of its own": ({"jobs": [{**JOB, "idempotency_key": "x"}]}, "jobs.0.idempotency_key"),
+    "policy": ({"missed": "maybe"}, "missed"),
+    "jitter": ({"jitter_seconds": 3601}, "jitter_seconds"),
+    "made up for": ({"most_missed": 101}, "most_missed"),
+    "name": ({"name": ""}, "name"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_could_not_be_submitted_is_refused_when_it_is_stored(case):
+    figures, field = BAD[case]
+    make_project("acme")
+    with pytest.raises(BadSchedule) as refused:
+        make_schedule(**figures)
+    assert field in refused.value.fields
+    with pytest.raises(BadSchedule):
+        preview_schedule({"cron": "0 * * * *", "jobs": [JOB], **figures}, project_id="acme")
+    assert not Schedule.objects.exists()
+
+
+def test_a_name_is_one_projects_once():
+    make_schedule("x")
+    make_schedule("x", project="beta")
+    with pytest.raises(BadSchedule):
+        make_schedule("x")
+    assert len(preview_schedule({"name": "x", "cron": "0 * * * *", "jobs": [JOB]}, project_id="acme")) == 5
+
+
+def test_a_change_of_the_times_counts_from_now_on_and_another_leaves_them():
+    schedule = make_schedule()
+    due_since(schedule, timedelta(hours=4))
+    waiting = Schedule.objects.get().next_due_at
+    save_schedule(schedule.pk, {"name": "other"}, project_id="acme", actor=ACTOR)
+    assert Schedule.objects.get().next_due_at == waiting
+    changed = save_schedule(schedule.pk, {"cron": "30 * * * *"}, project_id="acme", actor=ACTOR)
+    assert changed.next_due_at is not None
+    assert changed.next_due_at > database_moment()
+
+
+def test_every_change_is_audited_without_a_payload():
+    schedule = make_schedule(jobs=[{**JOB, "payload": {**PAYLOAD, "headers": {"X-Token": "sesame"}}}])
+    own: dict[str, Any] = {"project_id": "acme", "actor": ACTOR, "reason": "asked for"}
+    save_schedule(schedule.pk, {"jobs": [JOB]}, **own)
+    pause_schedule(schedule.pk, **own)
+    resume_schedule(schedule.pk, **own)
+    run_schedule(schedule.pk, **own)
+    delete_schedule(schedule.pk, **own)
+    entries = list(AuditEntry.objects.filter(target=f"schedule {schedule.pk}").order_by("pk"))
+    assert [entry.action for entry in entries] == [
+        f"{verb}_schedule" for verb in ("create", "change", "pause", "resume", "run", "delete")
+    ]
+    assert (entries[1].after or {})["other_jobs"] is True
+    assert not any("sesame" in f"{entry.before}{entry.after}" for entry in entries)
+    assert (Schedule.objects.count(), ScheduleFire.objects.count(), Job.objects.count()) == (0, 0, 1)
+
+
+def test_another_projects_schedule_is_not_there():
+    schedule = make_schedule(project="beta")
+    for verb in (pause_schedule, resume_schedule, run_schedule, delete_schedule):
+        with pytest.raises(UnknownSchedule):
+            verb(schedule.pk, project_id="acme", actor=ACTOR)
+    with pytest.raises(UnknownSchedule):
+        save_schedule(schedule.pk, {"name": "y"}, project_id="acme", actor=ACTOR)
+
+
+def test_old_fires_go_with_the_jobs_they_made():
+    schedule = make_schedule()
+    run_schedule(schedule.pk, project_id="acme", actor=ACTOR)
+    run_schedule(schedule.pk, project_id="acme", actor=ACTOR)
+    old = fires()[0]
+    ScheduleFire.objects.filter(pk=old.pk).update(created_at=F("created_at") - timedelta(days=4000))
+    assert apply_retention(seconds=30).rows["fires of schedules"] == 1
+    assert [fire.pk for fire in fires()] != [old.pk]
+
+
+def test_a_pause_of_a_kind_holds_what_was_submitted():
+    schedule = make_schedule()
+    pauses.pause_scope("kind", KIND, actor=ACTOR)
+    fire_schedules(at=schedule.next_due_at)
+    assert Job.objects.get().held

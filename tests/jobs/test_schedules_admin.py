@@ -1,0 +1,97 @@
+"""Schedules in the admin: made, changed, steered and deleted by whoever may."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from django.utils.html import escape
+
+from jobs.models import Job, Schedule
+from jobs.services.operate.fire_schedules import fire_schedules
+from queueops.audit.models import AuditEntry
+from queueops.core.values.masking import MASK
+from queueops.tenancy.models import Project
+from tests.factories import KIND, make_project, make_schedule
+from tests.support.people import signed_in
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LIST, ADD = reverse("admin:jobs_schedule_changelist"), reverse("admin:jobs_schedule_add")
+PAYLOAD = {"method": "GET", "url": "http://127.0.0.1:9/", "headers": {"X-Token": "sesame"}}
+GIVEN: dict[str, Any] = {
+    "project": "acme", "name": "nightly", "cron": "30 2 * * *", "time_zone": "Europe/Berlin", "jitter_seconds": "0",
+    "ends_at_0": "", "ends_at_1": "", "missed": "once", "most_missed": "10", "reason": "asked for by sales",
+    "jobs": json.dumps([{"kind": KIND, "payload": PAYLOAD}]),
+}  # fmt: skip
+
+
+def page_of(schedule: Schedule, part: str = "change") -> str:
+    return reverse(f"admin:jobs_schedule_{part}", args=[schedule.pk])
+
+
+def test_an_administrator_makes_changes_and_deletes_one_and_each_is_audited():
+    make_project("acme")
+    person = signed_in("administrator")
+    assert person.post(ADD, GIVEN).status_code == 302
+    made = Schedule.objects.get()
+    page = person.get(page_of(made)).content.decode()
+    assert page.count("02:30 CE") == 5
+    assert MASK in page
+    assert "sesame" not in page
+    kept = json.dumps([{"kind": KIND, "payload": {**PAYLOAD, "headers": {"X-Token": MASK}}}])
+    assert person.post(page_of(made), {**GIVEN, "cron": "0 4 * * *", "jobs": kept}).status_code == 302
+    changed = Schedule.objects.get()
+    assert (changed.cron, changed.jobs[0]["payload"]) == ("0 4 * * *", PAYLOAD)
+    assert person.post(page_of(made, "delete"), {"post": "yes"}).status_code == 302
+    actions = AuditEntry.objects.filter(target=f"schedule {made.pk}").order_by("pk").values_list("action", flat=True)
+    assert list(actions) == ["create_schedule", "change_schedule", "delete_schedule"]
+
+
+FAULTS = {
+    "cron": ({"cron": "0 0 30 2 *"}, "bad day-of-month"),
+    "zone": ({"time_zone": "Berlin"}, "There is no such time zone"),
+    "jobs": ({"jobs": json.dumps([{"kind": KIND, "payload": {}}])}, "0.payload.method"),
+    "json": ({"jobs": "["}, "Not JSON"),
+    "name": ({"name": "taken"}, "already exists"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_the_form_says_what_is_wrong_and_keeps_what_was_typed(case):
+    figures, wanted = FAULTS[case]
+    make_schedule("taken")
+    answer = signed_in("administrator").post(ADD, {**GIVEN, **figures})
+    assert answer.status_code == 200
+    assert wanted in answer.content.decode()
+    assert "Europe/Berlin" in answer.content.decode() or case == "zone"
+    assert Schedule.objects.count() == 1
+
+
+def test_an_operator_steers_and_changes_nothing():
+    schedule, operator = make_schedule(), signed_in("operator")
+    for verb, action in (("run", "Run now"), ("pause", "Pause")):
+        assert action in operator.get(page_of(schedule)).content.decode()
+        address = f"{LIST}{schedule.pk}/{verb}/"
+        assert operator.get(address).status_code == 200  # asks
+        assert operator.post(address, {"confirmed": "1", "reason": "x"}).status_code == 302
+    assert (Job.objects.count(), Schedule.objects.get().paused) == (1, True)
+    assert "Resume" in operator.get(page_of(schedule)).content.decode()
+    assert operator.post(page_of(schedule), GIVEN).status_code == 403
+    assert operator.get(ADD).status_code == 403
+
+
+def test_a_viewer_sees_what_came_of_it_and_no_secret():
+    schedule = make_schedule(jobs=[{"kind": KIND, "payload": PAYLOAD}])
+    Project.objects.update(max_waiting_jobs=0)
+    fire_schedules(at=schedule.next_due_at)
+    viewer = signed_in("viewer")
+    page = viewer.get(page_of(schedule)).content.decode()
+    assert "queue_full" in page
+    assert "sesame" not in page
+    assert escape(MASK) in page
+    assert "refused" in viewer.get(LIST).content.decode()
+    for verb in ("run", "pause", "resume"):
+        assert viewer.post(f"{LIST}{schedule.pk}/{verb}/", {"confirmed": "1"}).status_code == 403
