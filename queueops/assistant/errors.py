@@ -1,6 +1,6 @@
 """What the assistant's tools refuse, besides what the API refuses."""
 
-from queueops.core.errors import QueueOpsError
+from queueops.core.errors import QueueOpsError, error_body
 
 
 class NotInstalled(QueueOpsError):
@@ -25,13 +25,6 @@ class UnknownTool(QueueOpsError):
     detail_fields = ("tools",)
 
 
-class NoSuchThing(QueueOpsError):
-    """The project has nothing of that id or name."""
-
-    code = "not_found"
-    status = 404
-
-
 class Ambiguous(QueueOpsError):
     """Several things fit; name one of them in full."""
 
@@ -54,6 +47,11 @@ class ApiRefused(QueueOpsError):
     def __init__(self, status: int, body: dict[str, object]) -> None:
         super().__init__(f"The API answered {status}.")
         self.body = body
+
+
+def nothing_found(message: str) -> ApiRefused:
+    """As the API says that the project has nothing of that id or name."""
+    return ApiRefused(404, error_body("not_found", message))
 
 
 class BadConfirmation(QueueOpsError):

@@ -11,7 +11,7 @@ from queueops.tenancy.callers.authentication import Caller
 from queueops.tenancy.scope import reading_for
 from ratelimits.models import Limit
 
-from .errors import Ambiguous, NoSuchThing
+from .errors import Ambiguous, nothing_found
 
 # What a project's key may find; people, keys and credentials are the operators'.
 _OF_A_PROJECT = frozenset({"jobs.view_job", "jobs.view_batch", "ratelimits.view_limit"})
@@ -31,7 +31,7 @@ def search(caller: Caller, term: str) -> Found:
 def job_id(caller: Caller, given: str) -> UUID:
     """
     Raises:
-        NoSuchThing, Ambiguous
+        ApiRefused, Ambiguous
     """
     return UUID(_only(caller, "Jobs", "job", given))
 
@@ -39,7 +39,7 @@ def job_id(caller: Caller, given: str) -> UUID:
 def batch_id(caller: Caller, given: str) -> UUID:
     """
     Raises:
-        NoSuchThing, Ambiguous
+        ApiRefused, Ambiguous
     """
     return UUID(_only(caller, "Batches", "batch", given))
 
@@ -49,12 +49,12 @@ def limit_of(given: str) -> Limit:
     By name or id: limits are the installation's.
 
     Raises:
-        NoSuchThing
+        ApiRefused
     """
     wanted: dict[str, Any] = {"pk": given} if given.isdecimal() and len(given) < 10 else {"name": given}  # noqa: PLR2004
     limit = Limit.objects.filter(**wanted).first()
     if limit is None:
-        raise NoSuchThing(f"There is no limit {given[:100]!r}.")
+        raise nothing_found(f"There is no limit {given[:100]!r}.")
     return limit
 
 
@@ -65,7 +65,7 @@ def letters_of(caller: Caller, fingerprint: str) -> Any:
 def _only(caller: Caller, sort: str, what: str, given: str) -> str:
     keys = [hit.key for hit in search(caller, given).hits.get(sort, [])]
     if not keys:
-        raise NoSuchThing(f"The project has no {what} {given[:100]!r}.")
+        raise nothing_found(f"The project has no {what} {given[:100]!r}.")
     if len(keys) > 1:
         raise Ambiguous(f"Several of the project's {sort.lower()} fit {given[:100]!r}.", found=keys)
     return keys[0]

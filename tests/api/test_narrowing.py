@@ -13,7 +13,7 @@ from drf_spectacular.generators import SchemaGenerator
 from jobs.models import BulkOperation
 from ratelimits.services.tuning.limits import create_limit
 from tests.api.conftest import Api, error_of, key_for
-from tests.factories import make_batch, make_dead_letter, make_job
+from tests.factories import make_batch, make_dead_letter, make_job, make_schedule
 
 USER = uuid4()
 
@@ -41,7 +41,12 @@ class Lists:
         self.api = Api(key_for("acme"))
         batch = make_batch()
         limit = create_limit({"name": "l", "service": "sheets", "call_type": "write", "capacity": 3}, actor="user:1")
-        self.rows = {"/batches/": batch.pk, "/jobs/": make_job(batch=batch).pk, "/limits/": limit.limit_id}
+        self.rows = {
+            "/batches/": batch.pk,
+            "/jobs/": make_job(batch=batch).pk,
+            "/limits/": limit.limit_id,
+            "/schedules/": make_schedule().pk,
+        }
 
     def asked(self, address: str, name: str, value: str) -> Any:
         for prefix, row in self.rows.items():

@@ -10,7 +10,7 @@ from dashboards.services.project import alerts_of, may_read
 from jobs.api.views.base import READ_OBJECTIVES
 from jobs.api.views.objectives import ObjectiveList
 from queueops.assistant.asking import ask
-from queueops.assistant.errors import NoSuchThing
+from queueops.assistant.errors import nothing_found
 from queueops.assistant.showing import ToolAnswer
 from queueops.assistant.tool import tool
 from queueops.core.runbooks import runbook_text
@@ -58,11 +58,11 @@ def objectives(caller: Caller, given: Any) -> ToolAnswer:
 def find_alert(caller: Caller, alert_id: int) -> QuotaAlert:
     """
     Raises:
-        NoSuchThing: It is not open, or about other projects.
+        ApiRefused: It is not open, or about other projects.
     """
     found = next((one for one in alerts_of(caller.project_id) if one.pk == alert_id), None)
     if found is None:
-        raise NoSuchThing(f"The project has no open alert {alert_id}.")
+        raise nothing_found(f"The project has no open alert {alert_id}.")
     return found
 
 

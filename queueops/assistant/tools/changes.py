@@ -18,7 +18,7 @@ from jobs.api.views.dead_letters import RequeueDeadLetters
 from jobs.api.views.projects import PauseProject, ProjectDetail, ResumeProject
 from queueops.assistant.asking import ask
 from queueops.assistant.confirmations import CONFIRMATION_SECONDS, give, take
-from queueops.assistant.errors import NoSuchThing, SharedAlert, SharedPause
+from queueops.assistant.errors import SharedAlert, SharedPause, nothing_found
 from queueops.assistant.finding import batch_id, letters_of, limit_of
 from queueops.assistant.showing import ToolAnswer
 from queueops.assistant.tool import TOOLS, checked, find_tool, tool
@@ -124,7 +124,7 @@ def preview_requeue(caller: Caller, given: OfCause) -> Change:
     letters = letters_of(caller, given.fingerprint)
     count, newest = letters.count(), letters.aggregate(newest=Max("created_at"))["newest"]
     if not count:
-        raise NoSuchThing("The project has no open dead letter of this cause.")
+        raise nothing_found("The project has no open dead letter of this cause.")
     until: datetime = newest
 
     def make() -> Any:
@@ -199,7 +199,7 @@ def confirm(caller: Caller, given: Confirmed) -> ToolAnswer:
     """
     if given.change not in PLANS:
         find_tool(given.change)
-        raise NoSuchThing(f"{given.change} is no preview of a change.")
+        raise nothing_found(f"{given.change} is no preview of a change.")
     previewed = TOOLS[given.change]
     ensure(caller, previewed.needs)
     arguments = checked(previewed.given, given.arguments)
