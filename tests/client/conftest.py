@@ -1,4 +1,4 @@
-"""A web process for all tests, clients of it, and a proxy that misbehaves on demand."""
+"""A web process for all tests of a module, clients of it, and a proxy that misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.factories import make_project
 from tests.support.background import in_background
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def address(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
     with django_db_blocker.unblock(), web_process() as (address, _):
         yield address

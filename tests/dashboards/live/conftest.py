@@ -37,9 +37,9 @@ def web_process(**environ: str) -> Iterator[tuple[str, RunningProcess]]:
         yield address, process
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # not longer: who has failed to sign in too often from an address is let wait
 def web(django_db_setup: None) -> Iterator[tuple[str, RunningProcess]]:
-    """For all tests here: what it remembers of one must not matter to the next."""
+    """For all tests of a module: what it remembers of one must not matter to the next."""
     with web_process() as running:
         yield running
 
