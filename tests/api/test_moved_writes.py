@@ -22,12 +22,13 @@ from tests.security.world import PROJECT, World, everything
 pytestmark = pytest.mark.django_db(transaction=True)
 
 API = [address for address in every_address() if address.route.startswith("api/")]
-# A key may not change what is the installation's; and a trial changes nothing.
+# A key may not change what is the installation's; and a trial or a preview changes nothing.
 OTHERS = {
     ("LimitList", "POST"): 403,
     ("LimitDetail", "PATCH"): 403,
     ("LimitDetail", "DELETE"): 403,
     ("SimulateLimit", "POST"): 200,
+    ("PreviewSchedule", "POST"): 200,
 }
 QUERIES = {"LimitDetail": "?reason=because", "LimitOverrides": f"?key=project:{PROJECT}"}
 REFUSED = {ProjectMove.MOVING: (503, "project_moving"), ProjectMove.MOVED: (410, "project_moved")}
