@@ -80,7 +80,7 @@ def test_a_greedy_project_is_refused_with_a_time_to_come_back_and_others_are_ser
         flood, polite = asyncio.run(load(address, keys, greedy=OVERLOAD, seconds=seconds))
         grown = psutil.Process(process.pid).memory_info().rss - resident
         assert process.runs
-    goodput = flood.statuses[HTTPStatus.CREATED] / max(1, peak.statuses[HTTPStatus.CREATED])
+    goodput = flood.statuses[HTTPStatus.CREATED] / peak.statuses[HTTPStatus.CREATED]
     figures(
         f"{OVERLOAD} greedy clients: {dict(flood.statuses)}, goodput {goodput:.0%} of that of {AT_CAPACITY}; "
         f"the polite p99 {alone.most_seconds * 1000:.0f} ms alone, {polite.most_seconds * 1000:.0f} ms beside; "

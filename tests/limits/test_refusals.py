@@ -59,6 +59,7 @@ def ended() -> set[tuple[str, int]]:
     "trial",
     [
         Trial(70, 30, 2, "seconds"),
+        pytest.param(Trial(90, 30, 2, "seconds"), marks=pytest.mark.soak),
         pytest.param(Trial(602, 300, 60, "none"), marks=pytest.mark.soak),
     ],
 )
@@ -80,6 +81,7 @@ def test_without_any_limit_all_jobs_end_well_and_one_is_prepared(sandbox: Sandbo
     "trial",
     [
         Trial(80, 30, 2, "seconds"),
+        pytest.param(Trial(120, 30, 2, "seconds"), marks=pytest.mark.soak),
         pytest.param(Trial(602, 300, 60, "none"), marks=pytest.mark.soak),
     ],
 )
@@ -122,13 +124,13 @@ def test_a_call_that_can_never_fit_ends_with_its_figures_and_holds_up_nobody(san
     drain(seconds=60)
     too_large = model.line(document(24_000, seed=99))  # 31,200 of 30,000, as the provider counts
     large = submit_job(JobSpec.model_validate(too_large), project_id=PROJECT, actor="key:test").id
-    healthy = [model.line(document(2_000, seed=100 + n)) for n in range(10)]
+    healthy = [model.line(document(2_000, seed=100 + n)) for n in range(30)]
     submit_batch(healthy, project_id=PROJECT, actor="key:test")
     drain(seconds=90)
     letter = DeadLetter.objects.get()
     assert (letter.job_id, letter.error_code) == (large, "limit_rejected")
     assert "31,2" in letter.error_message
-    assert Job.objects.filter(status=JobState.COMPLETED, retry_count=0).count() == 22
+    assert Job.objects.filter(status=JobState.COMPLETED, retry_count=0).count() == 42
     refused = sandbox.calls(status=429)
     figures(f"{len(refused)} refused; {letter.error_message}")
     assert len(refused) <= 3
