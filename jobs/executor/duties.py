@@ -91,7 +91,7 @@ class Duties:
                 holds.lose_expired,
                 pools.follow_pools,
             )
-        self._fire_schedules()
+        _do_all(self._fire_schedules)
         if now >= self._alert_at:
             seconds = QUIET_ALERT_SECONDS if quiet else ALERT_SECONDS
             self._alert_at = now + seconds
@@ -107,6 +107,8 @@ class Duties:
             _do_all(self._tend_batch_lane)
 
     def _fire_schedules(self) -> None:
+        if not fire_schedules.is_any_due():
+            return
         if executors.take_duty("schedules", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
             _do_all(fire_schedules.fire_schedules)
 

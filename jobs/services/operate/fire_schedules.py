@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db import DatabaseError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
 
 from jobs.models import PauseSwitch, Schedule, ScheduleFire
 from jobs.services.submit.prepare import parse_spec
@@ -25,6 +26,11 @@ FIRED_AT_ONCE = 200
 FIRING_SECONDS = 1.0
 MOST_MESSAGE = 500
 Outcome = ScheduleFire.Outcome
+
+
+def is_any_due() -> bool:
+    """Whether there is something to fire: all that an executor asks for, second by second, where there is not."""
+    return _due(Now()).exists()
 
 
 def fire_schedules(*, at: datetime | None = None) -> int:
@@ -72,7 +78,7 @@ def submit_fire(schedule: Schedule, due_at: datetime, *, asked_by: str = "", lef
     return _note(schedule, due_at, outcome=Outcome.SUBMITTED, **told)
 
 
-def _due(now: datetime) -> QuerySet[Schedule]:
+def _due(now: datetime | Now) -> QuerySet[Schedule]:
     paused = PauseSwitch.objects.filter(Q(scope="global") | Q(scope="project", key=OuterRef("project_id")))
     return Schedule.objects.filter(~Exists(paused), next_fire_at__lte=now).order_by("next_fire_at")
 
