@@ -13,7 +13,7 @@ from django.db import connection
 
 from jobs.models import Job, JobEvent, PauseSwitch, ServiceBreaker
 from jobs.services.claim.claim import claim_jobs, claim_suspect, promote_due, renew_leases
-from jobs.services.claim.turns import ClassTurns
+from jobs.services.claim.turns import ClassTurns, Turns
 from jobs.states import JobState, Priority
 from jobs.transitions import Move, move_jobs
 from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs, make_project
@@ -21,7 +21,7 @@ from tests.factories import KIND, SERVICE, make_batch, make_job, make_jobs, make
 pytestmark = pytest.mark.django_db
 
 MINUTE, HOUR = 60, 3600
-URGENT_CLASS = 3  # counted from the lowest tier
+NORMAL_CLASS, URGENT_CLASS = 2, 3  # counted from the lowest tier
 
 
 def claimed_ids(wanted: int = 50, *, turns: ClassTurns | None = None) -> list[UUID]:
@@ -106,6 +106,18 @@ def test_jobs_that_have_waited_beyond_their_threshold_get_one_claim_in_ten_under
         got += claimed_ids(wanted, turns=turns)
     assert len(got) == 100
     assert len(overdue & set(got)) == 10
+
+
+def test_an_overdue_job_gets_its_share_however_many_projects_whose_turn_is_before_have_young_ones():
+    """More than a claim looks at."""
+    make_jobs(20, priority=Priority.URGENT)
+    for number in range(40):
+        make_job(project=f"p{number}")
+    overdue = aged(20 * MINUTE, project="had-its-turns")
+    turns = ClassTurns(0.1)
+    turns.by_class[NORMAL_CLASS] = Turns()
+    turns.by_class[NORMAL_CLASS].passes["had-its-turns"] = 50.0
+    assert overdue.pk in list(one_by_one(turns, most=10))
 
 
 def test_a_job_that_is_not_overdue_has_no_share_beside_an_urgent_load():
