@@ -6,7 +6,7 @@ READY := .venv/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench soak docs proofs site lock clean
+.PHONY: help run test check audit format bench soak docs proofs site lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ check: $(READY) ## Format, lint, types, import contracts, migrations, generated 
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py write_docs --check
+
+audit: $(READY) ## Ask for known vulnerabilities of what is installed; fails where no source is reached, too
+	@$(BIN)/python deploy/audit.py $(ARGS)
 
 format: $(READY) ## Format the code and apply the linter's safe fixes
 	$(BIN)/ruff check --fix .

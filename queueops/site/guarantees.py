@@ -48,7 +48,7 @@ GUARANTEES: Mapping[str, str] = {
     "S11": "Secrets are in no log, page or metric.",
     "S12": "A stored text is never markup.",
     "S13": "A cell of an exported file is never a formula.",
-    "S14": "What is installed is locked by version and hash.",
+    "S14": "What is installed is locked by version and hash; an audit that reached no source never says clean.",
     "S15": "The audit trail and the log can be added to and not changed.",
     "S16": "The API answers as its document says, and never with an error of its own.",
     "P1": "Whatever process of a cluster is killed, none of its others stays behind.",
