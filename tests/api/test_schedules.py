@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -54,7 +55,8 @@ def test_each_fault_is_told_by_its_field(api: Api):
     error = error_of(api.post("/schedules/", {**NEW, "time_zone": "Berlin", "jobs": jobs}), 422)
     assert set(error["fields"]) == {"time_zone", "jobs.1.payload.url", "jobs.2.idempotency_key"}
     made(api)
-    assert error_of(api.post("/schedules/", NEW), 422)["code"] == "bad_schedule"
+    error = error_of(api.post("/schedules/", NEW), 422)
+    assert (error["code"], list(error["fields"])) == ("bad_schedule", ["name"])
     error = error_of(api.post("/schedules/", {**NEW, "jobs": []}), 422)
     assert (error["code"], list(error["fields"])) == ("invalid_input", ["jobs"])
 
@@ -77,6 +79,26 @@ def test_pause_resume_and_run_now(api: Api):
     resumed = api.post(f"{address}/resume/", {}).json()
     assert (resumed["paused"], resumed["last_fire"]["id"]) == (False, fires[0]["id"])
     assert api.get(f"{address}/fires/").json()["results"] == [fires[0]]
+
+
+def test_each_change_is_made_once_under_one_key(api: Api):
+    def twice(method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        key = str(uuid4())
+        first, again = (api.send(method, path, json.dumps(body), idempotency_key=key) for _ in range(2))
+        assert first.status_code < 300, first.content
+        assert (again.status_code, again.json()) == (first.status_code, first.json())
+        assert again.headers["Idempotency-Replayed"] == "true"
+        told: dict[str, Any] = first.json()
+        return told
+
+    schedule = twice("POST", "/schedules/", NEW)
+    address = f"/schedules/{schedule['id']}/"
+    assert schedule == api.get(address).json()
+    twice("PATCH", address, {"cron": "0 4 * * *"})
+    twice("POST", f"{address}pause/", {})
+    fire = twice("POST", f"{address}run/", {})
+    twice("POST", f"{address}resume/", {})
+    assert (Schedule.objects.count(), str(Job.objects.get().pk)) == (1, fire["job_id"])
 
 
 def test_a_refusal_is_shown_where_one_looks(api: Api):

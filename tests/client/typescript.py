@@ -23,12 +23,15 @@ from uuid import UUID
 
 import queueops_client
 from queueops_client import ApiError, ClientError, JobSpec, Retry, Standing, Unreachable, Update, WaitTimeout
-from queueops_client.records import Event, Forecast, Moved, Paused, Project, Record
+from queueops_client.records import Event, Forecast, Moved, Paused, Project, Record, moments
 from tests.support.typescript import NODE_OPTIONS, PACKAGE, node
 
 ANSWER_SECONDS = 120.0
-BY_THE_APIS_NAMES = {"submit", "jobs", "batches", "dead_letters"}  # methods whose options travel as they are
-STREAMS = {"jobs", "batches", "dead_letters", "results", "watch"}
+BY_THE_APIS_NAMES = {
+    *("submit", "jobs", "batches", "dead_letters", "schedules", "fires"),
+    *("create_schedule", "preview_schedule", "change_schedule"),
+}  # methods whose options travel as they are
+STREAMS = {"jobs", "batches", "dead_letters", "results", "watch", "schedules", "fires"}
 PLAIN: Mapping[str, type[Record]] = {
     "project": Project,
     "forecast": Forecast,
@@ -151,6 +154,9 @@ class TypeScriptQueueOps(Twin):
 
     def forecast(self, jobs: Any, **options: Any) -> Any:
         return self._call("forecast", list(jobs), **options)
+
+    def preview_schedule(self, *arguments: Any, **options: Any) -> Any:
+        return moments(self._call("preview_schedule", *arguments, **options))
 
 
 class TypeScriptUsageTracker(Twin):

@@ -2,7 +2,7 @@
 
 export * from "./errors.js";
 export * from "./producer.js";
-export { Batch, DeadLetter, Job, Operation, Result, SubmittedBatch } from "./records.js";
+export { Batch, DeadLetter, Fire, Job, Operation, Result, Schedule, SubmittedBatch } from "./records.js";
 export type {
   Event,
   Forecast,
@@ -18,7 +18,7 @@ export type {
   Target,
 } from "./records.js";
 export { NEVER, Retry, type RetryOptions } from "./retry.js";
-export { type JobOptions, type Jobs, type JobSpec } from "./specs.js";
+export { type JobOptions, type Jobs, type JobSpec, type ScheduleChanges, type ScheduleOptions } from "./specs.js";
 export { type Answer, type RequestOptions, type Token, type TransportOptions } from "./transport.js";
 export { type Update, type WatchOptions } from "./watching.js";
 export type { View } from "./usage/cache.js";

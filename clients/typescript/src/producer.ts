@@ -4,6 +4,7 @@ import { InvalidRequest, NotFound } from "./errors.js";
 import {
   Batch,
   DeadLetter,
+  Fire,
   type Forecast,
   type HandlerInfo,
   type HeldLane,
@@ -15,12 +16,22 @@ import {
   type Project,
   type Requeued,
   Result,
+  Schedule,
   type Subject,
   SubmittedBatch,
   type Target,
 } from "./records.js";
 import { NEVER } from "./retry.js";
-import { encoded, type JobOptions, type Jobs, spooled } from "./specs.js";
+import {
+  encoded,
+  encodedSchedule,
+  type JobOptions,
+  type Jobs,
+  type JobSpec,
+  type ScheduleChanges,
+  type ScheduleOptions,
+  spooled,
+} from "./specs.js";
 import { type Answer, type RequestOptions, type Token, Transport, type TransportOptions } from "./transport.js";
 import { type Update, Watch, type WatchOptions } from "./watching.js";
 
@@ -319,6 +330,86 @@ export class QueueOps {
   /** Begin to close all open dead letters that fit; `where` as in requeueWhere. */
   async discardWhere(where: LetterFilter, { reason }: { reason: string }): Promise<Operation> {
     return new Operation(await this.#act("/dead-letters/discard/", { filter: plain(where), reason }));
+  }
+
+  // Schedules
+
+  /**
+   * Iterate over the project's schedules, newest first.
+   *
+   * @param filters Of `GET /schedules/`: name, paused, and so on.
+   */
+  schedules(filters: Filters = {}): AsyncGenerator<Schedule, void, undefined> {
+    return this.#list("/schedules/", Schedule, filters, SMALL_PAGE_SIZE);
+  }
+
+  async schedule(schedule: string | Schedule): Promise<Schedule> {
+    return new Schedule((await this.#request("GET", `/schedules/${idOf(schedule)}/`)).body);
+  }
+
+  /**
+   * Iterate over what came of a schedule's fires, newest first.
+   *
+   * @param filters Of `GET /schedules/<id>/fires/`: outcome (several: an array), created_after, and so on.
+   */
+  async *fires(schedule: string | Schedule, filters: Filters = {}): AsyncGenerator<Fire, void, undefined> {
+    yield* this.#list(`/schedules/${idOf(schedule)}/fires/`, Fire, filters, PAGE_SIZE);
+  }
+
+  /**
+   * Submit the same jobs whenever the cron text is due: one as a job, several as a batch of this name.
+   *
+   * The key needs the scope `submit`. Jobs are checked as if they were submitted, and have no times or idempotency
+   * keys of their own.
+   *
+   * @param cron Minute, hour, day of the month, month, day of the week.
+   * @param jobs 1 to 1,000; 1 MB of JSON.
+   * @throws InvalidRequest: with the field that is wrong: also of a name that is taken, and of what would never fire.
+   */
+  async createSchedule(name: string, cron: string, jobs: JobSpec[], options: ScheduleOptions = {}): Promise<Schedule> {
+    return new Schedule(await this.#store("POST", "/schedules/", { name, cron, jobs, ...options }));
+  }
+
+  /** Say when such a schedule would fire first, five times; refuses what its creation would, stores nothing. */
+  async previewSchedule(name: string, cron: string, jobs: JobSpec[], options: ScheduleOptions = {}): Promise<string[]> {
+    return (await this.#store("POST", "/schedules/preview/", { name, cron, jobs, ...options })).next_due;
+  }
+
+  /** Change a schedule; what is left out stays as it is. Other times count from now on. */
+  async changeSchedule(schedule: string | Schedule, changes: ScheduleChanges): Promise<Schedule> {
+    return new Schedule(await this.#store("PATCH", `/schedules/${idOf(schedule)}/`, changes));
+  }
+
+  /** Let it fire no more until it is resumed; what it has submitted goes on. */
+  async pauseSchedule(schedule: string | Schedule, { reason = "" } = {}): Promise<Schedule> {
+    return new Schedule(await this.#act(`/schedules/${idOf(schedule)}/pause/`, { reason }));
+  }
+
+  /** Let it fire again from now on; nothing is made up for. */
+  async resumeSchedule(schedule: string | Schedule, { reason = "" } = {}): Promise<Schedule> {
+    return new Schedule(await this.#act(`/schedules/${idOf(schedule)}/resume/`, { reason }));
+  }
+
+  /** Submit its jobs now, also while it is paused; its next fire stays as it is. */
+  async runSchedule(schedule: string | Schedule, { reason = "" } = {}): Promise<Fire> {
+    return new Fire(await this.#act(`/schedules/${idOf(schedule)}/run/`, { reason }));
+  }
+
+  /**
+   * Delete a schedule; what it has submitted goes on.
+   *
+   * @throws NotFound: there is none; after a lost answer because it has been deleted.
+   */
+  async deleteSchedule(schedule: string | Schedule, { reason = "" } = {}): Promise<void> {
+    await this.#request("DELETE", `/schedules/${idOf(schedule)}/`, {
+      params: { reason: reason || undefined },
+      isSafe: true,
+    });
+  }
+
+  async #store(method: string, path: string, figures: object): Promise<any> {
+    const headers = { "content-type": "application/json", "idempotency-key": crypto.randomUUID() };
+    return (await this.#request(method, path, { content: encodedSchedule(figures), headers })).body;
   }
 
   /** What an id or an earlier record stands for, as it is now. A plain id may be a batch's or a job's. */

@@ -89,6 +89,16 @@ export class Operation extends Row<OperationFields> {
   }
 }
 
+type FireFields = Schemas["Fire"];
+/** One time at which a schedule was due. */
+export interface Fire extends FireFields {}
+export class Fire extends Row<FireFields> {}
+
+type ScheduleFields = Schemas["Schedule"];
+/** What a project submits again and again. */
+export interface Schedule extends ScheduleFields {}
+export class Schedule extends Row<ScheduleFields> {}
+
 /** `moved`: what an action changed; of requeued dead letters, their new jobs. */
 type MovedFields<Kind> = { moved: Kind; unmoved: string[] };
 export type Moved = MovedFields<string[]>;

@@ -7,18 +7,31 @@ export const MAX_BATCH_JOBS = 100_000; // the server's, of one batch
 const BLOCK_CHARACTERS = 262_144;
 const OTHERS_TURN_JOBS = 500; // read in one go before others have their turn
 
-type Given = components["schemas"]["JobSpec"];
+type Schemas = components["schemas"];
+type Given = Schemas["JobSpec"];
 
 /** What a job may have besides its kind and payload, by the API's own names. Moments are texts of ISO 8601, or Dates. */
 export type JobOptions = {
   [Name in Exclude<keyof Given, "kind" | "payload">]?: OrDate<Name, Given[Name]> | undefined;
 };
-type OrDate<Name, Type> = Name extends "scheduled_at" | "expires_at" ? Type | Date : Type;
+type OrDate<Name, Type> = Name extends "scheduled_at" | "expires_at" | "ends_at" ? Type | Date : Type;
 
 /** A job to be submitted. */
 export interface JobSpec extends JobOptions {
   kind: string;
   payload?: Record<string, unknown>;
+}
+
+/** What a schedule may have besides its name, cron text and jobs, by the API's own names. */
+export type ScheduleOptions = {
+  [Name in Exclude<keyof Schemas["NewSchedule"], "name" | "cron" | "jobs">]?: OrDate<Name, Schemas["NewSchedule"][Name]>;
+};
+
+/** What of a schedule is to be changed. What is left out stays as it is; `ends_at: null` takes the end away. */
+export interface ScheduleChanges extends ScheduleOptions {
+  name?: string;
+  cron?: string;
+  jobs?: JobSpec[];
 }
 
 export type Jobs = Iterable<JobSpec> | AsyncIterable<JobSpec>;
@@ -32,10 +45,23 @@ export function encoded(job: JobSpec): string {
   if (typeof job !== "object" || job === null || Array.isArray(job)) {
     throw invalid(`A job is an object, not ${job === null ? "null" : typeof job}.`);
   }
+  return asJSON(job, "job");
+}
+
+/**
+ * A schedule, or changes of one, as JSON.
+ *
+ * @throws InvalidRequest: it holds what JSON has no form for.
+ */
+export function encodedSchedule(figures: object): string {
+  return asJSON(figures, "schedule");
+}
+
+function asJSON(given: object, what: string): string {
   try {
-    return JSON.stringify(job, plain);
+    return JSON.stringify(given, plain);
   } catch (error) {
-    throw invalid(`The job cannot be written as JSON: ${(error as Error).message}.`);
+    throw invalid(`The ${what} cannot be written as JSON: ${(error as Error).message}.`, what);
   }
 }
 
@@ -91,6 +117,6 @@ function tooMany(): TooManyJobs {
   );
 }
 
-function invalid(reason: string): InvalidRequest {
-  return new InvalidRequest("invalid_job", reason, { status: 422 });
+function invalid(reason: string, what = "job"): InvalidRequest {
+  return new InvalidRequest(`invalid_${what}`, reason, { status: 422 });
 }

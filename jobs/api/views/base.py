@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ from django.db.models import QuerySet
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.utils.encoders import JSONEncoder
 
 from jobs.api.serializers import SHOWS_TRACEBACKS
 from jobs.services.submit.idempotency import answer_once
@@ -75,7 +77,7 @@ class ApiView(CallerView):
         Carry out the effect, or give the stored answer of the same Idempotency-Key.
 
         Args:
-            effect: Returns status and a JSON-able answer.
+            effect: Returns status and what a renderer takes.
             digest: Of the request; asked for only when there is a key.
         """
         key = self.idempotency_key()
@@ -87,7 +89,7 @@ class ApiView(CallerView):
             key=key,
             # Another user's request with the same key is another request, however alike they look.
             body_digest=digest_for(self.caller.user_id, digest()),
-            effect=effect,
+            effect=lambda: _as_json(*effect()),
         )
         return Response(
             stored.answer,
@@ -101,6 +103,11 @@ class ApiListView(ApiView, CallerListView[Row]):
 
     def get_serializer_context(self) -> dict[str, Any]:
         return {**super().get_serializer_context(), **self.serializer_context()}
+
+
+def _as_json(status: int, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Times and ids as they are rendered, or the answer could not be stored."""
+    return status, json.loads(json.dumps(body, cls=JSONEncoder))
 
 
 def digest_for(user_id: UUID | None, digest: str) -> str:

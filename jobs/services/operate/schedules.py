@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from django.core.exceptions import ValidationError
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import transaction
 
 from jobs.errors import BadSchedule, UnknownSchedule
@@ -74,7 +74,9 @@ def check_schedule(schedule: Schedule, *, stored: bool = True) -> Fire:
     try:
         schedule.full_clean(validate_unique=stored, validate_constraints=stored)
     except ValidationError as error:
-        faults = {name: list(messages) for name, messages in error.message_dict.items()}
+        # Of what constrains the whole only a name that is taken is told to anybody.
+        told = error.message_dict
+        faults = {"name" if name == NON_FIELD_ERRORS else name: list(messages) for name, messages in told.items()}
     following = None
     if not faults.keys() & set(TIMES):
         try:

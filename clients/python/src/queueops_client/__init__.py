@@ -26,6 +26,7 @@ from queueops_client.records import (
     Batch,
     DeadLetter,
     Event,
+    Fire,
     Forecast,
     ForecastWay,
     Job,
@@ -34,6 +35,7 @@ from queueops_client.records import (
     Paused,
     Project,
     Result,
+    Schedule,
     SubmittedBatch,
 )
 from queueops_client.retry import Retry
@@ -58,6 +60,7 @@ __all__ = [
     "Conflict",
     "DeadLetter",
     "Event",
+    "Fire",
     "Flushed",
     "Forecast",
     "ForecastWay",
@@ -85,6 +88,7 @@ __all__ = [
     "Report",
     "Result",
     "Retry",
+    "Schedule",
     "ServerError",
     "Standing",
     "SubmittedBatch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -11,6 +12,7 @@ from queueops_client.line import AsyncLine
 from queueops_client.records import (
     Batch,
     DeadLetter,
+    Fire,
     Forecast,
     Job,
     Moved,
@@ -18,10 +20,11 @@ from queueops_client.records import (
     Paused,
     Project,
     Result,
+    Schedule,
     SubmittedBatch,
 )
 from queueops_client.retry import Retry
-from queueops_client.specs import AsyncJobs, JobOptions, JobSpec, Spool
+from queueops_client.specs import AsyncJobs, JobOptions, Jobs, JobSpec, ScheduleChanges, ScheduleOptions, Spool
 from queueops_client.transport import DEFAULT_TIMEOUT_SECONDS, AsyncToken, AsyncTransport
 from queueops_client.watching import PATIENCE_SECONDS, Update, watch_of
 
@@ -343,6 +346,76 @@ class AsyncQueueOps:
     async def discard_where(self, where: Mapping[str, Any], *, reason: str) -> Operation:
         """Begin to close all open dead letters that fit; `where` as in requeue_where."""
         return await self._run(self._calls.discard_where(where, reason=reason))
+
+    # Schedules
+
+    def schedules(self, **filters: Any) -> AsyncIterator[Schedule]:
+        """
+        Iterate over the project's schedules, newest first.
+
+        Args:
+            filters: Of `GET /schedules/`: name, paused, and so on.
+        """
+        return self._iterate(self._calls.schedules(filters))
+
+    async def schedule(self, schedule: Id | Schedule) -> Schedule:
+        return await self._run(self._calls.schedule(schedule))
+
+    def fires(self, schedule: Id | Schedule, **filters: Any) -> AsyncIterator[Fire]:
+        """
+        Iterate over what came of a schedule's fires, newest first.
+
+        Args:
+            filters: Of `GET /schedules/<id>/fires/`: outcome (several: a list), created_after, and so on.
+        """
+        return self._iterate(self._calls.fires(schedule, filters))
+
+    async def create_schedule(self, name: str, cron: str, jobs: Jobs, **options: Unpack[ScheduleOptions]) -> Schedule:
+        """
+        Submit the same jobs whenever the cron text is due: one as a job, several as a batch of this name.
+
+        The key needs the scope `submit`. Jobs are checked as if they were submitted, and have no times or
+        idempotency keys of their own.
+
+        Args:
+            cron: Minute, hour, day of the month, month, day of the week.
+            jobs: 1 to 1,000 JobSpecs, or mappings with their fields; 1 MB of JSON.
+
+        Raises:
+            InvalidRequest: With the field that is wrong: also of a name that is taken, and of what would never fire.
+        """
+        return await self._run(self._calls.create_schedule({"name": name, "cron": cron, "jobs": jobs, **options}))
+
+    async def preview_schedule(
+        self, name: str, cron: str, jobs: Jobs, **options: Unpack[ScheduleOptions]
+    ) -> list[datetime]:
+        """Say when such a schedule would fire first, five times; refuses what its creation would, stores nothing."""
+        return await self._run(self._calls.preview_schedule({"name": name, "cron": cron, "jobs": jobs, **options}))
+
+    async def change_schedule(self, schedule: Id | Schedule, **changes: Unpack[ScheduleChanges]) -> Schedule:
+        """Change a schedule; what is left out stays as it is. Other times count from now on."""
+        return await self._run(self._calls.change_schedule(schedule, changes))
+
+    async def pause_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Schedule:
+        """Let it fire no more until it is resumed; what it has submitted goes on."""
+        return await self._run(self._calls.pause_schedule(schedule, reason))
+
+    async def resume_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Schedule:
+        """Let it fire again from now on; nothing is made up for."""
+        return await self._run(self._calls.resume_schedule(schedule, reason))
+
+    async def run_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Fire:
+        """Submit its jobs now, also while it is paused; its next fire stays as it is."""
+        return await self._run(self._calls.run_schedule(schedule, reason))
+
+    async def delete_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> None:
+        """
+        Delete a schedule; what it has submitted goes on.
+
+        Raises:
+            NotFound: There is none; after a lost answer because it has been deleted.
+        """
+        await self._run(self._calls.delete_schedule(schedule, reason))
 
     async def close(self) -> None:
         await self.transport.close()

@@ -12,6 +12,7 @@ from queueops_client.exchange import Answer, Emit, RequestOptions, Steps, exchan
 from queueops_client.records import (
     Batch,
     DeadLetter,
+    Fire,
     Forecast,
     Job,
     Moved,
@@ -20,10 +21,12 @@ from queueops_client.records import (
     Project,
     Record,
     Result,
+    Schedule,
     SubmittedBatch,
+    moments,
 )
 from queueops_client.retry import Retry
-from queueops_client.specs import JobSpec, Spool, encoded
+from queueops_client.specs import JobSpec, Spool, encoded, encoded_schedule
 
 API = "/api/v1"
 PAGE_SIZE = 500
@@ -201,6 +204,44 @@ class Calls:
 
     def results(self, batch: Id | AnyBatch) -> Steps[None]:
         return self._list(f"/batches/{id_of(batch)}/results/", Result, {}, page_size=100)
+
+    def schedules(self, filters: Body) -> Steps[None]:
+        return self._list("/schedules/", Schedule, filters, page_size=100)
+
+    def schedule(self, schedule: Id | Schedule) -> Steps[Schedule]:
+        return self._read(f"/schedules/{id_of(schedule)}/", Schedule)
+
+    def fires(self, schedule: Id | Schedule, filters: Body) -> Steps[None]:
+        return self._list(f"/schedules/{id_of(schedule)}/fires/", Fire, filters)
+
+    def create_schedule(self, figures: Body) -> Steps[Schedule]:
+        answer = yield from self._store("POST", "/schedules/", figures)
+        return Schedule.of(answer.body)
+
+    def preview_schedule(self, figures: Body) -> Steps[list[datetime]]:
+        answer = yield from self._store("POST", "/schedules/preview/", figures)
+        return moments(answer.body["next_due"])
+
+    def change_schedule(self, schedule: Id | Schedule, changes: Body) -> Steps[Schedule]:
+        answer = yield from self._store("PATCH", f"/schedules/{id_of(schedule)}/", changes)
+        return Schedule.of(answer.body)
+
+    def pause_schedule(self, schedule: Id | Schedule, reason: str) -> Steps[Schedule]:
+        return self._act(f"/schedules/{id_of(schedule)}/pause/", Schedule, reason=reason)
+
+    def resume_schedule(self, schedule: Id | Schedule, reason: str) -> Steps[Schedule]:
+        return self._act(f"/schedules/{id_of(schedule)}/resume/", Schedule, reason=reason)
+
+    def run_schedule(self, schedule: Id | Schedule, reason: str) -> Steps[Fire]:
+        return self._act(f"/schedules/{id_of(schedule)}/run/", Fire, reason=reason)
+
+    def delete_schedule(self, schedule: Id | Schedule, reason: str) -> Steps[None]:
+        path = f"/schedules/{id_of(schedule)}/"
+        yield from self.request("DELETE", path, params={"reason": reason or None}, is_safe=True)
+
+    def _store(self, method: str, path: str, figures: Body) -> Steps[Answer]:
+        headers = {"content-type": "application/json", "idempotency-key": str(uuid4())}
+        return self.request(method, path, content=encoded_schedule(figures), headers=headers)
 
     def _read(self, path: str, record: type[AnyRecord]) -> Steps[AnyRecord]:
         answer = yield from self.request("GET", path)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -12,6 +13,7 @@ from queueops_client.line import Line
 from queueops_client.records import (
     Batch,
     DeadLetter,
+    Fire,
     Forecast,
     Job,
     Moved,
@@ -19,10 +21,11 @@ from queueops_client.records import (
     Paused,
     Project,
     Result,
+    Schedule,
     SubmittedBatch,
 )
 from queueops_client.retry import Retry
-from queueops_client.specs import JobOptions, Jobs, JobSpec, Spool
+from queueops_client.specs import JobOptions, Jobs, JobSpec, ScheduleChanges, ScheduleOptions, Spool
 from queueops_client.transport import DEFAULT_TIMEOUT_SECONDS, Token, Transport
 from queueops_client.watching import PATIENCE_SECONDS, Update, watch_of
 
@@ -340,6 +343,74 @@ class QueueOps:
     def discard_where(self, where: Mapping[str, Any], *, reason: str) -> Operation:
         """Begin to close all open dead letters that fit; `where` as in requeue_where."""
         return self._run(self._calls.discard_where(where, reason=reason))
+
+    # Schedules
+
+    def schedules(self, **filters: Any) -> Iterator[Schedule]:
+        """
+        Iterate over the project's schedules, newest first.
+
+        Args:
+            filters: Of `GET /schedules/`: name, paused, and so on.
+        """
+        return self._iterate(self._calls.schedules(filters))
+
+    def schedule(self, schedule: Id | Schedule) -> Schedule:
+        return self._run(self._calls.schedule(schedule))
+
+    def fires(self, schedule: Id | Schedule, **filters: Any) -> Iterator[Fire]:
+        """
+        Iterate over what came of a schedule's fires, newest first.
+
+        Args:
+            filters: Of `GET /schedules/<id>/fires/`: outcome (several: a list), created_after, and so on.
+        """
+        return self._iterate(self._calls.fires(schedule, filters))
+
+    def create_schedule(self, name: str, cron: str, jobs: Jobs, **options: Unpack[ScheduleOptions]) -> Schedule:
+        """
+        Submit the same jobs whenever the cron text is due: one as a job, several as a batch of this name.
+
+        The key needs the scope `submit`. Jobs are checked as if they were submitted, and have no times or
+        idempotency keys of their own.
+
+        Args:
+            cron: Minute, hour, day of the month, month, day of the week.
+            jobs: 1 to 1,000 JobSpecs, or mappings with their fields; 1 MB of JSON.
+
+        Raises:
+            InvalidRequest: With the field that is wrong: also of a name that is taken, and of what would never fire.
+        """
+        return self._run(self._calls.create_schedule({"name": name, "cron": cron, "jobs": jobs, **options}))
+
+    def preview_schedule(self, name: str, cron: str, jobs: Jobs, **options: Unpack[ScheduleOptions]) -> list[datetime]:
+        """Say when such a schedule would fire first, five times; refuses what its creation would, stores nothing."""
+        return self._run(self._calls.preview_schedule({"name": name, "cron": cron, "jobs": jobs, **options}))
+
+    def change_schedule(self, schedule: Id | Schedule, **changes: Unpack[ScheduleChanges]) -> Schedule:
+        """Change a schedule; what is left out stays as it is. Other times count from now on."""
+        return self._run(self._calls.change_schedule(schedule, changes))
+
+    def pause_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Schedule:
+        """Let it fire no more until it is resumed; what it has submitted goes on."""
+        return self._run(self._calls.pause_schedule(schedule, reason))
+
+    def resume_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Schedule:
+        """Let it fire again from now on; nothing is made up for."""
+        return self._run(self._calls.resume_schedule(schedule, reason))
+
+    def run_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> Fire:
+        """Submit its jobs now, also while it is paused; its next fire stays as it is."""
+        return self._run(self._calls.run_schedule(schedule, reason))
+
+    def delete_schedule(self, schedule: Id | Schedule, *, reason: str = "") -> None:
+        """
+        Delete a schedule; what it has submitted goes on.
+
+        Raises:
+            NotFound: There is none; after a lost answer because it has been deleted.
+        """
+        self._run(self._calls.delete_schedule(schedule, reason))
 
     def close(self) -> None:
         self.transport.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Self
@@ -15,6 +15,10 @@ def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def moments(texts: Iterable[str]) -> list[datetime]:
+    return [_moment(text) for text in texts]
+
+
 def _id(given: str | int) -> UUID | str | int:
     try:
         return UUID(given) if isinstance(given, str) else given
@@ -23,7 +27,7 @@ def _id(given: str | int) -> UUID | str | int:
 
 
 PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("id", "job", "batch", "batch_id", "user_id", "origin", "requeued_as"), _id),
+    **dict.fromkeys(("id", "job", "batch", "batch_id", "user_id", "job_id", "origin", "requeued_as"), _id),
     **dict.fromkeys(
         (
             "at",
@@ -37,6 +41,9 @@ PARSERS: Mapping[str, Callable[[Any], Any]] = {
             "resolved_at",
             "eta",
             "finish_at",
+            "due_at",
+            "ends_at",
+            "next_fire_at",
         ),
         _moment,
     ),
@@ -287,6 +294,64 @@ class DeadLetter(Record):
     resolved_at: datetime | None = None
     requeued_as: UUID | None = None
     note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fire(Record):
+    """
+    One time at which a schedule was due.
+
+    Attributes:
+        outcome: `submitted`, `refused`, or `missed`, as the schedule's policy said.
+        left_out: How many fires before it were left out.
+        asked_by: Who asked for it with `run_schedule`; empty: the clock.
+    """
+
+    id: UUID
+    due_at: datetime
+    outcome: str
+    job_id: UUID | None = None
+    batch_id: UUID | None = None
+    error_code: str = ""
+    error_message: str = ""
+    left_out: int = 0
+    asked_by: str = ""
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(Record):
+    """
+    What a project submits again and again.
+
+    Attributes:
+        jobs: Each as in its submission.
+        next_fire_at: With its jitter; None: it does not fire any more.
+        next_due: The next five by the cron text, without jitter.
+        refused_in_a_row: How many of its last fires were refused.
+    """
+
+    id: UUID
+    name: str
+    cron: str
+    time_zone: str = "UTC"
+    jobs: Sequence[Mapping[str, Any]] = ()
+    missed: str = "once"
+    most_missed: int | None = None
+    jitter_seconds: int = 0
+    ends_at: datetime | None = None
+    paused: bool = False
+    next_fire_at: datetime | None = None
+    next_due: Sequence[datetime] = ()
+    refused_in_a_row: int = 0
+    last_fire: Fire | None = None
+    created_at: datetime | None = None
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Self:
+        told = super(Schedule, cls).of(raw)
+        last = raw.get("last_fire")
+        return replace(told, next_due=moments(raw.get("next_due", ())), last_fire=last and Fire.of(last))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

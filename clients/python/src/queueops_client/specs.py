@@ -51,6 +51,34 @@ class JobOptions(TypedDict, total=False):
     user_label: str | None
 
 
+class ScheduleOptions(TypedDict, total=False):
+    """
+    What a schedule may have besides its name, cron text and jobs.
+
+    Attributes:
+        time_zone: Whose clock the cron text goes by, such as Europe/Berlin; UTC where it is left out.
+        missed: Of fires that are late: `once` makes one for all, `all` the newest `most_missed`, `skip` none.
+        jitter_seconds: Each fire is late by less than that.
+        ends_at: It does not fire later; None: it has no end.
+        reason: For the audit trail.
+    """
+
+    time_zone: str
+    missed: Literal["skip", "once", "all"]
+    most_missed: int
+    jitter_seconds: int
+    ends_at: datetime | str | None
+    reason: str
+
+
+class ScheduleChanges(ScheduleOptions, total=False):
+    """What of a schedule is to be changed; what is left out stays as it is."""
+
+    name: str
+    cron: str
+    jobs: Iterable[JobSpec | Mapping[str, Any]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job to be submitted; JobOptions says what the fields mean."""
@@ -91,10 +119,25 @@ def encoded(job: AnyJob) -> bytes:
     given = job.as_dict() if isinstance(job, JobSpec) else job
     if not isinstance(given, Mapping):
         raise _invalid(f"A job is a JobSpec or a mapping, not {type(job).__name__}.")
+    return _as_json(given, "job")
+
+
+def encoded_schedule(figures: Mapping[str, Any]) -> bytes:
+    """
+    A schedule, or changes of one, as JSON; its jobs and times as `encoded` has them.
+
+    Raises:
+        InvalidRequest: It holds what JSON has no form for.
+    """
+    jobs = figures.get("jobs")
+    return _as_json(figures if jobs is None else {**figures, "jobs": list(jobs)}, "schedule")
+
+
+def _as_json(given: Mapping[str, Any], what: str) -> bytes:
     try:
         return json.dumps(dict(given), default=_plain, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise _invalid(f"The job cannot be written as JSON: {error}.") from error
+        raise _invalid(f"The {what} cannot be written as JSON: {error}.", what) from error
 
 
 class Spool:
@@ -168,10 +211,12 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, UUID):
         return str(value)
+    if isinstance(value, JobSpec):
+        return value.as_dict()
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def _invalid(message: str) -> InvalidRequest:
-    return InvalidRequest("invalid_job", message, status=422)
+def _invalid(message: str, what: str = "job") -> InvalidRequest:
+    return InvalidRequest(f"invalid_{what}", message, status=422)
