@@ -17,7 +17,7 @@ from ratelimits.algorithms.fixed_window import FixedWindow
 from ratelimits.algorithms.leaky_bucket import LeakyBucket
 from ratelimits.algorithms.sliding_window import SlidingWindow
 from ratelimits.algorithms.token_bucket import TokenBucket
-from tests.ratelimits.histories import MICRO, START, live, steps
+from tests.ratelimits.histories import MICRO, START, Step, live, steps
 from tests.ratelimits.one_counter import admit, gauge
 
 HOUR = 3600 * MICRO
@@ -250,9 +250,20 @@ NAMES = ["sliding", "token", "leaky", "aligned", "daily", "concurrency"]
 def test_a_denied_call_fits_at_the_time_it_was_told_and_not_a_microsecond_sooner(limits, data):
     limit = data.draw(limits)
     history = data.draw(steps(costs=costs, longest=70 * MICRO, steps_back=2 * HOUR, late=True))
+    asked = data.draw(st.lists(st.integers(0, 40), max_size=20))
+    _each_fits_when_it_was_told(limit, history, asked)
+
+
+# All of them stand behind one that the window refuses for three seconds more, while its stream is five seconds ahead.
+@pytest.mark.parametrize("asked", [[1, 0], [7, 0], [2, 0, 0, 1]])
+def test_a_call_that_no_queue_sends_is_told_no_time_of_a_stream(asked):
+    ahead = [Step(0, [8, 8, 8]), Step(58 * MICRO, [6])]
+    _each_fits_when_it_was_told(SlidingWindow(30), ahead, asked)
+
+
+def _each_fits_when_it_was_told(limit, history, asked):
     state = live([limit], history).state
     now = (START + sum(step.moves for step in history)) / MICRO
-    asked = data.draw(st.lists(st.integers(0, 40), max_size=20))
     answer = admit(limit, state, now, asked)
     state, latest = answer.state, now
     for cost, verdict in zip(asked, answer.verdicts, strict=True):

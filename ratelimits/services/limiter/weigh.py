@@ -228,7 +228,7 @@ def _decision(one: _Asked, now: float) -> Decision:
     if not one.denied_by:
         holds = bool(one.call.holder) and any(is_held(counter.rule.unit) for counter, _ in one.needs)
         return Decision("proceed", now, holds=holds, credential=one.credential)
-    blocking = [_refusal(counter, units) for counter, units in one.denied_by]
+    blocking = [_refusal(counter, units, one.call) for counter, units in one.denied_by]
     blocking.sort(key=lambda binding: -(binding.retry_at or 0))
     kind: Kind = "retry" if any(binding.cooling for binding in blocking) else "defer"
     refusing = {id(counter) for counter, _ in one.denied_by}
@@ -237,9 +237,9 @@ def _decision(one: _Asked, now: float) -> Decision:
     return Decision(kind, now, blocking[0].retry_at, blocking[0], tuple(blocking), blocking[0].reason, met=met)
 
 
-def _refusal(counter: OpenCounter, units: int) -> Binding:
+def _refusal(counter: OpenCounter, units: int, call: Call) -> Binding:
     at = counter.sooner(seconds(counter.meter.line_up(units)))
-    if counter.stream is not None and counter.meter.room_for(units):
+    if call.paced and counter.stream and counter.is_streamed(crowded=call.crowded) and counter.meter.room_for(units):
         at = max(at, seconds(counter.stream.opens_at))  # there is room, and its stream has run ahead
     if counter.blocked_until is not None:
         return binding_of(counter, units, max(at, counter.blocked_until), counter.blocked_reason, cooling=True)
