@@ -83,6 +83,13 @@ def estimate(
     return stated or 0.0, None
 
 
+def taken(cost: float, known_cost: float | None, amounts: Amounts) -> dict[str, float]:
+    """Return what a call is taken to need of each unit of tokens, for the record of it."""
+    units = (TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, ENQUEUED_TOKENS)
+    found = {unit: estimate(unit, cost, known_cost, amounts)[0] for unit in units}
+    return {**found, CACHED_TOKENS: amounts.get(CACHED_TOKENS, 0.0) if INPUT_TOKENS in amounts else 0.0}
+
+
 def counted(unit: str, actual: float | None, amounts: Amounts, *, counts_cached: bool = True) -> float | None:
     """
     Return what a call that has ended took of a unit; None: nobody knows, its estimate stands.

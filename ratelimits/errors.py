@@ -50,7 +50,7 @@ class InvalidCoolDown(QueueOpsError):
 
 
 class NotSimulable(QueueOpsError):
-    """A cap on calls in flight cannot be played again: nobody keeps how long each call took."""
+    """A cap on calls in flight, or on what is enqueued, cannot be played again: nobody keeps how long each took."""
 
     code = "not_simulable"
     status = 409

@@ -36,18 +36,19 @@ def simulation_rows(simulation: Simulation) -> list[Compared]:
 def users_of(limit: Limit, key: str | None = None) -> dict[str, Any]:
     """What the template of the lists of users and kinds needs."""
     top = top_users(limit, key)
-    most = max((one.calls for one in (*top.users, *top.kinds)), default=0)
-    in_tokens = limit.unit not in PER_CALL
+    most = max((one.amount for one in (*top.users, *top.kinds)), default=0.0)
     return {
-        "top_users": [_used(one, most, in_tokens=in_tokens) for one in top.users],
-        "top_kinds": [_used(one, most, in_tokens=in_tokens) for one in top.kinds],
+        "top_users": [_used(one, most, limit) for one in top.users],
+        "top_kinds": [_used(one, most, limit) for one in top.kinds],
         "top_is_partial": top.partial,
     }
 
 
-def _used(one: Used, most: int, *, in_tokens: bool) -> dict[str, Any]:
-    tokens = f", {one.tokens:,.0f} tokens" if in_tokens else ""
-    return {"name": one.name, "used": f"{one.calls:,} calls{tokens}", "percent": round(100 * one.calls / most, 1)}
+def _used(one: Used, most: float, limit: Limit) -> dict[str, Any]:
+    calls = [f"{one.calls:,} calls"] if one.calls else []
+    tokens = [] if limit.unit in PER_CALL else [f"{one.amount:,.0f} {limit.get_unit_display()}"]
+    percent = round(100 * one.amount / most, 1) if most else 0.0
+    return {"name": one.name, "used": ", ".join(calls + tokens), "percent": percent}
 
 
 def _counts(before: int, after: int) -> tuple[str, str, str]:

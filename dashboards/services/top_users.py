@@ -28,7 +28,7 @@ def _read() -> dict[str, dict[str, Any]]:
 def _users_of(limit: Limit) -> dict[str, Any]:
     found = top_users(limit, most=MOST_USERS_OF_A_LIMIT)
     return {
-        "users": [{"name": one.name, "calls": one.calls, "tokens": round(one.tokens)} for one in found.users],
+        "users": [{"name": one.name, "calls": one.calls, "amount": round(one.amount)} for one in found.users],
         "partial": found.partial,
     }
 

@@ -224,6 +224,8 @@ def test_tallies_are_summed_up_from_the_newest_to_the_bound_and_no_further():
             "after": 0,
             "until": time.time() + 60,
             "most": 2000,
+            "unit": "input_tokens",
+            "free": True,
         }
         statement = load_sql("ratelimits", "sum_tallies")
         cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", interval)

@@ -138,10 +138,11 @@ def test_a_cost_that_is_no_number_is_rejected_in_any_unit():
     assert kinds(decide([Call(ADA, amounts={"output_tokens": float("nan")})])) == "r"
 
 
-def test_the_tally_keeps_what_calls_stated_by_unit():
+def test_the_tally_keeps_what_calls_take_of_each_unit_stated_or_not():
     make_limit(unit="input_tokens", capacity=1000)
     decide([Call(ADA, amounts=VECTOR), Call(ADA, amounts={"input_tokens": 40})])
-    assert CallTally.objects.get().amounts == {"input_tokens": 100, "cached_tokens": 20, "output_tokens": 30}
+    said = {"input_tokens": 100, "cached_tokens": 20, "output_tokens": 30 + 1, "tokens": 1 + 1, "enqueued_tokens": 0}
+    assert CallTally.objects.get().amounts == said
 
 
 def test_the_forecast_of_a_call_goes_by_the_unit_of_each_limit():

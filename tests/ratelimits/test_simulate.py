@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queueops.core.clock import database_now
 from ratelimits.algorithms.admission import Algorithm, State
 from ratelimits.algorithms.concurrency import Concurrency
 from ratelimits.algorithms.fixed_window import FixedWindow
@@ -19,12 +20,18 @@ from ratelimits.algorithms.token_bucket import TokenBucket
 from ratelimits.errors import InvalidLimit, NotSimulable
 from ratelimits.models import CallTally, Limit
 from ratelimits.replay import Ask, replay
+from ratelimits.services.alerts.forecast import pace_of
+from ratelimits.services.limiter.calls import Call
+from ratelimits.services.limiter.gauges import top_users
+from ratelimits.services.limiter.tallies import write_tallies
+from ratelimits.services.limits.catalogue import rule_of
 from ratelimits.services.tuning import simulate as simulating
 from ratelimits.services.tuning.simulate import Tallied, asks_of, simulate
 from ratelimits.subjects import Subject
 from tests.ratelimits.one_counter import admit
 
 START = 1_732_118_400.0
+TAKEN = {"input_tokens": 700, "cached_tokens": 500, "output_tokens": 250}
 
 asks = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 3)), min_size=1, max_size=80).map(
     lambda gaps: [
@@ -96,7 +103,7 @@ def lived(algorithm: Algorithm, arrivals: list[float]) -> list[Tallied]:
             gone, waiting = waiting[: admission.granted], waiting[admission.granted :]
             waited = sum(clock - asked for asked in gone)
             asked_at = int(clock - waited / len(gone))
-            rows.append(Tallied(Subject("s", "write", "acme"), asked_at, 1.0, len(gone), waited))
+            rows.append(Tallied(Subject("s", "write", "acme"), asked_at, {}, len(gone), waited))
         clock = min([*later[:1], *([admission.retry_at] if admission.retry_at else [])], default=clock)
     return rows
 
@@ -189,6 +196,60 @@ class TestTheLastHour:
         assert simulate(limit.pk, {}).proposed.delayed == 0
         assert simulate(limit.pk, {"capacity": 20_000}).proposed.delayed == 1
         assert simulate(limit.pk, {"capacity": 9_000}).proposed.rejected == 3
+
+    @pytest.mark.parametrize(
+        ("figures", "each"),
+        [
+            ({"unit": "requests"}, 1),
+            ({"unit": "tokens"}, 900),
+            ({"unit": "input_tokens"}, 700),
+            ({"unit": "input_tokens", "counts_cached": False}, 200),
+            ({"unit": "output_tokens"}, 250),
+        ],
+    )
+    def test_each_unit_is_played_by_what_calls_took_of_it(self, figures, each):
+        limit = Limit.objects.create(name="x", service="svc", capacity=10 * each, **figures)
+        call = Call(Subject("svc", "write", "acme"), cost=900, known_cost=700, amounts=TAKEN, kind="k")
+        write_tallies([call] * 10)
+        write_tallies([call._replace(cost=0, known_cost=None, amounts={"enqueued_tokens": 10**6})], as_requests=False)
+        went = database_now() - 1800
+        CallTally.objects.update(at=datetime.fromtimestamp(went, UTC))
+        played = simulate(limit.pk, {"capacity": 4 * each})
+        assert (played.calls, played.today.delayed, played.proposed.delayed) == (10, 0, 6)
+        assert simulate(limit.pk, {"capacity": each - 1}).proposed.rejected == 10
+        # Four leave at once, four a window and the slack after the end of their second, two a window later.
+        assert 60 <= played.proposed.longest_wait_seconds - 60 <= 64
+        [user] = top_users(limit).users
+        assert (user.name, user.calls, user.amount) == ("acme", 10, 10 * each)
+        rule = rule_of(limit)
+        pace = pace_of(rule, "project:acme", now=went + 5, fresh=0, window_seconds=60)
+        assert pace == pytest.approx((10 * each / 5, 0), rel=0.001)
+
+    def test_who_enqueued_most_is_told_by_what_batches_took_and_live_calls_are_left_out(self):
+        limit = Limit.objects.create(
+            name="x", service="svc", capacity=10**9, unit="enqueued_tokens", algorithm="concurrency"
+        )
+        live = Call(Subject("svc", "write", "acme"), cost=900, known_cost=700, amounts=TAKEN, kind="k")
+        write_tallies([live] * 10)
+        write_tallies([live._replace(cost=0, known_cost=None, amounts={"enqueued_tokens": 5000})], as_requests=False)
+        [user] = top_users(limit).users
+        assert (user.calls, user.amount) == (0, 5000)
+        with pytest.raises(NotSimulable):
+            simulate(limit.pk, {})
+
+    def test_another_unit_is_played_by_its_own_amounts_beside_todays(self):
+        limit = Limit.objects.create(name="x", service="svc", capacity=10, unit="requests")
+        write_tallies([Call(Subject("svc", "write", "acme"), cost=900, known_cost=700, amounts=TAKEN)] * 10)
+        played = simulate(limit.pk, {"unit": "input_tokens", "capacity": 3500})
+        assert (played.today.delayed, played.proposed.delayed) == (0, 5)
+
+    def test_calls_that_state_less_than_their_neighbours_of_a_decision_count_by_their_cost(self):
+        limit = Limit.objects.create(name="x", service="svc", capacity=10**6, unit="output_tokens")
+        said = Call(Subject("svc", "write", "acme"), cost=900, known_cost=700, amounts=TAKEN)
+        write_tallies([said, said._replace(amounts={}), said._replace(known_cost=None, amounts={})])
+        write_tallies([said._replace(known_cost=None, amounts={})])
+        [user] = top_users(limit).users
+        assert user.amount == 250 + 200 + 900 + 900
 
     def test_another_scope_counts_together_what_was_counted_apart(self, limit):
         self.burst(60)

@@ -64,4 +64,4 @@ def simulate_cap(caller: Caller, given: TriedCap) -> ToolAnswer:
 
 def _users(limit: Limit, caller: Caller) -> list[dict[str, Any]]:
     found = top_users(limit, f"project:{caller.project_id}", most=MOST_USERS).users
-    return [{"user": one.name, "calls": one.calls, "tokens": round(one.tokens)} for one in found]
+    return [{"user": one.name, "calls": one.calls, "used": round(one.amount)} for one in found]

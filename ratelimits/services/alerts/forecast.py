@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from queueops.core.sql import run_sql
 from ratelimits.algorithms.measures import microseconds, seconds
-from ratelimits.costs import UNTIL_THE_END
+from ratelimits.costs import INPUT_TOKENS, UNTIL_THE_END
 from ratelimits.services.limits.catalogue import Rule
 from ratelimits.subjects import Subject
 
@@ -91,14 +91,21 @@ class _Seen(NamedTuple):
 
 
 def _seen(rule: Rule, key: str, *, after: float, until: float) -> _Seen:
-    interval = {"service": rule.service, "after": after, "until": until, "most": MOST_TALLIES_FORECAST}
-    rows = run_sql("ratelimits", "sum_tallies", interval)
+    wanted = {
+        "service": rule.service,
+        "after": after,
+        "until": until,
+        "most": MOST_TALLIES_FORECAST,
+        "unit": rule.unit,
+        "free": rule.unit == INPUT_TOKENS and not rule.counts_cached,
+    }
+    rows = run_sql("ratelimits", "sum_tallies", wanted)
     if sum(row[-1] for row in rows) == MOST_TALLIES_FORECAST:
         after = min(row[-2] for row in rows)
     amount, first = 0.0, None
-    for call_type, project, user, model, calls, tokens, oldest, _ in rows:
+    for call_type, project, user, model, calls, taken, oldest, _ in rows:
         subject = Subject(rule.service, call_type, project, user, model)
         if rule.applies_to(subject) and rule.key(subject) == key:
-            amount += calls if rule.per_call else tokens
+            amount += calls if rule.per_call else taken
             first = oldest if first is None else min(first, oldest)
     return _Seen(amount, after, first)

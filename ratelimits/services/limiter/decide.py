@@ -7,6 +7,7 @@ from itertools import chain
 
 from django.db import transaction
 
+from ratelimits.costs import REQUESTS
 from ratelimits.services.limits.alternatives import counted_as
 from ratelimits.services.limits.catalogue import Rule, rules_for
 
@@ -62,7 +63,7 @@ def decide(
     decisions, charged = weigh(calls, applied, counters, now)
     write_counters(counters.values())
     write_charges([(call.holder, entries, call.hold_seconds) for call, entries in charged if call.holder])
-    write_tallies([call for call, _ in charged])
+    write_tallies([call for call, _ in charged], as_requests=units is None or REQUESTS in units)
     return decisions
 
 

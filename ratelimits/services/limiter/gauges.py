@@ -12,12 +12,14 @@ from django.db.models.functions import Now, RowNumber
 
 from queueops.core.clock import database_now
 from ratelimits.algorithms.measures import MICRO, cost_units, seconds
+from ratelimits.costs import ENQUEUED_TOKENS
 from ratelimits.models import CallTally, Counter, Limit, LimitCallType
 from ratelimits.services.alerts.alerts import WHOLE_CAP
 from ratelimits.services.limits.catalogue import Rule, rules_of
 from ratelimits.subjects import NOBODY
 
 from .counters import OpenCounter, counter_of, usage
+from .tallies import amount_of
 
 MOST_GAUGES = 200  # of one limit, those that changed last
 MOST_TALLIES_SUMMED = 100_000  # summed up for one list of users
@@ -71,11 +73,11 @@ class CounterGauge:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Calls of one user or kind since a time, and the sum of their tokens."""
+    """Calls of one user or kind since a time, and what they took in the limit's unit."""
 
     name: str
     calls: int
-    tokens: float
+    amount: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def top_users(
     limit: Limit, key: str | None = None, *, since: timedelta = timedelta(hours=1), most: int = MOST_USERS_GAUGED
 ) -> TopUsersOfLimit:
     """
-    Return who used a limit most, by calls granted since then.
+    Return who used a limit most, in its unit, by what was granted since then.
 
     Args:
         key: Of one counter only.
@@ -184,8 +186,8 @@ def top_users(
         rows = rows.filter(**_conditions_of(key))
     newest = rows.order_by("-at").values("pk")[:MOST_TALLIES_SUMMED]
     looked_at = CallTally.objects.filter(pk__in=newest)
-    by_user = _sums(looked_at, ("project", "user"), most)
-    by_kind = _sums(looked_at, ("kind",), most)
+    by_user = _sums(looked_at, limit, ("project", "user"), most)
+    by_kind = _sums(looked_at, limit, ("kind",), most)
     return TopUsersOfLimit(
         users=tuple(
             Used(" / ".join(part for part in (row["project"], row["user"]) if part) or NOBODY, row["n"], row["sum"])
@@ -197,10 +199,11 @@ def top_users(
 
 
 def tallies_of(limit: Limit, *, since: timedelta) -> QuerySet[CallTally]:
-    """The tallies of the calls that a limit counts."""
+    """The tallies of what a limit counts."""
     rows = CallTally.objects.filter(service=limit.service, at__gte=Now() - since)
     if limit.call_type != LimitCallType.ANY:
         rows = rows.filter(call_type=limit.call_type)
+    rows = rows.filter(amounts__enqueued_tokens__gt=0) if limit.unit == ENQUEUED_TOKENS else rows.filter(calls__gt=0)
     return rows.filter(model=limit.model) if limit.model else rows
 
 
@@ -212,8 +215,9 @@ def _moment(at: float | None) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
-def _sums(rows: QuerySet[CallTally], names: tuple[str, ...], most: int) -> Sequence[dict[str, Any]]:
-    return list(rows.values(*names).annotate(n=Sum("calls"), sum=Sum("tokens")).order_by("-n", *names)[:most])
+def _sums(rows: QuerySet[CallTally], limit: Limit, names: tuple[str, ...], most: int) -> Sequence[dict[str, Any]]:
+    taken = Sum(amount_of(limit.unit, counts_cached=limit.counts_cached))
+    return list(rows.values(*names).annotate(n=Sum("calls"), sum=taken).order_by("-sum", "-n", *names)[:most])
 
 
 def _conditions_of(key: str) -> dict[str, str]:

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 from typing import Any, NamedTuple
 
-from django.db.models import F, Sum, Value
+from django.db.models import F, Sum
 from django.db.models.functions import Extract, Floor
 
 from queueops.core.clock import database_now
-from ratelimits.costs import PER_CALL, UNTIL_THE_END
+from ratelimits.costs import INPUT_TOKENS, PER_CALL, TOKENS, UNTIL_THE_END
 from ratelimits.errors import InvalidLimit, NotSimulable
 from ratelimits.models import Limit, LimitCallType
 from ratelimits.replay import Ask, Replay, replay
 from ratelimits.services.limiter.gauges import tallies_of
+from ratelimits.services.limiter.tallies import amount_of
 from ratelimits.services.limits.catalogue import Override, overrides_of, rule_of
 from ratelimits.subjects import Subject
 
@@ -29,19 +30,26 @@ MOST_GROUPS_PLAYED = 30_000  # at all, where the cap is too small for large grou
 SMALLEST_SHARE = 0.02  # of a cap: a group is never larger, or it would not fit as its calls do
 
 
+class Counted(NamedTuple):
+    """What a limit counts of a call: a unit, and whether input that a cache had is part of it."""
+
+    unit: str
+    cached: bool
+
+
 class Tallied(NamedTuple):
     """
     Calls of one subject that asked in the same second.
 
     Attributes:
         asked_at: Whole seconds since 1970.
-        cost: Of one call, in tokens.
+        costs: Of one call, by what limits count.
         waited_seconds: Summed over the calls.
     """
 
     subject: Subject
     asked_at: int
-    cost: float
+    costs: Mapping[Counted, float]
     calls: int
     waited_seconds: float = 0.0
 
@@ -154,7 +162,9 @@ def asks_of(rows: Iterable[Tallied], limit: Limit, *, group: int = 1) -> dict[st
     seconds: dict[str, dict[tuple[int, float], int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         if rule.applies_to(row.subject):
-            cost = 1.0 if rule.per_call else row.cost
+            cost = 1.0 if rule.per_call else row.costs[_counted_by(limit)]
+            if not cost and limit.unit != TOKENS:
+                continue  # as the limiter does: it takes nothing of what this limit counts
             seconds[rule.key(row.subject)][row.asked_at, cost] += row.calls
     return {
         key: [
@@ -171,17 +181,16 @@ def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
     both = (today, proposed)
     names = [name for name in ("project", "user") if any(name in limit.scope for limit in both)]
     names += [name for name in ("call_type", "model") if any(_tells_apart(limit, name) for limit in both)]
-    in_tokens = any(limit.unit not in PER_CALL for limit in both)
+    counted = {f"each_{place}": one for place, one in enumerate(sorted({_counted_by(limit) for limit in both}))}
     rows = (
         tallies_of(proposed, since=since)
-        .filter(calls__gt=0)
         .annotate(
             asked_at=Floor(Extract("at", "epoch", tzinfo=UTC) - F("waited_seconds") / F("calls")),
-            each=F("tokens") / F("calls") if in_tokens else Value(1.0),
+            **{name: amount_of(one.unit, counts_cached=one.cached) / F("calls") for name, one in counted.items()},
         )
-        .values(*names, "asked_at", "each")
+        .values(*names, "asked_at", *counted)
         .annotate(number=Sum("calls"), waited=Sum("waited_seconds"))
-        .order_by("-asked_at", *names, "each")[: MOST_ROWS + 1]
+        .order_by("-asked_at", *names, *counted)[: MOST_ROWS + 1]
     )
     return [
         Tallied(
@@ -193,12 +202,16 @@ def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
                 row.get("model", ""),
             ),
             int(row["asked_at"]),
-            float(row["each"]),
+            {one: float(row[name]) for name, one in counted.items()},
             row["number"],
             row["waited"],
         )
         for row in rows
     ]
+
+
+def _counted_by(limit: Limit) -> Counted:
+    return Counted(limit.unit, limit.counts_cached or limit.unit != INPUT_TOKENS)
 
 
 def _tells_apart(limit: Limit, name: str) -> bool:
@@ -258,7 +271,12 @@ def _newest(rows: Sequence[Tallied], *, calls: int) -> list[Tallied]:
 
 def _group_size(rows: Sequence[Tallied], limits: Sequence[Limit]) -> int:
     calls = sum(row.calls for row in rows)
-    cost = sum(row.cost * row.calls for row in rows)
-    each = cost / calls if calls and limits[0].unit not in PER_CALL else 1.0
-    smallest = min(limit.capacity * (100 - limit.headroom_percent) / 100 for limit in limits)
-    return max(1, min(-(-calls // MOST_CALLS_PLAYED), int(smallest * SMALLEST_SHARE / max(each, 1e-6))))
+    fits = min(_share_of_cap(rows, limit, calls) for limit in limits)
+    return max(1, min(-(-calls // MOST_CALLS_PLAYED), fits))
+
+
+def _share_of_cap(rows: Sequence[Tallied], limit: Limit, calls: int) -> int:
+    """How many of the mean call make up SMALLEST_SHARE of a limit's cap."""
+    cost = sum(row.costs[_counted_by(limit)] * row.calls for row in rows)
+    each = cost / calls if calls and limit.unit not in PER_CALL else 1.0
+    return int(limit.capacity * (100 - limit.headroom_percent) / 100 * SMALLEST_SHARE / max(each, 1e-6))

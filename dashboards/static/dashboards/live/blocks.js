@@ -98,7 +98,7 @@ function limit(row, used, page) {
         : h("p", { class: "muted" }, "Nothing waits behind it.");
     const top = used?.users.length
         ? h("p", { class: "muted small" }, `Top users in 1 h${used.partial ? " (newest part)" : ""}: `,
-            used.users.map((one) => `${one.name} ${number(one.calls)}`).join(", "))
+            used.users.map((one) => `${one.name} ${number(one.amount)}`).join(", "))
         : null;
     return h("li", { class: "limit", "data-key": row.id },
         h("div", { class: "row-head" },
