@@ -30,7 +30,7 @@ MOST_GROUPS_PLAYED = 30_000  # at all, where the cap is too small for large grou
 SMALLEST_SHARE = 0.02  # of a cap: a group is never larger, or it would not fit as its calls do
 
 
-class Counted(NamedTuple):
+class Measure(NamedTuple):
     """What a limit counts of a call: a unit, and whether input that a cache had is part of it."""
 
     unit: str
@@ -49,7 +49,7 @@ class Tallied(NamedTuple):
 
     subject: Subject
     asked_at: int
-    costs: Mapping[Counted, float]
+    costs: Mapping[Measure, float]
     calls: int
     waited_seconds: float = 0.0
 
@@ -210,8 +210,8 @@ def _read(today: Limit, proposed: Limit, since: timedelta) -> list[Tallied]:
     ]
 
 
-def _counted_by(limit: Limit) -> Counted:
-    return Counted(limit.unit, limit.counts_cached or limit.unit != INPUT_TOKENS)
+def _counted_by(limit: Limit) -> Measure:
+    return Measure(limit.unit, limit.counts_cached or limit.unit != INPUT_TOKENS)
 
 
 def _tells_apart(limit: Limit, name: str) -> bool:
