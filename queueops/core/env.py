@@ -478,13 +478,22 @@ class Environment:
         default=400,
     )
 
-    archive_dir: Path | None = setting(
+    archive_dir: str | None = setting(
         "Retention",
-        "Where `manage.py archive` writes ended jobs, batches and days of the log. Where it is set, or once that "
-        "command has run, house-keeping deletes none of these: they go when they are archived.",
-        parse.PATH,
+        "Where `manage.py archive` writes ended jobs, batches and days of the log: a directory, or "
+        "`s3://bucket/prefix`, which needs `queueops[s3]`. Where it is set, or once that command has run, "
+        "house-keeping deletes none of these: they go when they are archived.",
+        parse.STORE,
         default=None,
         shown_default="unset: nothing is archived",
+    )
+    s3_endpoint: str = setting(
+        "Retention",
+        "The S3-compatible server that has the bucket. Credentials and region are read from `AWS_ACCESS_KEY_ID`, "
+        "`AWS_SECRET_ACCESS_KEY` and `AWS_REGION`, or are those of the machine's role.",
+        parse.ORIGIN,
+        default="",
+        shown_default="unset: Amazon's",
     )
 
     email_url: str = setting(

@@ -18,8 +18,7 @@ from django.utils import timezone
 from jobs.models import Batch, DeadLetter, DutyLease, Job, JobCount, JobEvent, RestoredJob, Tag
 from jobs.services.archive import archive as archiving
 from jobs.services.archive.archive import ArchiveBusy, archive, stop_archiving
-from jobs.services.archive.day_files import DayFiles
-from jobs.services.archive.store import ArchiveError, DirectoryStore
+from jobs.services.archive.day_files import ArchiveError, DayFiles
 from jobs.services.archive.unarchive import find_archived_job
 from jobs.services.operate.dead_letters import discard_dead_letters
 from jobs.services.upkeep.executors import take_duty
@@ -27,6 +26,7 @@ from jobs.services.upkeep.partitions import EVENTS, restored_parts
 from jobs.services.upkeep.retention import ARCHIVING, apply_retention, is_archived
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
+from queueops.core.stores.directory import DirectoryStore
 from queueops.site.diagnosis import examine_retention
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs
 from tests.jobs.test_retention import old_part, parts
@@ -176,13 +176,19 @@ def test_once_there_is_an_archive_retention_deletes_nothing_that_is_not_in_it(ol
     assert not Job.objects.exists()
 
 
-def test_a_file_that_reads_back_otherwise_deletes_nothing(old_work: list[Job], tmp_path: Path, monkeypatch):
+@pytest.mark.parametrize("ending", [".gz", "manifest.json"])
+def test_a_file_that_reads_back_otherwise_deletes_nothing(
+    old_work: list[Job], tmp_path: Path, monkeypatch, ending: str
+):
     """As a disk that loses what it was given does."""
     before, opened = state(), DirectoryStore.read
 
     def rotten(store: DirectoryStore, name: str) -> Any:
         path = store.root / name
-        if name.endswith(".gz"):
+        if name.endswith(ending) and ending == "manifest.json":
+            if path.exists():
+                path.write_text('{"format": 1, "parts": []}')
+        elif name.endswith(ending):
             lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
             path.write_bytes(gzip.compress(b"".join(lines[1:])))
         return opened(store, name)

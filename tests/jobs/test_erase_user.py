@@ -32,12 +32,12 @@ from jobs.models import (
     Webhook,
     WebhookDelivery,
 )
-from jobs.services.archive.store import DirectoryStore
 from jobs.services.erase import erase_user as erasing
 from jobs.states import JobState
 from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops.core.embedded.host import client_programs
+from queueops.core.stores.directory import DirectoryStore
 from queueops.site import backup
 from queueops.tenancy.models import UserLabel
 from ratelimits.models import (

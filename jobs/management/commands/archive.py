@@ -1,5 +1,4 @@
 from argparse import ArgumentParser
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -7,8 +6,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from jobs.services.archive.archive import archive, count_archivable, stop_archiving
-from jobs.services.archive.store import DirectoryStore
 from queueops.core.errors import QueueOpsError
+from queueops.core.stores.choose import store_at
 
 
 class Command(BaseCommand):
@@ -19,13 +18,13 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--to", type=Path, help="A directory, instead of QUEUEOPS_ARCHIVE_DIR.")
+        parser.add_argument("--to", help="A directory or s3://bucket/prefix, instead of QUEUEOPS_ARCHIVE_DIR.")
         parser.add_argument("--older-than", type=int, metavar="DAYS", help="Instead of QUEUEOPS_RETENTION_DAYS.")
         parser.add_argument("--dry-run", action="store_true", help="Only say what would be archived.")
         parser.add_argument("--stop", action="store_true", help="Archive no more: house-keeping deletes what is old.")
 
     def handle(
-        self, *args: Any, to: Path | None, older_than: int | None, dry_run: bool, stop: bool, **options: Any
+        self, *args: Any, to: str | None, older_than: int | None, dry_run: bool, stop: bool, **options: Any
     ) -> None:
         if stop:
             stop_archiving(actor="system:archive")
@@ -40,11 +39,11 @@ class Command(BaseCommand):
             return
         root = to or settings.QUEUEOPS.archive_dir
         if root is None:
-            raise CommandError("Say where to: --to DIRECTORY, or QUEUEOPS_ARCHIVE_DIR.")
+            raise CommandError("Say where to: --to PLACE, or QUEUEOPS_ARCHIVE_DIR.")
         begun = monotonic()
         try:
-            store = DirectoryStore(root.absolute())
-            store.ensure_writable()  # before it stands in the database that there is an archive
+            store = store_at(root)
+            store.check(writing=True)  # before it stands in the database that there is an archive
             done = archive(store, say=self.stdout.write, actor="system:archive", days=older_than)
         except (QueueOpsError, OSError) as error:
             raise CommandError(str(error)) from error

@@ -8,9 +8,9 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from jobs.services.archive.store import DirectoryStore
 from jobs.services.erase.erase_user import STAYS, count_user, erase_user, find_traces
 from queueops.core.errors import QueueOpsError
+from queueops.core.stores.choose import store_at
 
 
 class Command(BaseCommand):
@@ -24,7 +24,7 @@ class Command(BaseCommand):
         parser.add_argument("user", type=UUID, help="The user's id.")
         parser.add_argument("--yes", action="store_true", help="Erase.")
         parser.add_argument("--cancel", action="store_true", help="Cancel jobs that have not ended first.")
-        parser.add_argument("--archive", type=Path, help="Where archived files are, instead of QUEUEOPS_ARCHIVE_DIR.")
+        parser.add_argument("--archive", help="Where archived files are, instead of QUEUEOPS_ARCHIVE_DIR.")
         parser.add_argument("--reason", default="", help="For the audit trail; do not name the user in it.")
         parser.add_argument("--report", type=Path, help="Write what was done into this new file, as JSON.")
         parser.add_argument(
@@ -40,12 +40,13 @@ class Command(BaseCommand):
             if report and report.exists():
                 raise CommandError(f"{report} exists. Name a new file for the report.")
             root = options["archive"] or settings.QUEUEOPS.archive_dir
-            if root is not None and not root.is_dir():
-                raise CommandError(f"There is no archive in {root}: it is no directory.")
+            store = store_at(root) if root else None
+            if store:
+                store.check(writing=False)
             done = erase_user(
                 project,
                 user,
-                store=DirectoryStore(root.absolute()) if root else None,
+                store=store,
                 cancel=options["cancel"],
                 actor="system:erase_user",
                 reason=options["reason"],
@@ -67,7 +68,7 @@ class Command(BaseCommand):
                 "erased": done.rows,
                 "stays": STAYS,
                 "audit_entries": done.audit_entries,
-                "archive": str(root) if root else None,
+                "archive": str(store) if store else None,
                 "rows_with_the_id": traces,
             }
             with report.open("x") as file:

@@ -1,15 +1,15 @@
 from argparse import ArgumentParser
 from datetime import date
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from jobs.services.archive.store import DirectoryStore
 from jobs.services.archive.unarchive import find_archived_job, restore_jobs, verify_archive
 from queueops.core.errors import QueueOpsError
+from queueops.core.stores.choose import store_at
+from queueops.core.stores.store import Store
 from queueops.core.values.masking import masked_text, pretty
 
 
@@ -20,7 +20,9 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--from", dest="source", type=Path, help="A directory, instead of QUEUEOPS_ARCHIVE_DIR.")
+        parser.add_argument(
+            "--from", dest="source", help="A directory or s3://bucket/prefix, instead of QUEUEOPS_ARCHIVE_DIR."
+        )
         parser.add_argument("--show", type=UUID, metavar="JOB", help="Print one job, without its secrets; no more.")
         parser.add_argument("--verify", action="store_true", help="Read every file and compare checksums; no more.")
         parser.add_argument("--project", default="", help="Whose jobs.")
@@ -31,14 +33,13 @@ class Command(BaseCommand):
         parser.add_argument("--keep", type=int, default=30, metavar="DAYS", help="How long they stay; 30.")
         parser.add_argument("--dry-run", action="store_true", help="Check all, and write nothing.")
 
-    def handle(self, *args: Any, source: Path | None, show: UUID | None, verify: bool, **options: Any) -> None:
+    def handle(self, *args: Any, source: str | None, show: UUID | None, verify: bool, **options: Any) -> None:
         root = source or settings.QUEUEOPS.archive_dir
         if root is None:
-            raise CommandError("Say where the archive is: --from DIRECTORY, or QUEUEOPS_ARCHIVE_DIR.")
-        if not root.is_dir():
-            raise CommandError(f"There is no archive in {root}: it is no directory.")
-        store = DirectoryStore(root.absolute())
+            raise CommandError("Say where the archive is: --from PLACE, or QUEUEOPS_ARCHIVE_DIR.")
         try:
+            store = store_at(root)
+            store.check(writing=False)
             if show:
                 self._show(store, show)
             elif verify:
@@ -49,7 +50,7 @@ class Command(BaseCommand):
         except (QueueOpsError, OSError) as error:
             raise CommandError(str(error)) from error
 
-    def _restore(self, store: DirectoryStore, options: dict[str, Any]) -> None:
+    def _restore(self, store: Store, options: dict[str, Any]) -> None:
         project, day, job_ids, dry = (options[name] for name in ("project", "day", "job", "dry_run"))
         if not project or bool(day) == bool(job_ids):
             raise CommandError("Name a --project, and either --day or --job; or one job to --show.")
@@ -73,7 +74,7 @@ class Command(BaseCommand):
             f"days; {done.there:,} jobs were there, the same."
         )
 
-    def _show(self, store: DirectoryStore, job_id: UUID) -> None:
+    def _show(self, store: Store, job_id: UUID) -> None:
         found = find_archived_job(store, job_id)
         text, _ = pretty(found.job | {"tags": found.tags, "dead_letter": found.dead_letter})
         self.stdout.write(text)

@@ -28,9 +28,9 @@ from jobs.services.upkeep.retention import ARCHIVING, keep_timelines, timelines_
 from queueops.audit import trail
 from queueops.core.clock import database_now
 from queueops.core.sql import run_sql
+from queueops.core.stores.store import Store
 
-from .day_files import DayFiles
-from .store import ArchiveError, ArchiveStore
+from .day_files import ArchiveError, DayFiles
 
 JOBS_OF_A_PART = 20_000
 EVENTS_OF_A_PART = 200_000
@@ -128,7 +128,7 @@ SORTS = (
 
 
 def archive(
-    store: ArchiveStore, *, say: Say, actor: str, days: int | None = None, part_rows: int = JOBS_OF_A_PART
+    store: Store, *, say: Say, actor: str, days: int | None = None, part_rows: int = JOBS_OF_A_PART
 ) -> ArchivedRows:
     """
     Archive whole days (UTC) that are past their retention, and delete what is archived.
@@ -212,7 +212,7 @@ def _not_written(files: DayFiles, sort: _Sort, ids: list[UUID]) -> list[UUID]:
     return [one for one in ids if str(one) in wanted]
 
 
-def _archive_day_of_log(store: ArchiveStore, name: str, done: dict[str, int], say: Say) -> None:
+def _archive_day_of_log(store: Store, name: str, done: dict[str, int], say: Say) -> None:
     day = EVENTS.day_of(name)
     ends = datetime.combine(day + timedelta(days=1), time(), UTC)
     while keep_timelines(ends, TIMELINES_AT_ONCE):

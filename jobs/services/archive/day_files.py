@@ -20,13 +20,21 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from typing import IO, Any, cast
 
-from .store import ArchiveError, ArchiveStore
+from queueops.core.errors import QueueOpsError
+from queueops.core.stores.store import Store
 
 ARCHIVE_FORMAT = 1
 MANIFEST_NAME = "manifest.json"
 PART_ENDING = ".ndjson.gz"
 COMPRESSION = 6
 READ_AT_ONCE = 1 << 20
+
+
+class ArchiveError(QueueOpsError):
+    """The archive cannot be written, or is not what was written."""
+
+    code = "archive_failed"
+    status = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +65,12 @@ class ArchivedPart:
 class DayFiles:
     """What is archived of a project and day."""
 
-    def __init__(self, store: ArchiveStore, project_id: str, day: date) -> None:
+    def __init__(self, store: Store, project_id: str, day: date) -> None:
         self.store, self.project_id, self.day = store, project_id, day
         self.parts: list[ArchivedPart] = self._read_manifest()
 
     @classmethod
-    def every(cls, store: ArchiveStore, *, project_id: str = "", since: date = date.min) -> Iterator[DayFiles]:
+    def every(cls, store: Store, *, project_id: str = "", since: date = date.min) -> Iterator[DayFiles]:
         """Those that there are, in order, of one project or of all."""
         for name in store.names(f"/{MANIFEST_NAME}"):
             project, day, _ = name.rsplit("/", 2)
@@ -70,7 +78,7 @@ class DayFiles:
                 yield cls(store, project, date.fromisoformat(day))
 
     @classmethod
-    def remove_rests(cls, store: ArchiveStore, project_id: str) -> None:
+    def remove_rests(cls, store: Store, project_id: str) -> None:
         """
         Remove what something cut off has left of a project: files that no manifest names. Only on the archive's duty.
 
@@ -191,6 +199,8 @@ class DayFiles:
         said = {"format": ARCHIVE_FORMAT, "project": self.project_id, "day": str(self.day), "parts": parts}
         with self.store.write(self._path(MANIFEST_NAME)) as file:
             file.write(json.dumps(said, indent=1).encode())
+        if self._read_manifest() != self.parts:
+            raise ArchiveError(f"{self._path(MANIFEST_NAME)} is not what was written.")
 
 
 class _Hashing:

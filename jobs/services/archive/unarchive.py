@@ -16,12 +16,12 @@ from jobs.models import Batch, RestoredJob
 from jobs.models.guard import RESTORING
 from jobs.services.upkeep.partitions import make_restored_part
 from queueops.audit import trail
+from queueops.core.stores.store import Store
 from queueops.tenancy.models import Project
 
 from .archive import Say, on_archive_duty
-from .day_files import ArchivedPart, DayFiles
+from .day_files import ArchivedPart, ArchiveError, DayFiles
 from .insert_documents import insert_documents
-from .store import ArchiveError, ArchiveStore
 
 RESTORED_AT_ONCE = 2000  # each time, the files of their events are read
 RESTORED_CHARACTERS = 16_000_000  # in one transaction, or little more
@@ -65,7 +65,7 @@ class ArchivedJob:
     events: list[dict[str, Any]]
 
 
-def verify_archive(store: ArchiveStore, *, project_id: str = "", say: Say) -> tuple[int, int]:
+def verify_archive(store: Store, *, project_id: str = "", say: Say) -> tuple[int, int]:
     """Read every file and compare its checksum; return how many files and rows. Raises ArchiveError."""
     files = rows = 0
     for day in DayFiles.every(store, project_id=project_id):
@@ -76,7 +76,7 @@ def verify_archive(store: ArchiveStore, *, project_id: str = "", say: Say) -> tu
     return files, rows
 
 
-def find_archived_job(store: ArchiveStore, job_id: UUID) -> ArchivedJob:
+def find_archived_job(store: Store, job_id: UUID) -> ArchivedJob:
     """
     Read one job back, without the database.
 
@@ -94,7 +94,7 @@ def find_archived_job(store: ArchiveStore, job_id: UUID) -> ArchivedJob:
 
 
 def restore_jobs(
-    store: ArchiveStore,
+    store: Store,
     *,
     project_id: str,
     day: date | None = None,
@@ -144,7 +144,7 @@ def restore_jobs(
     return RestoredRows(**done, there=there)
 
 
-def _check(store: ArchiveStore, project_id: str, day: date | None, wanted: set[str]) -> tuple[set[str], int]:
+def _check(store: Store, project_id: str, day: date | None, wanted: set[str]) -> tuple[set[str], int]:
     """The ids that are there to be restored, and how many the database has, the same. Reads each file to its end."""
     found: set[str] = set()
     there = 0
@@ -177,7 +177,7 @@ def _check(store: ArchiveStore, project_id: str, day: date | None, wanted: set[s
 
 
 def _chosen(
-    store: ArchiveStore, project_id: str, day: date | None, wanted: set[str]
+    store: Store, project_id: str, day: date | None, wanted: set[str]
 ) -> Iterator[tuple[DayFiles, Iterator[str]]]:
     if day is not None:
         files = DayFiles(store, project_id, day)
@@ -190,7 +190,7 @@ def _chosen(
 
 
 def _parts_with(
-    store: ArchiveStore, sort: str, ids: set[str], *, project_id: str = ""
+    store: Store, sort: str, ids: set[str], *, project_id: str = ""
 ) -> Iterator[tuple[DayFiles, ArchivedPart]]:
     """The parts that may have rows of these ids, by their ends."""
     for files in DayFiles.every(store, project_id=project_id):
@@ -199,7 +199,7 @@ def _parts_with(
                 yield files, part
 
 
-def _restore_chunk(store: ArchiveStore, files: DayFiles, lines: Sequence[str], until: datetime) -> dict[str, int]:
+def _restore_chunk(store: Store, files: DayFiles, lines: Sequence[str], until: datetime) -> dict[str, int]:
     jobs = [json.loads(line)["job"] for line in lines]
     ids = {job["id"] for job in jobs}
     spans = [_span(json.loads(line)) for line in lines]
@@ -259,7 +259,7 @@ POLICY = sql.SQL("(SELECT name FROM jobs_retrypolicy WHERE name = record.retry_p
 REQUEUED = sql.SQL("(SELECT id FROM jobs_job WHERE id = record.requeued_as_id)")
 
 
-def _event_lines(store: ArchiveStore, project_id: str, ids: set[str], days: tuple[date, date]) -> Iterator[str]:
+def _event_lines(store: Store, project_id: str, ids: set[str], days: tuple[date, date]) -> Iterator[str]:
     first, last = days
     low, high = min(ids), max(ids)
     for files in DayFiles.every(store, project_id=project_id, since=first):

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from jobs.services.archive.archive import ArchiveDuty, Say
 from jobs.services.archive.day_files import ArchivedPart, DayFiles
-from jobs.services.archive.store import ArchiveStore
 from queueops.core.sql import run_sql
+from queueops.core.stores.store import Store
 
 EMPTIED_JOB: dict[str, Any] = {
     "payload": {},
@@ -41,7 +41,7 @@ def delete_answers(project_id: str, user_id: UUID, archived: Sequence[str] = ())
 
 
 def erase_from_archive(
-    store: ArchiveStore, project_id: str, user_id: UUID, pseudonym: UUID, *, duty: ArchiveDuty, say: Say
+    store: Store, project_id: str, user_id: UUID, pseudonym: UUID, *, duty: ArchiveDuty, say: Say
 ) -> dict[str, int]:
     """
     Return how many rows of each sort were emptied, or of events left out. Every file of the project is read.

@@ -35,7 +35,6 @@ from jobs.models import (
     WebhookDelivery,
 )
 from jobs.services.archive.archive import Say, on_archive_duty
-from jobs.services.archive.store import ArchiveStore
 from jobs.services.operate.operate import carry_out_cancel
 from jobs.services.upkeep.partitions import AUDIT, EVENTS
 from jobs.services.upkeep.retention import is_archived
@@ -43,6 +42,7 @@ from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops.core.errors import QueueOpsError
 from queueops.core.sql import run_sql
+from queueops.core.stores.store import Store
 from queueops.tenancy.models import Project, UserLabel
 from ratelimits.models import (
     AllowanceOverride,
@@ -115,7 +115,7 @@ def count_user(project_id: str, user_id: UUID) -> dict[str, int]:
 
 
 def erase_user(
-    project_id: str, user_id: UUID, *, store: ArchiveStore | None, cancel: bool, actor: str, reason: str, say: Say
+    project_id: str, user_id: UUID, *, store: Store | None, cancel: bool, actor: str, reason: str, say: Say
 ) -> Erasure:
     """
     Erase a user; a call that is cut off is done again and goes on.

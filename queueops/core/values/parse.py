@@ -38,6 +38,14 @@ def _path(value: str) -> Path:
     return Path(value).expanduser().absolute()
 
 
+def _store(value: str) -> str:
+    if not value.startswith("s3://"):
+        return str(_path(value))
+    if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._-]+)*/?", value):
+        raise ValueError(value)
+    return value
+
+
 def _words(value: str) -> tuple[str, ...]:
     words = tuple(word for word in value.replace(",", " ").split() if word)
     if not words:
@@ -149,6 +157,7 @@ PORT = integer(1, 65_535)
 CURRENCY = Parser("a currency's three letters, such as USD", _currency)
 CELL = Parser("one to four small letters and digits", _cell)
 PATH = Parser("a path", _path)
+STORE = Parser("a path, or s3://bucket/prefix", _store)
 WORDS = Parser("one or more words, separated by commas", _words)
 ORIGINS = Parser("origins such as https://queue.example.org, separated by commas", _origins)
 ORIGIN = Parser("an origin such as https://queue.example.org", _web_origin)

@@ -1,36 +1,14 @@
-"""Where archived files are. Whatever has these four methods can stand behind the archive."""
+"""Files in a directory of this machine."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
-from queueops.core.errors import QueueOpsError
-
-
-class ArchiveError(QueueOpsError):
-    """The archive cannot be written, or is not what was written."""
-
-    code = "archive_failed"
-    status = 500
-
-
-class ArchiveStore(Protocol):
-    """Files by name; a name has slashes."""
-
-    def write(self, name: str) -> AbstractContextManager[IO[bytes]]:
-        """A file to write into. At the block's end it is there, whole and for good, in the place of an older one."""
-
-    def read(self, name: str) -> IO[bytes]:
-        """Raises FileNotFoundError."""
-
-    def names(self, ending: str) -> Iterator[str]:
-        """The names that end so, in the order of the alphabet."""
-
-    def remove(self, name: str) -> None: ...
+from .store import StoreError
 
 
 class DirectoryStore:
@@ -42,20 +20,18 @@ class DirectoryStore:
     def __str__(self) -> str:
         return str(self.root)
 
-    def ensure_writable(self) -> None:
-        """
-        Make the directory if it is missing.
-
-        Raises:
-            ArchiveError: It cannot be made, or not be written.
-        """
+    def check(self, *, writing: bool) -> None:
+        if not writing:
+            if not self.root.is_dir():
+                raise StoreError(f"There is nothing in {self.root}: it is no directory.")
+            return
         probe = self.root / f".probe-{os.getpid()}"
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe.touch()
             probe.unlink()
         except OSError as error:
-            raise ArchiveError(f"{self.root} must be a directory that can be written: {error.strerror}.") from error
+            raise StoreError(f"{self.root} must be a directory that can be written: {error.strerror}.") from error
 
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
@@ -75,7 +51,7 @@ class DirectoryStore:
         return (self.root / name).open("rb")
 
     def names(self, ending: str) -> Iterator[str]:
-        yield from sorted(str(path.relative_to(self.root)) for path in self.root.rglob(f"*{ending}"))
+        yield from sorted(str(path.relative_to(self.root)) for path in self.root.rglob(f"*{ending}") if path.is_file())
 
     def remove(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)

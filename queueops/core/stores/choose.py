@@ -1,0 +1,24 @@
+"""Which store a setting or an option names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .directory import DirectoryStore
+from .s3 import S3Store
+from .store import Store
+
+BUCKET = "s3://"
+
+
+def store_at(place: str) -> Store:
+    """
+    Return the store at a path, or at `s3://bucket/prefix`.
+
+    Raises:
+        StoreError: What it takes is not installed.
+    """
+    if not place.startswith(BUCKET):
+        return DirectoryStore(Path(place).expanduser().absolute())
+    bucket, _, prefix = place.removeprefix(BUCKET).partition("/")
+    return S3Store(bucket, prefix.strip("/"))

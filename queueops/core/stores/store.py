@@ -1,0 +1,44 @@
+"""Files that lie outside the database, by name: in a directory, or in a bucket of an S3-compatible server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import IO, Protocol
+
+from queueops.core.errors import QueueOpsError
+
+
+class StoreError(QueueOpsError):
+    """A store of files cannot be reached, or refuses what is asked of it."""
+
+    code = "store_failed"
+    status = 503
+
+
+class Store(Protocol):
+    """Files by name; a name has slashes. What fails raises StoreError or OSError."""
+
+    def check(self, *, writing: bool) -> None:
+        """
+        Make sure that the store is there, and for `writing` make it if it can be made, and try a file.
+
+        Raises:
+            StoreError: In words for an operator.
+        """
+
+    def write(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """
+        A file to write into. At the block's end it is there, whole and for good, in the place of an older one.
+
+        A block that raises leaves what was there before.
+        """
+
+    def read(self, name: str) -> IO[bytes]:
+        """Raises FileNotFoundError."""
+
+    def names(self, ending: str) -> Iterator[str]:
+        """The names that end so, in the order of the alphabet."""
+
+    def remove(self, name: str) -> None:
+        """One that is not there is none to remove."""
