@@ -11,7 +11,7 @@ from bench.harness.session import Session, run
 from jobs.models import DeadLetter, Job
 from jobs.services.submit.submit import submit_batch
 from jobs.states import JobState
-from queueops.tenancy.models import CredentialPoolMember
+from queueops.tenancy.refusals import absences
 from tests.support.credential_pools import make_pool, secret_of
 from tests.support.processes import wait_for
 from tests.support.sandbox import Sandbox, running_sandbox
@@ -63,7 +63,7 @@ def measure(session: Session) -> None:
 
 
 def _is_out(name: str) -> bool:
-    return CredentialPoolMember.objects.standing_out().filter(credential__name=name).exists()
+    return any(absence.credential == name for absence in absences())
 
 
 def _least_of_three_windows(sandbox: Sandbox, window: float, until: float) -> float:

@@ -9,7 +9,7 @@ A lane's name tells whom the provider counts and whose jobs wait in it, so neith
 where the service has several: one that is out must not stand before the others.
 
 A pool of credentials stands there as a provider's project of its own, `pool:<name>`: which member a call goes with is
-chosen at the claim, from the lane's name and whose credential has room.
+chosen at the claim, from the lane's name and whose credential has room. Its subject has the project behind it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from queueops.tenancy.pools import MARK, pool_of
+from queueops.tenancy.pools import MARK, asked_by, pool_of
 from ratelimits.subjects import Subject
 
 PORTS = {"http": 80, "https": 443}
@@ -43,7 +43,8 @@ class Lane(NamedTuple):
 
 def lane_name(subject: Subject, *, project: str, user: str, target: str = "") -> str:
     """Return the name of the lane of a project's and user's calls to `target` that are counted against `subject`."""
-    parts = (subject.service, subject.call_type, subject.model, subject.project, subject.user, project, user)
+    counted = subject.project.partition("/")[0] if subject.project.startswith(MARK) else subject.project
+    parts = (subject.service, subject.call_type, subject.model, counted, subject.user, project, user)
     name = "/".join([escaped(part) for part in parts])
     return f"{name}/{tag_of(target)}" if target else name
 
@@ -56,7 +57,8 @@ def escaped(part: str) -> str:
 def read_lane(name: str) -> Lane:
     """Take a lane's name apart."""
     service, call_type, model, quota_project, quota_user, project, user, *tag = map(unquote, name.split("/"))
-    return Lane(Subject(service, call_type, quota_project, quota_user, model), project, user, *tag)
+    counted = asked_by(quota_project, project)
+    return Lane(Subject(service, call_type, counted, quota_user, model), project, user, *tag)
 
 
 def subject_of(
@@ -75,7 +77,7 @@ def subject_of(
         principals: Project and user that the job's credential stands for; empty ones: the job's own.
     """
     quota_project, quota_user = principals
-    return Subject(service, call_type, quota_project or project, quota_user or user, model or "")
+    return Subject(service, call_type, asked_by(quota_project, project) or project, quota_user or user, model or "")
 
 
 def target_of(url: str, *, credential: str = "") -> str:

@@ -21,6 +21,7 @@ from queueops.screens.forms import OptionalReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome, actor_of, on_one, on_selected
 from queueops.tenancy import pools
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember
+from queueops.tenancy.refusals import Absence, absences
 from ratelimits.services.limiter.headroom import WITHOUT_END, Headroom, read_headroom
 from ratelimits.services.limits.catalogue import rules
 from ratelimits.subjects import Subject
@@ -29,7 +30,7 @@ from .credential_pool_form import CredentialPoolForm, MembersFormSet, audited
 
 
 def _put_back(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
-    members = CredentialPoolMember.objects.standing_out().filter(pool__in=ids).values_list("pk", flat=True)
+    members = CredentialPoolMember.objects.filter(pool__in=ids).values_list("pk", flat=True)
     done = put_back_members(list(members), actor=actor, reason=reason)
     said = [f"{name} stays out: {why}" for name, why in done.refused.items()]
     if done.put_back:
@@ -47,7 +48,7 @@ PUT_BACK = Verb(
     explains="The provider is asked whether it takes each credential that was taken out. Those that it takes are shown "
     "by calls again, and the jobs that wait for them go on; the others stay out.",
     icon="key",
-    applies=lambda rows: rows.filter(members__taken_out_at__isnull=False).distinct(),
+    applies=lambda rows: rows.filter(members__credential__in=[one.credential_id for one in absences()]).distinct(),
     carry_out=_put_back,
     form=OptionalReasonForm,
 )
@@ -122,18 +123,6 @@ class CredentialPoolAdmin(QueueAdmin):
             after=audited(form.instance),
         )
 
-    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:  # noqa: FBT001
-        for member in formset.save(commit=False):
-            # Only what the form shows: a refusal may take it out meanwhile. Another credential begins anew.
-            if member.pk and "credential" in _changes(formset, member):
-                member.taken_out_at, member.reason, member.refused_job = None, "", None
-                member.save()
-            else:
-                member.save(update_fields=["credential", "weight"] if member.pk else None)
-        for member in formset.deleted_objects:
-            member.delete()
-        formset.save_m2m()
-
     def delete_model(self, request: HttpRequest, obj: CredentialPool) -> None:
         before = audited(obj)
         super().delete_model(request, obj)
@@ -146,18 +135,20 @@ class CredentialPoolAdmin(QueueAdmin):
 
     @admin.display(description="credentials")
     def members_in(self, pool: CredentialPool) -> SafeString | str:
-        names = [member.credential.name for member in pool.members.all() if member.taken_out_at is None]
+        names = [
+            member.credential.name for member in pool.members.all() if not pools.absences_of(member.credential.name)
+        ]
         return ", ".join(names) or showing.badge("red", "key_off", "none: its jobs wait")
 
     @admin.display(description="taken out")
     def members_out(self, pool: CredentialPool) -> SafeString | str:
-        names = [member.credential.name for member in pool.members.all() if member.taken_out_at is not None]
-        return showing.badge("amber", "key_off", ", ".join(names)) if names else showing.NOTHING
+        out = {member.credential.name: pools.absences_of(member.credential.name) for member in pool.members.all()}
+        said = [f"{name} for {_for_whom(absent)}" for name, absent in out.items() if absent]
+        return showing.badge("amber", "key_off", ", ".join(said)) if said else showing.NOTHING
 
 
-def _changes(formset: Any, member: CredentialPoolMember) -> list[str]:
-    """The fields of a member that were changed on the page."""
-    return next((names for changed, names in formset.changed_objects if changed.pk == member.pk), [])
+def _for_whom(absent: Iterable[Absence]) -> str:
+    return ", ".join(one.project or "all" for one in absent)
 
 
 def _target(pool: CredentialPool) -> str:
@@ -165,9 +156,11 @@ def _target(pool: CredentialPool) -> str:
 
 
 def _stands(member: CredentialPoolMember) -> SafeString | str:
-    if member.taken_out_at is None:
+    absent = pools.absences_of(member.credential.name)
+    if not absent:
         return showing.badge("green", "check", "in use")
-    return showing.badge("red", "key_off", f"taken out: {member.reason}"[:200])
+    told = f"taken out for {_for_whom(absent)} after {absent[0].evidence}: {absent[0].reason}"
+    return showing.badge("red", "key_off", told[:200])
 
 
 def _room(member: CredentialPoolMember) -> str:

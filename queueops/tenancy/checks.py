@@ -24,6 +24,7 @@ PROJECTS_OTHERWISE = {
     "tenancy_credential",
     "tenancy_credentialpool",
     "tenancy_credentialpoolmember",
+    "tenancy_credentialrefusal",
     "tenancy_project",
 }
 

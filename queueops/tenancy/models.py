@@ -287,19 +287,8 @@ class CredentialPool(models.Model):
         return self.name
 
 
-class CredentialPoolMemberQuerySet(models.QuerySet["CredentialPoolMember"]):
-    def standing_out(self) -> CredentialPoolMemberQuerySet:
-        """Those that no call shows, because their provider refused them."""
-        return self.exclude(taken_out_at=None)
-
-
 class CredentialPoolMember(models.Model):
-    """
-    A credential of a pool.
-
-    Attributes:
-        refused_job: The job whose refusal took it out; null: it is in.
-    """
+    """A credential of a pool. Whether calls may show it is read from its refusals: queueops/tenancy/refusals.py."""
 
     pool = models.ForeignKey(CredentialPool, models.CASCADE, related_name="members")
     credential = models.ForeignKey(Credential, models.PROTECT, related_name="memberships")
@@ -309,11 +298,6 @@ class CredentialPoolMember(models.Model):
         validators=[MinValueValidator(0.01)],
         help_text="How much of its quota is used before others': 2 gets twice the share of 1.",
     )
-    taken_out_at = models.DateTimeField(null=True, editable=False)
-    reason = models.CharField(max_length=500, blank=True, default="", db_default="", editable=False)
-    refused_job = models.UUIDField(null=True, editable=False)
-
-    objects = CredentialPoolMemberQuerySet.as_manager()
 
     class Meta:
         ordering = ("pool_id", "pk")
@@ -324,6 +308,43 @@ class CredentialPoolMember(models.Model):
 
     def __str__(self) -> str:
         return f"{self.credential} of {self.pool}"
+
+
+class CredentialRefusal(models.Model):
+    """
+    That a job of a pool was refused with one of its credentials.
+
+    Attributes:
+        of_project: The job's project.
+        call: The job with which it left as one call.
+        times: How often: once in each of the job's rounds.
+        disproved: It was the job's own: a call that began later was accepted, or the job gave it back.
+        tried_at: When a call was let go to try the credential, against which this is the last evidence.
+    """
+
+    credential = models.ForeignKey(Credential, models.CASCADE, related_name="refusals", db_index=False)
+    of_project = models.CharField(max_length=63)
+    job = models.UUIDField(db_index=True)
+    call = models.UUIDField()
+    times = models.PositiveIntegerField(default=1, db_default=1)
+    reason = models.CharField(max_length=500, blank=True)
+    disproved = models.BooleanField(default=False, db_default=False)
+    refused_at = models.DateTimeField(db_default=Now())
+    tried_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["credential", "job"], name="credentialrefusal_once"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["credential"], condition=models.Q(disproved=False), name="credentialrefusal_counts_idx"
+            ),
+            models.Index(fields=["refused_at"], name="credentialrefusal_age_idx"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.credential} to job {self.job}"
 
 
 class SecretKeyCanary(models.Model):

@@ -1,29 +1,29 @@
 """
 Credential pools: which credentials a call may show.
 
-A pool stands in a lane's name where a credential's project would, as `pool:<name>`. Its members are kept for half a
-second, so that one which is taken out or put back is known to every process within it.
+A pool stands in a lane's name where a credential's project would, as `pool:<name>`. In the lane's subject whose jobs
+they are stands behind it, `pool:<name>/<project>`: a member may be out for one project alone. Members are kept for half
+a second, so that one which is taken out or put back is known to every process within it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
-from uuid import UUID
 
 from cachetools import TTLCache, cached
-from django.db.models.functions import Now
 
 from queueops.core.postgres.replica import from_primary
 
 from .models import CredentialPool, CredentialPoolMember
+from .refusals import Absence, absences
 
 MARK = "pool:"  # begins the quota project of a pool's lanes; no provider's project begins so
 MEMBERS_KEPT_SECONDS = 0.5
 
 _lock = threading.Lock()
-_kept: TTLCache[object, dict[str, tuple[PoolMember, ...]]] = TTLCache(1, MEMBERS_KEPT_SECONDS)
+_kept: TTLCache[object, dict[str, list[tuple[PoolMember, list[Absence]]]]] = TTLCache(1, MEMBERS_KEPT_SECONDS)
 
 
 class PoolMember(NamedTuple):
@@ -32,12 +32,14 @@ class PoolMember(NamedTuple):
 
     Attributes:
         quota_project, quota_user: Whom the provider counts; an empty user: the job's own.
+        is_on_trial: It is out, but none is in: one call may show it.
     """
 
     credential: str
     weight: float
     quota_project: str
     quota_user: str
+    is_on_trial: bool = False
 
 
 def principals_of(pool: str) -> tuple[str, str]:
@@ -45,14 +47,35 @@ def principals_of(pool: str) -> tuple[str, str]:
     return MARK + pool, ""
 
 
+def asked_by(quota_project: str, project: str) -> str:
+    """Return a quota project with whose jobs they are behind it, where it is a pool's."""
+    return f"{quota_project}/{project}" if quota_project.startswith(MARK) else quota_project
+
+
 def pool_of(quota_project: str) -> str:
     """The pool that a quota project stands for; empty: it is a provider's project."""
-    return quota_project.removeprefix(MARK) if quota_project.startswith(MARK) else ""
+    return quota_project.removeprefix(MARK).partition("/")[0] if quota_project.startswith(MARK) else ""
 
 
-def members_of(pool: str) -> tuple[PoolMember, ...]:
-    """Return the members that calls may show, as read at most MEMBERS_KEPT_SECONDS ago."""
-    return _read().get(pool, ())
+def members_of(pool: str, project: str = "") -> tuple[PoolMember, ...]:
+    """
+    Return the members that calls may show, as read at most MEMBERS_KEPT_SECONDS ago.
+
+    Where none is left, those that have rested are on trial.
+
+    Args:
+        project: Whose calls; empty: without looking at what is out for one project alone.
+    """
+    found = [(member, [one for one in out if one.concerns(project)]) for member, out in _read().get(pool, ())]
+    if remain := tuple(member for member, out in found if not out):
+        return remain
+    return tuple(member._replace(is_on_trial=True) for member, out in found if all(one.rested for one in out))
+
+
+def absences_of(credential: str) -> list[Absence]:
+    """For whom a pool's credential is out, as read at most MEMBERS_KEPT_SECONDS ago."""
+    members = (one for found in _read().values() for one in found)
+    return next((out for member, out in members if member.credential == credential), [])
 
 
 def forget() -> None:
@@ -66,40 +89,15 @@ def pools_among(names: Collection[str]) -> frozenset[str]:
     return frozenset(CredentialPool.objects.filter(name__in=set(names)).values_list("name", flat=True))
 
 
-def take_out(credentials: Mapping[str, tuple[str, UUID]]) -> set[str]:
-    """
-    Take credentials out of every pool, in the caller's transaction.
-
-    Args:
-        credentials: By name: why, and the job that its provider refused.
-
-    Returns:
-        Those that were in one until now.
-    """
-    members = CredentialPoolMember.objects.filter(credential__name__in=credentials, taken_out_at=None)
-    rows = list(members.order_by("pk").select_for_update(of=("self",)).values_list("pk", "credential__name"))
-    for pk, name in rows:
-        reason, job = credentials[name]
-        CredentialPoolMember.objects.filter(pk=pk).update(taken_out_at=Now(), reason=reason[:500], refused_job=job)
-    forget()
-    return {name for _, name in rows}
-
-
-def put_back(members: Collection[int]) -> set[int]:
-    """Put members back into their pools, in the caller's transaction; return those that were out."""
-    out = CredentialPoolMember.objects.standing_out().filter(pk__in=members)
-    found = set(out.order_by("pk").select_for_update(of=("self",)).values_list("pk", flat=True))
-    CredentialPoolMember.objects.filter(pk__in=found).update(taken_out_at=None, reason="", refused_job=None)
-    forget()
-    return found
-
-
 @cached(_kept, lock=_lock)
 @from_primary
-def _read() -> dict[str, tuple[PoolMember, ...]]:
-    found: dict[str, list[PoolMember]] = {}
-    rows = CredentialPoolMember.objects.filter(taken_out_at=None).order_by("pk")
+def _read() -> dict[str, list[tuple[PoolMember, list[Absence]]]]:
+    out: dict[str, list[Absence]] = {}
+    for absence in absences():
+        out.setdefault(absence.credential, []).append(absence)
+    found: dict[str, list[tuple[PoolMember, list[Absence]]]] = {}
+    rows = CredentialPoolMember.objects.order_by("pk")
     columns = ("pool__name", "credential__name", "weight", "credential__quota_project", "credential__quota_user")
     for pool, *member in rows.values_list(*columns):
-        found.setdefault(pool, []).append(PoolMember(*member))
-    return {pool: tuple(members) for pool, members in found.items()}
+        found.setdefault(pool, []).append((PoolMember(*member), out.get(member[0], [])))
+    return found

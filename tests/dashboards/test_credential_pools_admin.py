@@ -6,13 +6,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import transaction
 from django.urls import reverse
 
 from jobs.services.operate.credential_pools import put_back_members
 from queueops.audit.models import AuditEntry
-from queueops.tenancy import pools
+from queueops.tenancy import pools, refusals
 from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember
+from queueops.tenancy.refusals import RefusedCall
 from ratelimits.models import Limit
 from ratelimits.services.limits import catalogue
 from tests.factories import make_project
@@ -44,6 +44,13 @@ def form_of(*members: Credential, name: str = "keys", service: str = "openai") -
     for place, member in enumerate(members):
         form |= {f"members-{place}-credential": member.pk, f"members-{place}-weight": "2"}
     return form
+
+
+def refuse_calls(name: str, reason: str) -> None:
+    """Take a credential out for the project acme."""
+    jobs = [uuid4() for _ in range(refusals.CALLS_OF_EVIDENCE)]
+    refusals.record(RefusedCall(name, "acme", job, job, reason) for job in jobs)
+    pools.forget()
 
 
 def add(*members: Credential, **form: Any) -> str:
@@ -101,7 +108,7 @@ def test_the_pages_show_who_is_in_with_what_room_and_who_was_taken_out():
     Limit.objects.all().delete()
     Limit.objects.create(name="calls", service="openai", call_type="write", scope="project", capacity=7)
     catalogue.forget()
-    pools.take_out({"key-2": ("openai answered 401", uuid4())})
+    refuse_calls("key-2", "openai answered 401")
     client = signed_in("viewer")
     listed = client.get(reverse(LIST)).content.decode()
     assert "key-1" in listed
@@ -110,7 +117,7 @@ def test_the_pages_show_who_is_in_with_what_room_and_who_was_taken_out():
         signed_in("administrator").get(reverse("admin:tenancy_credentialpool_change", args=[pool.pk])).content.decode()
     )
     assert "writes: 7" in page
-    assert "taken out: openai answered 401" in page
+    assert "taken out for acme after 3 calls of acme: openai answered 401" in page
 
 
 def test_an_empty_list_says_what_pools_are_for():
@@ -120,8 +127,8 @@ def test_an_empty_list_says_what_pools_are_for():
 @pytest.mark.django_db(transaction=True)
 def test_a_member_is_put_back_once_its_provider_takes_it_again(sandbox):
     pool = make_pool(service="openai", members=["key-1", "key-2"], url=sandbox.url)
-    with transaction.atomic():
-        pools.take_out({"key-1": ("401", uuid4()), "key-2": ("401", uuid4())})
+    refuse_calls("key-1", "401")
+    refuse_calls("key-2", "401")
     sandbox.revoke(secret_of("key-2"))
     answer = signed_in("operator").post(
         reverse(LIST),
@@ -131,8 +138,8 @@ def test_a_member_is_put_back_once_its_provider_takes_it_again(sandbox):
     said = answer.content.decode()
     assert "Put back: key-1." in said
     assert "key-2 stays out: It was answered with 401." in said
-    assert [member.credential.name for member in CredentialPoolMember.objects.standing_out()] == ["key-2"]
-    assert [one.credential for one in pools.members_of("keys")] == ["key-1"]
+    assert [one.credential for one in refusals.absences()] == ["key-2"]
+    assert [one.credential for one in pools.members_of("keys", "acme")] == ["key-1"]
     entry = AuditEntry.objects.get(action="put_back_credential")
     assert entry.before is not None
     assert (entry.before["credential"], entry.after, entry.reason) == ("key-1", {"tried": True}, "renewed")
@@ -140,14 +147,14 @@ def test_a_member_is_put_back_once_its_provider_takes_it_again(sandbox):
 
 def test_what_nobody_can_try_is_put_back_on_trust():
     make_pool(service="ours", members=["key-1"])
-    pools.take_out({"key-1": ("401", uuid4())})
+    refuse_calls("key-1", "401")
     done = put_back_members([CredentialPoolMember.objects.get().pk], actor="user:1")
     assert (done.put_back, done.refused, done.untried) == (("key-1",), {}, ("key-1",))
 
 
 def test_who_may_only_look_puts_nothing_back():
     pool = make_pool(service="ours", members=["key-1"])
-    pools.take_out({"key-1": ("401", uuid4())})
+    refuse_calls("key-1", "401")
     address = reverse("admin:tenancy_credentialpool_changelist") + f"{pool.pk}/put_back/"
     assert signed_in("viewer").post(address, {"confirmed": "1"}).status_code == 403
-    assert CredentialPoolMember.objects.standing_out().exists()
+    assert refusals.absences()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import transaction
+from django.db.models.functions import Now
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from jobs.classify import Failure
 from jobs.lanes import pool_of_lane
@@ -19,22 +25,25 @@ from jobs.services.claim.park import Parking
 from jobs.services.claim.turns import ClassTurns
 from jobs.services.explain.waiting import explain_waiting
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, record_outcomes, retry_policies
+from jobs.services.finish.finish import Failed, Succeeded, record_outcomes, retry_policies
+from jobs.services.finish.refused import note_accepted
 from jobs.services.submit.choose_way import NoBatchForm
 from jobs.services.submit.prepare import JobSpec, Rules, prepare_job
 from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.services.upkeep.watch_credentials import watch_credentials
 from jobs.states import WAITING, JobState
 from jobs.testing import drain
-from queueops.tenancy import pools
+from queueops.tenancy import pools, refusals
 from queueops.tenancy.credentials import CredentialNotAllowed
-from queueops.tenancy.models import CredentialPool, CredentialPoolMember
+from queueops.tenancy.models import CredentialPool, CredentialRefusal
+from queueops.tenancy.refusals import RefusedCall
 from ratelimits.models import Counter as LimitCounter
 from ratelimits.models import Limit, LimitOverride, QuotaAlert
 from ratelimits.services.limiter.headroom import read_headroom
 from ratelimits.services.limits import catalogue
 from ratelimits.subjects import Subject
 from tests.support.credential_pools import make_pool, secret_of
+from tests.support.racing import run_together
 from tests.support.saturation import KIND, SERVICE, limits_changed
 
 pytestmark = pytest.mark.django_db
@@ -92,8 +101,34 @@ def refuse(job: ClaimedJob, *, status: int | None = 401, code: str = "") -> None
     record_outcomes([failed], policies=retry_policies())
 
 
-def out() -> set[str]:
-    return set(CredentialPoolMember.objects.standing_out().values_list("credential__name", flat=True))
+def accept(job: ClaimedJob, *, begun: float | None = None) -> None:
+    """Its call, begun when it was claimed or at `begun`, is answered properly."""
+    job = job if begun is None else job._replace(claimed_at=begun)
+    record_outcomes([Succeeded(job, SERVICE, "{}", 1.0)], policies=retry_policies())
+
+
+def out(project: str = "acme") -> set[str]:
+    """Which credentials are out for a project."""
+    return {one.credential for one in refusals.absences() if one.concerns(project)}
+
+
+def refuse_all_of(
+    credential: str, *, projects: Sequence[str] = ("acme",), calls: int = refusals.CALLS_OF_EVIDENCE
+) -> None:
+    """Evidence against a credential, of as many calls of each project."""
+    refusals.record(
+        RefusedCall(credential, project, job, job, "answered 401")
+        for project in projects
+        for job in [uuid4() for _ in range(calls)]
+    )
+    pools.forget()
+
+
+def rest() -> None:
+    """Let the time pass after which a credential may be tried."""
+    then = Now() - timedelta(seconds=refusals.RESTED_SECONDS + 1)
+    CredentialRefusal.objects.update(refused_at=then, tried_at=None)
+    pools.forget()
 
 
 def test_each_member_gives_what_its_own_limit_allows_and_none_more():
@@ -164,18 +199,23 @@ def test_what_a_member_held_is_settled_on_its_own_counter():
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, ""), (403, ""), (400, "api_key_invalid")])
-def test_a_refused_credential_is_taken_out_and_its_job_goes_on_with_another(status, code):
-    make_pool(members=["key-1", "key-2"])
+def test_a_refused_job_goes_on_with_each_other_member_once_and_its_refusal_alone_takes_none_out(status, code):
+    make_pool(members=["key-1", "key-2", "key-3"])
     submit(1)
     claimer = Claimer()
-    [first] = claimer.claim()
-    refuse(first, status=status, code=code)
-    assert out() == {first.credential}
-    job = Job.objects.get()
-    assert (job.status, job.retry_count) == (JobState.RETRIED, 0)
-    their_time_has_come()
-    [second] = claimer.claim()
-    assert {first.credential, second.credential} == {"key-1", "key-2"}
+    shown = []
+    for _ in range(2):
+        [job] = claimer.claim()
+        shown.append(job.credential)
+        refuse(job, status=status, code=code)
+        row = Job.objects.get()
+        assert (row.status, row.retry_count) == (JobState.RETRIED, 0)
+        their_time_has_come()
+    [last] = claimer.claim()
+    assert {*shown, last.credential} == {"key-1", "key-2", "key-3"}
+    accept(last)
+    assert Job.objects.get().status == JobState.COMPLETED
+    assert out() == set()
 
 
 def their_time_has_come() -> None:
@@ -183,28 +223,164 @@ def their_time_has_come() -> None:
     promote_due()
 
 
-def test_a_job_that_two_credentials_are_forbidden_fails_itself_and_gives_the_first_back():
+def test_a_key_that_several_calls_are_refused_with_is_out_and_no_call_shows_it():
+    make_pool(members=["key-1", "key-2"])
+    submit(20)
+    claimer = Claimer()
+    shown = 0
+    while jobs := claimer.claim(1):
+        [job] = jobs
+        if job.credential == "key-1":
+            shown += 1
+            refuse(job)
+            their_time_has_come()
+        else:
+            accept(job)
+    assert shown == refusals.CALLS_OF_EVIDENCE
+    assert out() == {"key-1"}
+    assert set(Job.objects.values_list("status", "retry_count")) == {(JobState.COMPLETED, 0)}
+
+
+def test_jobs_that_left_as_one_call_are_one_piece_of_evidence():
+    make_pool(members=["key-1", "key-2"])
+    call = uuid4()
+    refusals.record(RefusedCall("key-1", "acme", uuid4(), call, "answered 401") for _ in range(50))
+    assert out() == set()
+
+
+def test_a_job_that_every_member_forbids_fails_itself_and_counts_against_none():
     make_pool(members=["key-1", "key-2", "key-3"])
     submit(1)
     claimer = Claimer()
-    [first] = claimer.claim()
-    refuse(first, status=403)
-    their_time_has_come()
-    [second] = claimer.claim()
-    refuse(second, status=403)
-    assert out() == set()
+    for _ in range(3):
+        [job] = claimer.claim()
+        refuse(job, status=403)
+        their_time_has_come()
+    assert not CredentialRefusal.objects.filter(disproved=False).exists()
     assert Job.objects.get().status == JobState.FAILED
-    assert DeadLetter.objects.get().http_status == 403
+    letter = DeadLetter.objects.get()
+    assert letter.http_status == 403
+    assert "refused with 3 of its pool's credentials" in letter.error_message
 
 
-def test_when_none_is_left_jobs_wait_and_say_so_until_one_is_put_back():
+def test_a_job_refused_by_all_waits_and_fails_once_others_were_accepted_since():
+    make_pool(members=["key-1"])
+    submit(1)
+    claimer = Claimer()
+    [bad] = claimer.claim()
+    refuse(bad)
+    row = Job.objects.get()
+    assert (row.status, row.retry_count) == (JobState.RETRIED, 0)
+    their_time_has_come()
+    [again] = claimer.claim()
+    refusals.accepted([("key-1", again.claimed_at)])  # as another job's success tells
+    refuse(again)
+    assert Job.objects.get().status == JobState.FAILED
+    assert "1 accepted other calls since" in DeadLetter.objects.get().error_message
+
+
+def test_a_call_that_began_before_the_refusal_proves_nothing_and_one_after_it_puts_the_member_back():
+    make_pool(members=["key-1", "key-2"])
+    submit(1)
+    [job] = Claimer().claim()
+    refuse_all_of("key-1")
+    job = job._replace(credential="key-1")
+    note_accepted([Succeeded(job._replace(claimed_at=job.claimed_at - 5), SERVICE, "{}", 1.0)])
+    assert out() == {"key-1"}
+    note_accepted([Succeeded(job, SERVICE, "{}", 1.0)])
+    assert out() == set()
+
+
+def test_a_member_that_one_project_is_refused_with_stays_in_for_the_others():
+    make_pool(members=["key-1", "key-2"])
+    refuse_all_of("key-1", calls=50)
+    assert out("acme") == {"key-1"}
+    assert out("other") == set()
+    assert [one.credential for one in pools.members_of("keys", "acme")] == ["key-2"]
+    assert [one.credential for one in pools.members_of("keys", "other")] == ["key-1", "key-2"]
+
+
+def test_a_member_that_several_projects_are_refused_with_is_out_for_all():
+    make_pool(members=["key-1", "key-2"])
+    refuse_all_of("key-1", projects=["a", "b"], calls=1)
+    assert out("other") == set()
+    refuse_all_of("key-1", projects=["c"], calls=1)
+    assert out("other") == {"key-1"}
+
+
+@given(
+    deeds=st.lists(st.tuples(st.sampled_from(["key-1", "key-2", "key-3"]), st.integers(0, 3), st.booleans())),
+)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_one_projects_refusals_never_take_a_member_from_another(deeds):
+    """Whatever order: many jobs of one tenant refused, over and over, and now and then accepted."""
+    with transaction.atomic():
+        make_pool("any", service="any")
+        jobs = [uuid4() for _ in range(4)]
+        for key, job, is_accepted in deeds:
+            if is_accepted:
+                refusals.accepted([(key, time.time())])
+            else:
+                refusals.record([RefusedCall(key, "noisy", jobs[job], jobs[job], "answered 401")])
+            pools.forget()
+            assert len(pools.members_of("any", "quiet")) == 3
+        transaction.set_rollback(True)
+    pools.forget()
+
+
+@given(asking=st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=20, max_size=40))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_revoked_key_is_out_for_whoever_asks_after_a_few_calls(asking):
+    with transaction.atomic():
+        make_pool("any", service="any")
+        shown = 0
+        for project in asking:
+            pools.forget()
+            if any(one.credential == "key-1" for one in pools.members_of("any", project)):
+                shown += 1
+                job = uuid4()
+                refusals.record([RefusedCall("key-1", project, job, job, "answered 401")])
+        transaction.set_rollback(True)
+    pools.forget()
+    # Of two projects all but the last that each may waste, and one of a third: then it is out for all.
+    assert shown <= (refusals.PROJECTS_OF_EVIDENCE - 1) * refusals.CALLS_OF_EVIDENCE + 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.concurrency
+def test_evidence_that_processes_write_at_once_is_added_up():
+    make_pool(members=["key-1", "key-2"])
+    job = uuid4()
+
+    def one_each(place: int) -> None:
+        with transaction.atomic():
+            own = uuid4()
+            refusals.record(
+                [RefusedCall("key-1", "acme", own, own, "401"), RefusedCall("key-2", "acme", job, job, "401")]
+            )
+            refusals.accepted([("key-2", 0.0)])
+
+    run_together(8, one_each)
+    [absent] = [one for one in refusals.absences() if one.credential == "key-1"]
+    assert (absent.project, absent.calls) == ("acme", 8)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.concurrency
+def test_of_many_that_want_to_try_a_rested_credential_one_does():
+    make_pool(members=["key-1"])
+    refuse_all_of("key-1")
+    rest()
+    let_go = run_together(8, lambda _: refusals.begin_trial("key-1"))
+    assert sorted(let_go) == [False] * 7 + [True]
+
+
+def test_when_none_is_left_jobs_wait_and_say_so_and_one_tries_until_it_is_accepted():
     make_pool(members=["key-1"])
     limit_keys(10)
     submit(3)
     claimer = Claimer()
-    [job] = claimer.claim(1)
-    refuse(job)
-    their_time_has_come()
+    refuse_all_of("key-1")
     assert claimer.claim() == []
     Parking().park(claimer.gate.waiting)
     assert set(Job.objects.values_list("status", flat=True)) == {JobState.QUEUED}
@@ -215,10 +391,24 @@ def test_when_none_is_left_jobs_wait_and_say_so_until_one_is_put_back():
     watch_credentials()
     alert = QuotaAlert.objects.get(kind="credential_refused", resolved_at=None)
     assert (alert.subject, alert.severity, alert.projects) == ("key-1", "critical", frozenset({"acme"}))
-    pools.put_back([CredentialPoolMember.objects.get().pk])
+    assert "3 calls of acme were refused" in alert.message
+    rest()
+    [trial] = claimer.claim()
+    assert claimer.claim() == []
+    accept(trial)
     watch_credentials()
     assert not QuotaAlert.objects.filter(resolved_at=None).exists()
-    assert len(claimer.claim()) == 3
+    assert len(claimer.claim()) == 2
+
+
+def test_the_alert_of_a_member_that_is_out_names_it_its_jobs_and_for_whom():
+    make_pool(members=["key-1", "key-2"])
+    refuse_all_of("key-1")
+    watch_credentials()
+    alert = QuotaAlert.objects.get(kind="credential_refused", resolved_at=None)
+    assert alert.severity == "warning"
+    assert all(str(job) in alert.message for job in CredentialRefusal.objects.values_list("job", flat=True))
+    assert "It is out for acme; their jobs go on with the others" in alert.message
 
 
 def test_a_plain_credential_that_is_refused_fails_its_job_as_before():

@@ -39,8 +39,16 @@ from jobs.models import (
 from queueops.access.models import SignInCount
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
-from queueops.tenancy import credentials
-from queueops.tenancy.models import Credential, CredentialPool, CredentialPoolMember, Issuer, ProducerKey, Project
+from queueops.tenancy import credentials, refusals
+from queueops.tenancy.models import (
+    Credential,
+    CredentialPool,
+    CredentialPoolMember,
+    CredentialRefusal,
+    Issuer,
+    ProducerKey,
+    Project,
+)
 from ratelimits.models import AllowanceOverride, Budget, Limit, Price, ResumeRamp, Spend, UsageTracking
 from ratelimits.services.alerts.alerts import open_alert
 from ratelimits.services.alerts.silences import silence_alerts
@@ -147,11 +155,14 @@ class World:
             name=f"credential-{len(text)}", service=text[:64], secret=credentials.seal({"token": text})
         )
         made["tenancy_credential"] = credential
-        pool_of_keys = CredentialPool.objects.create(name=f"pool-{len(text)}", service=text[:64])
-        CredentialPoolMember.objects.create(
-            pool=pool_of_keys, credential=credential, taken_out_at=Now(), reason=text[:500]
+        made["tenancy_credentialpool"] = pool_of_keys = CredentialPool.objects.create(
+            name=f"pool-{len(text)}", service=text[:64]
         )
-        made["tenancy_credentialpool"] = pool_of_keys
+        CredentialPoolMember.objects.create(pool=pool_of_keys, credential=credential)
+        CredentialRefusal.objects.bulk_create(
+            CredentialRefusal(credential=credential, of_project=project, job=uuid4(), call=uuid4(), reason=text[:500])
+            for _ in range(refusals.CALLS_OF_EVIDENCE)
+        )
         made["tenancy_issuer"] = Issuer.objects.create(
             project=made_project,
             name=text,

@@ -18,11 +18,11 @@ from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.costs import read_amounts
 from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
-from ratelimits.services.limits.alternatives import alternatives_of, is_pooled
 from ratelimits.services.limits.catalogue import limited_services, rule_of_ramp, seconds_to_send
 from ratelimits.subjects import Subject
 
 from .deferrals import Deferral, Met, defer_jobs, deferral_delay
+from .members import choose_members
 
 REJECTED = "limit_rejected"
 SUSPECT = 2  # crashes from which on a job runs in quarantine
@@ -63,12 +63,14 @@ def admit(
         settle(settlements)
         return leaders, {}
     subjects = subjects_of(asking)
-    pools = {subject: alternatives_of(subject) for subject in set(subjects) if is_pooled(subject)}
-    if shut := {subject for subject, members in pools.items() if not members}:
+    members = choose_members(asking, subjects)
+    if shut := {job.id for job in asking if members.get(job.id) == ()}:
         # None of its credentials may be shown: they wait as they are, and no limit is asked.
-        leaders, asking, subjects = _without(shut, leaders, asking, subjects)
+        subjects = [subject for job, subject in zip(asking, subjects, strict=True) if job.id not in shut]
+        asking = [job for job in asking if job.id not in shut]
+        leaders = [job for job in leaders if job.id not in shut]
     calls = [
-        _call(job, subject, lease_seconds)._replace(crowded=job.lane in crowded, alternatives=pools.get(subject, ()))
+        _call(job, subject, lease_seconds)._replace(crowded=job.lane in crowded, alternatives=members.get(job.id, ()))
         for job, subject in zip(asking, subjects, strict=True)
     ]
     decisions = decide(calls, settlements=settlements)
@@ -104,14 +106,6 @@ def admit(
         if job.lane and answer.retry_at is not None:
             delays.setdefault(job.lane, answer.retry_at - answer.now)  # the first of a lane waits for no other of it
     return admitted, delays
-
-
-def _without(
-    shut: Collection[Subject], leaders: list[ClaimedJob], asking: list[ClaimedJob], subjects: list[Subject]
-) -> tuple[list[ClaimedJob], list[ClaimedJob], list[Subject]]:
-    waiting = {job.id for job, subject in zip(asking, subjects, strict=True) if subject in shut}
-    left = [job for job in asking if job.id not in waiting]
-    return [job for job in leaders if job.id not in waiting], left, [one for one in subjects if one not in shut]
 
 
 def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:

@@ -228,14 +228,19 @@ def _outage(job: Job) -> list[Reason]:
 def _credentials(job: Job) -> list[Reason]:
     """A pool of which no credential may be shown."""
     pool = pool_of_lane(job.lane)
-    if not pool or members_of(pool):
+    members = members_of(pool, job.project_id) if pool else ()
+    if not pool or (members and not members[0].is_on_trial):
         return []
-    out = CredentialPoolMember.objects.standing_out().filter(pool__name=pool).order_by("-taken_out_at").first()
-    if out is None:
-        return [Reason("credentials", f"there is no credential in a pool {pool}")]
     count = CredentialPoolMember.objects.filter(pool__name=pool).count()
+    if not count:
+        return [Reason("credentials", f"there is no credential in a pool {pool}")]
     every = "its one credential" if count == 1 else f"each of its {count} credentials"
-    return [Reason("credentials", f"the provider of pool {pool} refuses {every}: it waits until one is put back")]
+    return [
+        Reason(
+            "credentials",
+            f"the provider of pool {pool} refuses {every}: a job a minute tries, the others wait until one is accepted",
+        )
+    ]
 
 
 def _schedule(job: Job, now: datetime) -> list[Reason]:

@@ -27,7 +27,7 @@ from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
 from .kinds import INVALID_PAYLOAD, set_aside
 from .lost_claims import find_lost
-from .refused import take_out_refused
+from .refused import note_accepted, note_refused
 from .reroute import move_another_way, ways_on
 from .spend import record_spend
 
@@ -177,6 +177,7 @@ def record_outcomes(
         flushed,
     )
     set_aside([o.job for o in given_back if o.misfit and o.job.id not in flushed.lost])
+    note_accepted([*succeeded, *(o for o in given_back if o.partial is not None)])
     unspent = record_answers(*_answers(succeeded, given_back, failed))
     if failed:
         _write_failures(failed, unspent, policies, flushed)
@@ -273,16 +274,18 @@ def _write_failures(
     waits: list[Move] = []
     deaths: list[Move] = []
     reasons: dict[UUID, tuple[str, Failure]] = {}
-    passed_on = take_out_refused(failed)
+    rerouted = note_refused(failed)
     ways = ways_on([(o.job, o.failure, o.repeatable) for o in failed if NAMED in o.job.payload])
-    for outcome in failed:
+    for outcome in rerouted.said_of(failed):
         failure, job = outcome.failure, outcome.job
         retryable = is_retryable(failure, repeatable=outcome.repeatable)
         delay, stop = _next_try(outcome, policies)
         if failure.push_back is not None:
             # The quota was full although our counters had room: the limits' mistake, not the job's.
             waits.append(_failure_move(outcome, delay_seconds=outcome.wait_seconds))
-        elif job.id in passed_on or job.id in ways or (retryable and job.id in unspent):
+        elif job.id in rerouted.waits:
+            waits.append(_failure_move(outcome, delay_seconds=rerouted.waits[job.id]))
+        elif job.id in ways or (retryable and job.id in unspent):
             waits.append(_failure_move(outcome, delay_seconds=GIVE_BACK_SECONDS))
         elif retryable and stop is None:
             retries.append(_failure_move(outcome, delay_seconds=delay))
@@ -291,7 +294,7 @@ def _write_failures(
             reasons[job.id] = (job.kind, failure)
     _move("retry", retries, flushed)
     _move("hand_back", waits, flushed)
-    move_another_way([way for job, way in ways.items() if job not in flushed.lost and job not in passed_on])
+    move_another_way([way for job, way in ways.items() if job not in flushed.lost and job not in rerouted.waits])
     flushed.lost |= {move.id for move in deaths} - bury("fail", reasons, deaths)
 
 

@@ -1,28 +1,43 @@
 """
-Credentials of pools that their provider refuses: taken out, while the jobs that met it go on with others.
+Credentials of pools that their provider refuses: who met it, whose fault it is, and what becomes of the job.
 
-A job is not to empty a pool by being refused itself, as for a document that no credential may read. An answer that
-speaks of the credential alone (401, or a secret that cannot be used) always takes it out; a 403 does once a job:
-the second credential that the same job is refused with stays, the first comes back, and the job fails.
+A job goes on with the other members, once with each. Where none is left it fails if the refusals are its own: a member
+was accepted since, or each forbids what it asks for (403). Else nobody knows yet, and it waits. What takes a member out
+is in queueops/tenancy/refusals.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from jobs.classify import Failure
 from jobs.lanes import pool_of_lane
-from queueops.tenancy import pools
-from queueops.tenancy.models import CredentialPoolMember
+from queueops.tenancy import pools, refusals
+from queueops.tenancy.refusals import RefusedCall
 
 if TYPE_CHECKING:
-    from .finish import Failed
+    from .finish import Failed, GivenBack, Succeeded
 
 # Of the secret, not of what was asked for with it.
 OF_SECRET = frozenset({"credential_unusable", "credential_unreadable", "api_key_invalid", "invalid_api_key"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rerouted:
+    """By job: the seconds until it goes on, which spends no attempt; and the failures of those that do not."""
+
+    waits: dict[UUID, float]
+    failures: dict[UUID, Failure]
+
+    def said_of(self, failed: Sequence[Failed]) -> Sequence[Failed]:
+        """The same outcomes, with what is known of those that fail of themselves."""
+        if not self.failures:
+            return failed
+        return [replace(one, failure=self.failures.get(one.job.id, one.failure)) for one in failed]
 
 
 def is_refused(failure: Failure) -> bool:
@@ -30,34 +45,46 @@ def is_refused(failure: Failure) -> bool:
     return failure.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) or failure.code in OF_SECRET
 
 
-def take_out_refused(failed: Sequence[Failed]) -> set[UUID]:
-    """
-    Take the refused credentials of pools' jobs out of their pools, in the caller's transaction.
+def note_accepted(answered: Sequence[Succeeded | GivenBack]) -> None:
+    """Take earlier refusals of the credentials that these calls showed as their jobs' own."""
+    calls = [(one.job.credential or "", one.job.claimed_at) for one in answered if pool_of_lane(one.job.lane)]
+    if calls and refusals.accepted(calls):
+        pools.forget()
 
-    Locks the members, in the order of their keys.
 
-    Returns:
-        The jobs that go on with another credential, which spends no attempt.
-    """
+def note_refused(failed: Sequence[Failed]) -> Rerouted:
+    """Keep which credentials of pools were refused, in the caller's transaction, and say what becomes of the jobs."""
+    found = Rerouted({}, {})
     refused = [one for one in failed if is_refused(one.failure) and pool_of_lane(one.job.lane)]
     if not refused:
-        return set()
-    at_fault = _at_fault([one for one in refused if one.failure.code not in OF_SECRET])
-    why = {one.job.credential or "": (one.failure.message, one.job.id) for one in refused if one.job.id not in at_fault}
-    pools.take_out(why)
-    return {one.job.id for one in refused} - at_fault
+        return found
+    refusals.record(
+        RefusedCall(job.credential or "", job.project, job.id, job.group or job.id, one.failure.message)
+        for one in refused
+        for job in (one.job,)
+    )
+    pools.forget()
+    met = refusals.refused_by([one.job.id for one in refused])
+    for one in refused:
+        job, by = one.job, met.get(one.job.id, {})
+        members = pools.members_of(pool_of_lane(job.lane), job.project)
+        if any(member.credential not in by and not member.is_on_trial for member in members):
+            found.waits[job.id] = 0.0
+        elif any(by.values()) or _is_about_the_request(one.failure):
+            found.failures[job.id] = _own(one.failure, by)
+        else:
+            found.waits[job.id] = refusals.RESTED_SECONDS
+    if found.failures:
+        refusals.withdraw(list(found.failures))
+        pools.forget()
+    return found
 
 
-def _at_fault(forbidden: Sequence[Failed]) -> set[UUID]:
-    """The jobs that a second credential is refused with; what the first was blamed for is taken back."""
-    jobs = {one.job.id: one.job.credential for one in forbidden if one.failure.status == HTTPStatus.FORBIDDEN}
-    if not jobs:
-        return set()
-    out = CredentialPoolMember.objects.standing_out().filter(refused_job__in=jobs)
-    blamed = [
-        (pk, job)
-        for pk, job, name in out.values_list("pk", "refused_job", "credential__name")
-        if job is not None and name != jobs[job]
-    ]
-    pools.put_back([pk for pk, _ in blamed])
-    return {job for _, job in blamed}
+def _is_about_the_request(failure: Failure) -> bool:
+    return failure.status == HTTPStatus.FORBIDDEN and failure.code not in OF_SECRET
+
+
+def _own(failure: Failure, by: Mapping[str, bool]) -> Failure:
+    since = sum(by.values())
+    told = f"{failure.message} (refused with {len(by)} of its pool's credentials; {since} accepted other calls since)"
+    return replace(failure, message=told, details={**failure.details, "refused_with": sorted(by)})

@@ -12,7 +12,7 @@ from jobs.handlers.trials import try_credential
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.core.notify import Channel, notify
-from queueops.tenancy import pools
+from queueops.tenancy import pools, refusals
 from queueops.tenancy.credentials import open_credential
 from queueops.tenancy.models import CredentialPoolMember
 
@@ -38,27 +38,30 @@ def put_back_members(members: Sequence[int], *, actor: str, reason: str = "") ->
 
     Jobs that wait for them go on within a second.
     """
-    out = CredentialPoolMember.objects.standing_out().filter(pk__in=members).select_related("credential", "pool")
+    absent = {one.credential_id: one for one in refusals.absences()}
+    given = CredentialPoolMember.objects.filter(pk__in=members, credential__in=absent)
+    out = list(given.select_related("credential", "pool").order_by("pk"))
     trials: dict[str, str | bool] = {}
     for member in out:
         if member.credential.name not in trials:
             trials[member.credential.name] = _trial(member)
     good = [member for member in out if not isinstance(trials[member.credential.name], str)]
+    names = sorted({member.credential.name for member in good})
     with transaction.atomic():
-        done = pools.put_back([member.pk for member in good])
+        refusals.forgive(names)
+        pools.forget()
         for member in good:
-            if member.pk in done:
-                trail.record(
-                    actor=actor,
-                    action="put_back_credential",
-                    target=f"pool of credentials {member.pool.name}",
-                    before={"credential": member.credential.name, "out_since": member.taken_out_at},
-                    after={"tried": trials[member.credential.name]},
-                    reason=reason,
-                )
-        if done:
+            absence = absent[member.credential_id]
+            trail.record(
+                actor=actor,
+                action="put_back_credential",
+                target=f"pool of credentials {member.pool.name}",
+                before={"credential": absence.credential, "out_since": absence.since, "evidence": absence.evidence},
+                after={"tried": trials[absence.credential]},
+                reason=reason,
+            )
+        if good:
             notify(Channel.READY)
-    names = sorted({member.credential.name for member in good if member.pk in done})
     return PutBack(
         tuple(names),
         {name: why for name, why in trials.items() if isinstance(why, str)},

@@ -36,6 +36,7 @@ from queueops.core.clock import database_now
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from queueops.core.values.identifiers import first_id_at
+from queueops.tenancy.models import CredentialRefusal
 from ratelimits.models import BudgetHold, QuotaAlert, Spend
 
 from .partitions import AUDIT, EVENTS, Partitioned, drop_part, restored_parts
@@ -292,6 +293,11 @@ RULES: Sequence[RetentionRule] = (
         "what calls held that nobody heard of",
         "spend_retention_days",
         *_rows(lambda _: BudgetHold.objects.filter(lost=True), "expires_at"),
+    ),
+    RetentionRule(
+        "refusals of credentials that were the jobs' own",
+        "retention_days",
+        *_rows(lambda _: CredentialRefusal.objects.filter(disproved=True), "refused_at"),
     ),
     RetentionRule("spend", "spend_retention_days", *_rows(lambda _: Spend.objects.all(), "at")),
     RetentionRule("sessions that are over", None, *_rows(lambda _: Session.objects.all(), "expire_date")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from queueops.tenancy.models import CredentialPool, CredentialPoolMember
+from queueops.tenancy.refusals import Absence, absences
 from ratelimits.models import QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
 
@@ -14,28 +15,51 @@ Kind, Severity = QuotaAlert.Kind, QuotaAlert.Severity
 
 
 def watch_credentials() -> None:
-    """Tell of credentials that were taken out of pools; over when they are put back, or leave the pool."""
-    out = CredentialPoolMember.objects.standing_out().select_related("pool", "credential").order_by("-taken_out_at")
-    found: dict[str, list[CredentialPoolMember]] = defaultdict(list)
-    for member in out[:MOST_CREDENTIALS_WATCHED]:
-        found[member.credential.name].append(member)
-    reconcile(Kind.CREDENTIAL_REFUSED, [_opening(name, members) for name, members in found.items()])
+    """Tell of credentials that are out of pools, for all or some; over when one is accepted, put back or removed."""
+    found: dict[str, list[Absence]] = defaultdict(list)
+    for absence in absences():
+        found[absence.credential].append(absence)
+    openings = [_opening(name, found[name], found) for name in list(found)[:MOST_CREDENTIALS_WATCHED]]
+    reconcile(Kind.CREDENTIAL_REFUSED, [opening for opening in openings if opening])
 
 
-def _opening(name: str, members: list[CredentialPoolMember]) -> Opening:
-    pools = [member.pool for member in members]
-    empty = [pool.name for pool in pools if not pool.members.filter(taken_out_at=None).exists()]
-    of = "pool " + ", ".join(pool.name for pool in pools)
-    rest = f"no credential is left in {', '.join(empty)}: its jobs wait" if empty else "its jobs go on with the others"
-    projects = CredentialPool.projects.through.objects.filter(credentialpool__in=pools)
+def _opening(name: str, absent: list[Absence], out: dict[str, list[Absence]]) -> Opening | None:
+    pools = list(CredentialPool.objects.filter(members__credential__name=name).order_by("name"))
+    if not pools:
+        return None
+    users = CredentialPool.projects.through.objects.filter(credentialpool__in=pools)
+    using = list(users.values_list("credentialpool__name", "project_id"))
+    concerned = sorted({project for _, project in using if any(one.concerns(project) for one in absent)})
+    members: dict[str, list[str]] = defaultdict(list)
+    for pool, member in CredentialPoolMember.objects.filter(pool__in=pools).values_list(
+        "pool__name", "credential__name"
+    ):
+        members[pool].append(member)
+    without = sorted(
+        {
+            f"{project} in {pool}"
+            for pool, project in using
+            if project in concerned
+            and all(any(one.concerns(project) for one in out.get(member, ())) for member in members[pool])
+        }
+    )
+    rest = (
+        f"no credential is left for {', '.join(without)}: a job a minute tries, the others wait"
+        if without
+        else "their jobs go on with the others"
+    )
+    told = "; ".join(f"{one.evidence} were refused (jobs {', '.join(one.jobs)})" for one in absent)
     return Opening(
         Kind.CREDENTIAL_REFUSED,
         name,
-        Severity.CRITICAL if empty else Severity.WARNING,
-        f"The provider refuses {name} of {of}; {rest}. {members[0].reason}",
+        Severity.CRITICAL if without else Severity.WARNING,
+        f"The provider refuses {name} of pool {', '.join(pool.name for pool in pools)}: {told}, and none was accepted "
+        f"since. It is out for {', '.join(concerned) or 'all'}; {rest}. {absent[0].reason}",
         {
             "pools": [pool.name for pool in pools],
-            "projects": sorted(set(projects.values_list("project_id", flat=True))),
-            "since": min(member.taken_out_at.isoformat() for member in members if member.taken_out_at),
+            "projects": concerned,
+            "since": min(one.since for one in absent).isoformat(),
+            "calls": sum(one.calls for one in absent),
+            "jobs": [job for one in absent for job in one.jobs],
         },
     )

@@ -1,8 +1,9 @@
 """
 A pool's calls: counted against any one of its members, each of which has limits' counters of its own.
 
-A subject whose project is a pool's stands for all of them. Where the members have their room added up, it is as if
-the pool were one large account; where a call goes, one of them is chosen, see ratelimits/services/limiter/choose.py.
+A subject whose project is a pool's stands for all of them that are in for the project behind it. Where they
+have their room added up, it is as if the pool were one large account; where a call goes, one of them is chosen, see
+ratelimits/services/limiter/choose.py.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from ratelimits.subjects import Subject
 
 
 class Alternative(NamedTuple):
-    """One member of a pool: its credential, and whom the provider counts where a call shows it."""
+    """One member of a pool: its credential, whom the provider counts where a call shows it, and whether it is tried."""
 
     credential: str
     weight: float
     subject: Subject
+    is_on_trial: bool = False
 
 
 def is_pooled(subject: Subject) -> bool:
@@ -35,8 +37,9 @@ def alternatives_of(subject: Subject) -> tuple[Alternative, ...]:
             member.credential,
             member.weight,
             subject._replace(project=member.quota_project, user=member.quota_user or subject.user),
+            member.is_on_trial,
         )
-        for member in members_of(pool_of(subject.project))
+        for member in members_of(pool_of(subject.project), subject.project.partition("/")[2])
     )
 
 
