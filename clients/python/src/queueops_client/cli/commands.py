@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from queueops_client.cli import letters, schedules, submit, usage, watch, work
+from queueops_client.cli import letters, mcp, schedules, submit, usage, watch, work
 from queueops_client.cli.session import Session, command, shared
 from queueops_client.cli.words import clean
 from queueops_client.errors import ApiError, BadConfiguration, ClientError, Unreachable, WaitTimeout
@@ -82,6 +82,7 @@ for part in (
     work.cancel,
     letters.letters,
     schedules.schedules,
+    mcp.mcp,
     usage.usage,
     usage.flush,
 ):
