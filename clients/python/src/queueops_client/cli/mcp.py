@@ -68,7 +68,7 @@ class Bridge:
         try:
             response = self.http.post(self._address, content=line, headers=self._headers(message))
         except (httpx.HTTPError, UnicodeEncodeError) as error:
-            return _error(number, SERVER_ERROR, f"{self._address}: {error or type(error).__name__}")
+            return _error(number, SERVER_ERROR, f"{self._address}: {str(error) or type(error).__name__}")
         told = _parsed(response)
         if "jsonrpc" in told:
             if message.get("method") == "initialize" and isinstance(told.get("result"), dict):
