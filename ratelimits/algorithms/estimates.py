@@ -27,6 +27,11 @@ def clamped(cost: float, known_cost: float | None, capacity: float) -> float:
     return max(known_cost, min(cost, capacity * LARGEST_GUESS))
 
 
+def p10(samples: Sequence[float]) -> float:
+    """As `nearest_rank` says it."""
+    return nearest_rank(samples, 10)
+
+
 def p90(samples: Sequence[float]) -> float:
     """As `nearest_rank` says it."""
     return nearest_rank(samples, 90)

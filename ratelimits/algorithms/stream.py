@@ -43,6 +43,11 @@ class Stream:
     def take(self, units: int, now: int) -> None:
         self.opens_at = min(self._begins(now) + self._step(units), self.latest(now))
 
+    def give_back(self, units: int) -> None:
+        """Let the next call leave sooner by what one that has left did not take."""
+        if units:
+            self.opens_at -= self._step(units)
+
     @property
     def seconds_a_unit(self) -> float:
         """How far calls that follow each other lie apart at least, by what they take in the limit's unit."""

@@ -75,6 +75,12 @@ class CostEstimate(models.Model):
         help_text="The output tokens of the last calls, oldest first.",
     )
     output_p90 = models.FloatField(default=0, db_default=0)
+    cached_shares = models.JSONField(
+        default=list,
+        db_default=models.Value([], models.JSONField()),
+        help_text="Which part of their input a cache had, of the last calls, oldest first.",
+    )
+    cached_p10 = models.FloatField(default=0, db_default=0)
     updated_at = models.DateTimeField(db_default=Now())
 
     def __str__(self) -> str:

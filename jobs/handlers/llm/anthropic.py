@@ -32,7 +32,8 @@ def compose(payload: LlmGenerate, part: str | None, base_url: str, api_key: str)
     }
     instructions = "\n\n".join(turn.content for turn in turns if turn.role == "system")
     if instructions:
-        body["system"] = instructions
+        block = {"type": "text", "text": instructions, "cache_control": {"type": "ephemeral"}}
+        body["system"] = [block] if payload.cache_system else instructions
     if payload.temperature is not None:
         body["temperature"] = payload.temperature
     if payload.stream:

@@ -76,6 +76,9 @@ class LlmGenerate(BaseModel):
         default=None, description="As Gemini takes them, with pictures and files; gemini only."
     )
     system: Text | None = Field(default=None, description="The instruction, sent with every part.")
+    cache_system: bool = Field(
+        default=False, description="anthropic only: the provider keeps the instruction for calls that have the same."
+    )
     max_output_tokens: int | None = Field(default=None, ge=1, le=MAX_OUTPUT_TOKENS, description="Of each call.")
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
     stream: bool = Field(default=False, description="Report progress as the answer comes in.")

@@ -18,6 +18,7 @@ from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
 from ratelimits.costs import read_amounts
 from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
+from ratelimits.services.limiter.estimates import with_cached
 from ratelimits.services.limits.catalogue import limited_services, rule_of_ramp, seconds_to_send
 from ratelimits.subjects import Subject
 
@@ -150,7 +151,7 @@ def _call(job: ClaimedJob, subject: Subject, lease_seconds: float) -> Call:
         waited_seconds=max(0.0, job.waited),
         hold_seconds=_longest_run(job.kind) + lease_seconds,
         paced=True,
-        amounts=read_amounts(job.costs),
+        amounts=with_cached(read_amounts(job.costs), job.kind, job.model),
     )
 
 

@@ -21,8 +21,9 @@ from jobs.services.explain.waiting import explain_waiting
 from jobs.states import Priority
 from queueops.core.sql import nullable, plain_array, run_sql
 from queueops.tenancy.credentials import find_principals
-from ratelimits.costs import read_amounts
+from ratelimits.costs import Amounts, read_amounts
 from ratelimits.services.limiter.decide import Call, unfit
+from ratelimits.services.limiter.estimates import with_cached
 from ratelimits.services.limiter.headroom import Headroom
 from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
 from ratelimits.services.limits.alternatives import is_pooled
@@ -137,7 +138,7 @@ class Parking:
         if not jobs:
             return []
         now = max(lanes[job.lane].room.now for job in jobs)
-        calls = [Asked(lanes[job.lane].lane.subject, job.cost, job.known_cost, read_amounts(job.costs)) for job in jobs]
+        calls = [_asked(job, lanes[job.lane]) for job in jobs]
         deferrals = []
         for job, limits in zip(jobs, look_ahead(calls, now=now), strict=True):
             tail = self._tails.get((job.lane, job.priority))
@@ -197,7 +198,15 @@ def _without_unfit(jobs: Sequence[Unparked], lanes: Mapping[str, LaneHeadroom]) 
 
 
 def _call(job: Unparked, lane: LaneHeadroom) -> Call:
-    return Call(lane.lane.subject, job.cost, job.known_cost, amounts=read_amounts(job.costs))
+    return Call(*_asked(job, lane)[:3], amounts=_amounts(job, lane))
+
+
+def _asked(job: Unparked, lane: LaneHeadroom) -> Asked:
+    return Asked(lane.lane.subject, job.cost, job.known_cost, _amounts(job, lane))
+
+
+def _amounts(job: Unparked, lane: LaneHeadroom) -> Amounts:
+    return with_cached(read_amounts(job.costs), job.kind, lane.lane.subject.model or None)
 
 
 def _is_shut(one: LaneHeadroom) -> bool:

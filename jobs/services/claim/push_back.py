@@ -17,7 +17,7 @@ from jobs.services.finish.finish import COOLED_SECONDS, Failed, Outcome
 from jobs.states import JobState
 from ratelimits.costs import read_amounts
 from ratelimits.feedback import PushBack
-from ratelimits.services.limiter.estimates import measured_ratio
+from ratelimits.services.limiter.estimates import measured_ratio, with_cached
 from ratelimits.services.tuning.feedback import Cooling, Refusal, push_backs
 
 from .admit import REJECTED, subjects_of
@@ -56,7 +56,7 @@ def cool_down(outcomes: Sequence[Outcome], *, actor: str) -> list[Outcome]:
             one.job.claimed_at,
             one.job.cost,
             known_cost=one.job.known_cost,
-            amounts=read_amounts(one.job.costs),
+            amounts=with_cached(read_amounts(one.job.costs), one.job.kind, one.job.model),
             ratio=ratios[one.job.kind, one.job.model],
             times_before=before.get(one.job.id, 0),
             label=f"job {one.job.id}",

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from jobs.services.submit.choose_lane import ChosenLane
 from jobs.services.submit.prepare import PreparedJob
-from ratelimits.costs import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Amounts, Usage
+from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS, Amounts, Usage
 from ratelimits.models import Via
 from ratelimits.money import cost_of
 from ratelimits.services.limiter.estimates import Typical
@@ -98,7 +98,8 @@ class SubmissionCosts:
         self._sum(INPUT_TOKENS, known, entered, known)
         self._sum(OUTPUT_TOKENS, 0.0, answered, reserved.get(OUTPUT_TOKENS, 0))
         self._sum(TOKENS, job.cost if details.known_cost is None else details.known_cost, cost, chosen.cost)
-        amounts = {INPUT_TOKENS: entered, OUTPUT_TOKENS: answered}
+        cached = entered * (typical.cached or 0.0)
+        amounts = {INPUT_TOKENS: entered, CACHED_TOKENS: cached, OUTPUT_TOKENS: answered}
         model = details.model or ""
         above = max(price_list(job.service, model, via=via).length_below(round(entered)) for via in Via)
         used = self.used[Priced(job.service, model, job.spec.user_id, job.way.has_form, above)]
@@ -146,6 +147,7 @@ def expected_tokens(known: float, most: float, typical: Typical) -> tuple[float,
 def _money(place: Priced, used: Mapping[str, float], via: Via, at: datetime) -> int | None:
     usage = Usage(
         input_tokens=round(used[INPUT_TOKENS]),
+        cached_tokens=round(used[CACHED_TOKENS]) or None,
         output_tokens=round(used[OUTPUT_TOKENS]),
         requests=round(used[REQUESTS]),
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from ratelimits.costs import Usage
 from ratelimits.services.limiter.estimates import MAX_SAMPLES, Sample, record_actuals
 
+from .claimed import ClaimedJob
 from .finish import GivenBack, Outcome, Succeeded
 
 LEARN_SECONDS = 5.0
@@ -19,14 +21,14 @@ class Learning:
         self._samples: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
         self._ratios: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
         self._outputs: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
+        self._cached: deque[Sample] = deque(maxlen=10 * MAX_SAMPLES)
         self._next = 0.0
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
         """Keep the costs that a guess can be held against; of a job in parts, what was known is only its largest's."""
         for outcome in outcomes:
-            if isinstance(outcome, Succeeded | GivenBack) and outcome.usage and outcome.usage.output_tokens is not None:
-                job = outcome.job
-                self._outputs.append((job.kind, job.model, float(outcome.usage.output_tokens)))
+            if isinstance(outcome, Succeeded | GivenBack) and outcome.usage:
+                self._note_usage(outcome.job, outcome.usage)
             if not isinstance(outcome, Succeeded) or outcome.cost is None or outcome.job.partial is not None:
                 continue
             job = outcome.job
@@ -36,6 +38,12 @@ class Learning:
             if outcome.known_cost is not None and known > 0:
                 self._ratios.append((job.kind, job.model, outcome.known_cost / known))
 
+    def _note_usage(self, job: ClaimedJob, usage: Usage) -> None:
+        if usage.output_tokens is not None:
+            self._outputs.append((job.kind, job.model, float(usage.output_tokens)))
+        if usage.input_tokens and usage.cached_tokens is not None:
+            self._cached.append((job.kind, job.model, min(1.0, usage.cached_tokens / usage.input_tokens)))
+
     def write(self, now: float) -> None:
         """
         Write what was noted, in a transaction of its own, if it is time to.
@@ -43,11 +51,11 @@ class Learning:
         Args:
             now: Of the monotonic clock; infinite: for the last time.
         """
-        if not (self._samples or self._ratios or self._outputs) or now < self._next:
+        noted = (self._samples, self._ratios, self._outputs, self._cached)
+        if not any(noted) or now < self._next:
             return
         self._next = now + LEARN_SECONDS
-        samples, ratios, outputs = list(self._samples), list(self._ratios), list(self._outputs)
-        self._samples.clear()
-        self._ratios.clear()
-        self._outputs.clear()
-        record_actuals(samples, ratios, outputs)
+        told = [list(one) for one in noted]
+        for one in noted:
+            one.clear()
+        record_actuals(*told)

@@ -121,6 +121,8 @@ class OpenCounter:
     def give_back(self, units: int, granted_at: int) -> None:
         """Uncharge what was charged at a time, unless that time's window is over."""
         self.meter.give_back(units, granted_at)
+        if self.stream:
+            self.stream.give_back(units)
         self.changed = True
 
     def state(self) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -15,9 +16,11 @@ from django.db.models import F, Func, IntegerField
 from django.db.models.functions import Now
 
 from queueops.core.postgres.replica import from_primary
-from ratelimits.algorithms.estimates import p90
+from ratelimits.algorithms.estimates import p10, p90
+from ratelimits.costs import CACHED_TOKENS, INPUT_TOKENS, Amounts
 from ratelimits.models import CostEstimate
 
+LEARNED = ("samples", "p90", "ratios", "outputs", "output_p90", "cached_shares", "cached_p10", "updated_at")
 MIN_SAMPLES = 10
 MAX_SAMPLES = 200
 CACHE_SECONDS = 5.0
@@ -46,6 +49,20 @@ def learned_output(kind: str, model: str | None) -> float | None:
     return _read(_id(kind, model), "outputs", "output_p90")
 
 
+def with_cached(amounts: Amounts, kind: str, model: str | None) -> Amounts:
+    """
+    Return what a call takes with the part of its input that a cache should have, where it does not say so itself.
+
+    That part is the p10 of recent calls, as `learned_unknown` is the p90. A limit of the input that no cache had
+    reserves the rest. A cache outlives such a limit's window: when it has lapsed, the window is empty.
+    """
+    entered = amounts.get(INPUT_TOKENS)
+    if not entered or CACHED_TOKENS in amounts:
+        return amounts
+    share = _read(_id(kind, model), "cached_shares", "cached_p10")
+    return {**amounts, CACHED_TOKENS: math.floor(share * entered)} if share else amounts
+
+
 def measured_ratio(kind: str, model: str | None) -> float | None:
     """
     Return how many times what was taken for known the known part of a call really is: the median of recent calls, such
@@ -64,11 +81,13 @@ class Typical:
         unknown: What they cost beyond what was known.
         ratio: How many times as much the known part was.
         output: Their output tokens.
+        cached: Which part of their input a cache had.
     """
 
     unknown: float | None = None
     ratio: float | None = None
     output: float | None = None
+    cached: float | None = None
 
 
 def typical_calls(wanted: Collection[tuple[str, str | None]]) -> dict[tuple[str, str | None], Typical]:
@@ -77,11 +96,16 @@ def typical_calls(wanted: Collection[tuple[str, str | None]]) -> dict[tuple[str,
     found = {}
     for kind, model in wanted:
         row = rows.get(_id(kind, model)) or CostEstimate()
-        found[kind, model] = Typical(_mean(row.samples), _mean(row.ratios), _mean(row.outputs))
+        found[kind, model] = Typical(*map(_mean, (row.samples, row.ratios, row.outputs, row.cached_shares)))
     return found
 
 
-def record_actuals(samples: Sequence[Sample], ratios: Sequence[Sample] = (), outputs: Sequence[Sample] = ()) -> None:
+def record_actuals(
+    samples: Sequence[Sample],
+    ratios: Sequence[Sample] = (),
+    outputs: Sequence[Sample] = (),
+    cached_shares: Sequence[Sample] = (),
+) -> None:
     """
     Add what calls really cost beyond what was known; each kind and model keeps its last MAX_SAMPLES.
 
@@ -93,6 +117,7 @@ def record_actuals(samples: Sequence[Sample], ratios: Sequence[Sample] = (), out
             that turned out cheaper than what was known, count as none.
         ratios: (kind, model, real part of what was known) of each call, oldest first; see `measured_ratio`.
         outputs: (kind, model, output tokens) of each call, oldest first; see `learned_output`.
+        cached_shares: (kind, model, part of the input that a cache had) of each call, likewise; see `with_cached`.
     """
     fresh: dict[str, list[float]] = defaultdict(list)
     for kind, model, unknown in samples:
@@ -103,7 +128,10 @@ def record_actuals(samples: Sequence[Sample], ratios: Sequence[Sample] = (), out
     answered: dict[str, list[float]] = defaultdict(list)
     for kind, model, output in outputs:
         answered[_id(kind, model)].append(output)
-    ids = sorted(fresh.keys() | measured.keys() | answered.keys())
+    from_cache: dict[str, list[float]] = defaultdict(list)
+    for kind, model, share in cached_shares:
+        from_cache[_id(kind, model)].append(share)
+    ids = sorted(fresh.keys() | measured.keys() | answered.keys() | from_cache.keys())
     with transaction.atomic():
         CostEstimate.objects.bulk_create([CostEstimate(id=key) for key in ids], ignore_conflicts=True)
         rows = list(CostEstimate.objects.filter(id__in=ids).select_for_update().order_by("id"))
@@ -113,8 +141,10 @@ def record_actuals(samples: Sequence[Sample], ratios: Sequence[Sample] = (), out
             row.ratios = [*row.ratios, *measured[row.id]][-MAX_SAMPLES:]
             row.outputs = [*row.outputs, *answered[row.id]][-MAX_SAMPLES:]
             row.output_p90 = p90(row.outputs) if row.outputs else 0.0
+            row.cached_shares = [*row.cached_shares, *from_cache[row.id]][-MAX_SAMPLES:]
+            row.cached_p10 = p10(row.cached_shares) if row.cached_shares else 0.0
             row.updated_at = Now()
-        CostEstimate.objects.bulk_update(rows, ["samples", "p90", "ratios", "outputs", "output_p90", "updated_at"])
+        CostEstimate.objects.bulk_update(rows, LEARNED)
 
 
 def forget() -> None:
