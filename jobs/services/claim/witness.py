@@ -64,7 +64,7 @@ class Witness:
             if declare_put_back(since=self._since, actor=f"executor:{self._executor_id}"):
                 logger.critical("executor %s: %s Everything is paused.", self._executor_id, PUT_BACK_REASON)
             self._forget()
-            began_at, reached = Epoch.objects.values_list("began_at", flat=True).get(), 0
+            began_at = Epoch.objects.values_list("began_at", flat=True).get()
         self._since = began_at
         self._reached = max(self._reached, reached - UNCERTAIN)
 
