@@ -51,8 +51,8 @@ def read_batch(request: Request) -> BatchBody:
 
 def _read_lines(request: Request) -> BatchBody:
     options: dict[str, Any] = {name: str(value) for name, value in request.query_params.items() if name != "project"}
-    if "tags" in options:
-        options["tags"] = split_tags(options["tags"])
+    for name in options.keys() & {"tags", "after"}:
+        options[name] = split_tags(options[name])
     given = parse_query_as(inputs.BatchInput, options)
     spooled = spool_lines(request, enough=settings.QUEUEOPS.max_batch_jobs + 1)
     refuse_too_many(spooled.count)

@@ -9,8 +9,9 @@ from pydantic import ConfigDict, Field, StringConstraints, field_validator, mode
 from pydantic_core import PydanticCustomError
 
 from jobs.firing import LONGEST_CRON, LONGEST_JITTER_SECONDS, MOST_MISSED, Missed
+from jobs.models import OnFailure
 from jobs.services.operate.schedules import MOST_JOBS
-from jobs.services.submit.prepare import MAX_DELAY_SECONDS
+from jobs.services.submit.prepare import MAX_DELAY_SECONDS, After, OnFailureOfThose
 from jobs.states import Priority
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
@@ -32,6 +33,8 @@ class BatchInput(Input):
     tags: Tags = Field(default=(), description="Of the batch alone. As a query parameter, separated by commas.")
     partial: bool = Field(default=False, description="Accept the valid jobs and report the others.")
     start_interval_seconds: float = Field(default=0, ge=0, le=86_400, description="Start the jobs this far apart.")
+    after: After = ()
+    on_failure: OnFailureOfThose = OnFailure.CANCEL
 
 
 class BatchDocument(BatchInput):

@@ -13,6 +13,7 @@ from uuid import UUID
 from jobs.services.explain import flow
 from jobs.services.finish import breaker, reroute
 from jobs.services.operate import budget_waits, fire_schedules, pauses
+from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.provider_batches.tend import LATE, duty_of, is_needed, kinds_with_batches
 from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch
 from queueops.core.processes.one_by_one import one_by_one
@@ -55,6 +56,7 @@ class Duties:
         self.stuck_seconds = stuck_seconds
         self.has_time = False  # for what keeps claims waiting
         self.batch_lane = BatchLane(outcome_log)
+        self._dependants = DependantsDuty()
         self._sweep_at = self._alert_at = self._sample_at = self._lane_at = 0.0
 
     def put_off_sweep(self, until: float) -> None:
@@ -88,6 +90,7 @@ class Duties:
                 reroute.reroute_waiting,
                 decide.reclaim_expired,
                 budget_waits.tend_budget_waits,
+                self._dependants.do,
                 holds.lose_expired,
                 pools.follow_pools,
             )

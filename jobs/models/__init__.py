@@ -4,6 +4,7 @@ from queueops.core.sql import define_fragments
 
 from .budget_wait import BudgetWait
 from .dead_letter import DeadLetter, Resolution
+from .dependency import Dependency, OnFailure
 from .epoch import Epoch
 from .flow import BACKLOG, SINCE_EVER, DecisionTotal, FlowCursor, FlowSample
 from .fragments import written_fragments
@@ -32,6 +33,7 @@ __all__ = [
     "BulkOperation",
     "DeadLetter",
     "DecisionTotal",
+    "Dependency",
     "DutyLease",
     "Epoch",
     "Executor",
@@ -44,6 +46,7 @@ __all__ = [
     "JobEvent",
     "Objective",
     "ObjectiveSample",
+    "OnFailure",
     "PauseSwitch",
     "Pool",
     "PoolSweep",

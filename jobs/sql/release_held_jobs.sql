@@ -1,5 +1,5 @@
--- Put back held jobs that no pause switch covers any more and that wait for no money, a bounded number a statement, in
--- id order.
+-- Put back held jobs that no pause switch covers any more and that wait for no money and no other job, a bounded number
+-- a statement, in id order.
 --
 -- params  after: the last id the statement before looked at; most: rows looked at in one statement
 -- locks   the released rows, in id order
@@ -13,10 +13,9 @@ WITH looked_at AS MATERIALIZED (
 ), candidate AS MATERIALIZED (
     SELECT id FROM jobs_job AS job
      WHERE id = ANY(ARRAY(SELECT id FROM looked_at)) AND held
-       AND NOT EXISTS (SELECT FROM jobs_pauseswitch AS switch
-                        WHERE {{held_back job}}
-                           OR (scope = 'unfit' AND key = job.kind AND job.last_error_code = 'invalid_payload'))
-       AND NOT EXISTS (SELECT FROM jobs_budgetwait WHERE job_id = job.id)
+       AND NOT {{held_otherwise job}}
+       AND NOT EXISTS (SELECT FROM jobs_dependency WHERE owner_id = job.id)
+       AND NOT EXISTS (SELECT FROM jobs_dependency WHERE owner_id = job.batch_id)
      ORDER BY id
        FOR UPDATE OF job
 ), moved AS (

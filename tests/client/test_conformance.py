@@ -97,9 +97,16 @@ def set_stage(client: Both) -> Stage:
 
 Call = Callable[[Any, Stage], Any]
 CALLS: dict[str, tuple[Call, Any]] = {
-    "submit": (lambda client, on: client.submit(KIND, PAYLOAD, priority="low", delay_seconds=60, user_id=uuid4()), Job),
+    "submit": (
+        lambda client, on: client.submit(
+            KIND, PAYLOAD, priority="low", delay_seconds=60, user_id=uuid4(), after=[str(on.job)], on_failure="hold"
+        ),
+        Job,
+    ),
     "submit_many": (
-        lambda client, on: client.submit_many(SPECS, name="n", tags=["t"], start_interval_seconds=1),
+        lambda client, on: client.submit_many(
+            SPECS, name="n", tags=["t"], start_interval_seconds=1, after=[on.job, on.batch]
+        ),
         SubmittedBatch,
     ),
     "forecast": (lambda client, on: client.forecast(SPECS, partial=True, start_interval_seconds=1), records.Forecast),

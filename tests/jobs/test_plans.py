@@ -276,6 +276,7 @@ def test_a_submission_reads_no_jobs(backlog):
             "coalesce_keys",
             "complete_bys",
             "vias",
+            "waits",
         )
     )
     given |= {

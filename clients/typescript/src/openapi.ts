@@ -188,6 +188,12 @@ export interface components {
         /** BatchDocument */
         BatchDocument: {
             /**
+             * After
+             * @description Jobs and batches of the project that must end first, by their ids; at most 100.
+             * @default []
+             */
+            after: string[];
+            /**
              * Jobs
              * @description Each as in the submission of one job.
              */
@@ -197,6 +203,11 @@ export interface components {
              * @default
              */
             name: string;
+            /**
+             * @description When one of `after` does not succeed (it is a dead letter, cancelled or expired): cancel it, run it all the same, or hold it until a requeue of that one succeeds.
+             * @default cancel
+             */
+            on_failure: components["schemas"]["OnFailure"];
             /**
              * Partial
              * @description Accept the valid jobs and report the others.
@@ -530,7 +541,8 @@ export interface components {
             reason: string;
         };
         /**
-         * @description * `paused` - paused
+         * @description * `after` - after
+         *     * `paused` - paused
          *     * `budget` - budget
          *     * `outage` - outage
          *     * `scheduled` - scheduled
@@ -543,7 +555,7 @@ export interface components {
          *     * `credentials` - credentials
          * @enum {string}
          */
-        CodeEnum: "paused" | "budget" | "outage" | "scheduled" | "retry_backoff" | "limit" | "cooled_down" | "turn" | "slots" | "pool" | "credentials";
+        CodeEnum: "after" | "paused" | "budget" | "outage" | "scheduled" | "retry_backoff" | "limit" | "cooled_down" | "turn" | "slots" | "pool" | "credentials";
         /** @description Jobs by state. */
         Counts: {
             cancelled: number;
@@ -1141,6 +1153,12 @@ export interface components {
          */
         JobSpec: {
             /**
+             * After
+             * @description Jobs and batches of the project that must end first, by their ids; at most 100.
+             * @default []
+             */
+            after: string[];
+            /**
              * Complete By
              * @description By when it is wanted: what has time goes by a batch of its provider, at half the price.
              * @default null
@@ -1181,6 +1199,11 @@ export interface components {
              * @default null
              */
             model: string | null;
+            /**
+             * @description When one of `after` does not succeed (it is a dead letter, cancelled or expired): cancel it, run it all the same, or hold it until a requeue of that one succeeds.
+             * @default cancel
+             */
+            on_failure: components["schemas"]["OnFailure"];
             /**
              * Payload
              * @description Validated against the handler's schema.
@@ -1635,6 +1658,12 @@ export interface components {
             /** Objectives */
             objectives: components["schemas"]["ObjectiveInfo"][];
         };
+        /**
+         * OnFailure
+         * @description What becomes of a job that waits for one which did not succeed.
+         * @enum {string}
+         */
+        OnFailure: "cancel" | "run" | "hold";
         Operation: {
             readonly action: string;
             /** Format: date-time */

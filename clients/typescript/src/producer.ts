@@ -60,6 +60,10 @@ export interface BatchOptions {
   partial?: boolean;
   /** Start the jobs so far apart. */
   startIntervalSeconds?: number;
+  /** Ids of jobs and batches that must end before any of it begins; its jobs may name others besides. */
+  after?: string[];
+  /** When one of those does not succeed: cancel it (the default), run it all the same, or hold it until a requeue does. */
+  onFailure?: "cancel" | "run" | "hold";
   /**
    * One of your own makes the call safe to repeat by another process, for 7 days. The jobs must then come out the
    * same. By default a new one for each call.
@@ -130,6 +134,8 @@ export class QueueOps {
         tags: options.tags?.length ? options.tags : undefined,
         partial: options.partial || undefined,
         start_interval_seconds: options.startIntervalSeconds || undefined,
+        after: options.after?.length ? options.after : undefined,
+        on_failure: options.onFailure,
       },
       headers: { "content-type": "application/x-ndjson", "idempotency-key": key },
       timeout: BATCH_TIMEOUT_SECONDS,

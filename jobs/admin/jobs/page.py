@@ -13,7 +13,7 @@ from jobs.admin.filters import tags_shown
 from jobs.admin.money import money_shown, prices_shown
 from jobs.admin.states import state_badge
 from jobs.lanes import pool_of_lane
-from jobs.models import DeadLetter, Job, JobEvent, ProviderBatchLine, Tag
+from jobs.models import DeadLetter, Dependency, Job, JobEvent, ProviderBatchLine, Tag
 from jobs.services.explain.history import read_history
 from jobs.services.explain.snapshots import job_snapshot
 from jobs.services.explain.waiting import Code, Waiting
@@ -66,6 +66,7 @@ def page_of(job: Job) -> dict[str, Any]:
 
 # Tone (of admin.css) and sign of what a job waits for; the words are the reason's own.
 SIGNS: dict[Code, tuple[str, str, str]] = {
+    "after": ("grey", "account_tree", "after others"),
     "paused": ("amber", "pause", "paused"),
     "budget": ("amber", "savings", "budget"),
     "outage": ("red", "cloud_off", "outage"),
@@ -189,12 +190,20 @@ def _related(job: Job) -> list[tuple[str, SafeString]]:
         related.append(("Requeued from", showing.link("jobs_job", job.origin_id)))
     requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MOST_RELATED])
     related += [("Requeued as", showing.link("jobs_job", newer)) for newer in sorted(requeues)]
+    waits = Dependency.objects.filter(owner_id=job.pk).order_by("on_id")[:MOST_RELATED]
+    related += [("Waits for", _linked(one.on_id, is_batch=one.on_batch)) for one in waits]
+    others = Dependency.objects.filter(on_id=job.pk).order_by("owner_id")[:MOST_RELATED]
+    related += [("Waited for by", _linked(one.owner_id, is_batch=one.of_batch)) for one in others]
     related += _provider_batches(job)
     letter = DeadLetter.objects.filter(job_id=job.pk).only("pk", "resolution").first()
     if letter is not None:
         words = f"{letter.resolution or 'open'}: see why and requeue"
         related.append(("Dead letter", showing.link("jobs_deadletter", letter.pk, words)))
     return related
+
+
+def _linked(one: UUID, *, is_batch: bool) -> SafeString:
+    return showing.link("jobs_batch" if is_batch else "jobs_job", one)
 
 
 def _provider_batches(job: Job) -> list[tuple[str, SafeString]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import QuerySet, Sum
@@ -20,7 +21,7 @@ from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import JobStateFilter, state_badge
 from jobs.aging import effective_priority
 from jobs.lanes import name_of
-from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Job, JobCount, PauseSwitch, Tag
+from jobs.models import WHOLE_PROJECT, Batch, DeadLetter, Dependency, Job, JobCount, PauseSwitch, Tag
 from jobs.services.explain.foresee import foresee
 from jobs.services.explain.position import aging_rules
 from jobs.services.finish.outages import Key, count_held, count_held_of, is_held, out_keys
@@ -131,12 +132,12 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         foresee(rows)
         rules, now = aging_rules(), timezone.now()
         paused = {(switch.scope, switch.key) for switch in PauseSwitch.objects.exclude(scope=PauseSwitch.Scope.BATCH)}
-        out = out_keys()
+        out, dependants = out_keys(), _dependants(rows)
         for job in rows:
             waited = max(0.0, (now - job.eligible_since).total_seconds())
             job.score = effective_priority(Priority(job.priority), waited, rules)  # type: ignore[attr-defined]
             job.is_held_by_outage = is_held(job, out)  # type: ignore[attr-defined]
-            job.waits_for = _waits_for(job, paused, out)  # type: ignore[attr-defined]
+            job.waits_for = _waits_for(job, paused, out, dependants)  # type: ignore[attr-defined]
 
     def wanted_by(self, request: HttpRequest) -> JobFilter:
         return parse_job_filter(parameters_of(request, PARAMETERS))
@@ -236,12 +237,20 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         return [action for action in offered if action.path in fitting]
 
 
-def _waits_for(job: Job, paused: set[tuple[str, str]], out: set[Key]) -> SafeString | str:
+def _dependants(rows: list[Job]) -> set[UUID]:
+    """The jobs and batches of the list that wait for others."""
+    ids = {one for job in rows if job.held for one in (job.pk, job.batch_id) if one is not None}
+    return set(Dependency.objects.filter(owner_id__in=ids).values_list("owner_id", flat=True)) if ids else set()
+
+
+def _waits_for(job: Job, paused: set[tuple[str, str]], out: set[Key], dependants: set[UUID]) -> SafeString | str:
     if job.status not in WAITING:
         return showing.NOTHING
     covering = {("project", job.project_id), ("service", job.service), ("kind", job.kind)} & paused
     if job.project_id != PauseSwitch.EXEMPT:
         covering |= {("global", "")} & paused
+    if {job.pk, job.batch_id} & dependants:
+        return "other jobs"
     if covering or job.held:
         return f"{next(iter(covering))[0]} paused" if covering else "paused"
     if (job.service, job.target, job.project_id) in out:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
+from uuid import UUID
 
 from django.conf import settings
 from django.db.models import F, Q, Sum
@@ -14,12 +15,13 @@ from django.utils import timezone
 
 from jobs.handlers.registry import all_handlers
 from jobs.lanes import pool_of_lane
-from jobs.models import BudgetWait, Executor, Job, JobEvent, PauseSwitch, ServiceBreaker
+from jobs.models import BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, ServiceBreaker
 from jobs.services.finish.kinds import INVALID_PAYLOAD
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
 from jobs.states import WAITING, JobState
 from queueops.core.clock import database_now
+from queueops.core.sql import run_sql_as
 from queueops.tenancy.models import CredentialPoolMember
 from queueops.tenancy.pools import members_of
 from queueops.tenancy.scope import for_everyone
@@ -32,6 +34,7 @@ from .forecast import Forecast, forecast_start, read_limits
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 
 Code = Literal[
+    "after",
     "paused",
     "budget",
     "outage",
@@ -45,6 +48,7 @@ Code = Literal[
     "credentials",
 ]
 
+MOST_OTHERS_TOLD = 5
 RECHECK_PAUSED_SECONDS = 30.0
 RECHECK_TURN_SECONDS = 1.0
 LONGEST_RECHECK_SECONDS = 300.0
@@ -140,7 +144,8 @@ def explain_waiting(job: Job) -> Waiting | None:
     merges = any(other.service == job.service and other.coalesce for other in all_handlers())
     weighed = merges or any(not limit.per_call for limit in limits)
     position = find_position(job, rules, now=now, weighed=weighed)
-    stopped = [*_budget(job), *_pauses(job), *_outage(job), *_credentials(job)]
+    others = _others(job)
+    stopped = [*others, *_budget(job), *_pauses(job, is_explained=bool(others)), *_outage(job), *_credentials(job)]
     times = _schedule(job, now)
     after = max((reason.free_at for reason in times if reason.free_at), default=now)
     blocking = _limits(limits, after)
@@ -155,7 +160,38 @@ def explain_waiting(job: Job) -> Waiting | None:
     return Waiting(reasons, position, forecast, _recheck_after(reasons, forecast, now))
 
 
-def _pauses(job: Job) -> list[Reason]:
+def _others(job: Job) -> list[Reason]:
+    """The jobs and batches that it waits for, by itself or with its batch: those that did not succeed come first."""
+    if not job.held:
+        return []
+    owners = [one for one in (job.pk, job.batch_id) if one is not None]
+    found = run_sql_as(_Other, "jobs", "explain_dependencies", {"owners": owners, "most": MOST_OTHERS_TOLD + 1})
+    told = [Reason("after", one.text) for one in found[:MOST_OTHERS_TOLD] if one.outcome != "met"]
+    if len(found) > MOST_OTHERS_TOLD and len(told) == MOST_OTHERS_TOLD:
+        told.append(Reason("after", "and for others"))
+    return told or [Reason("after", "what it waited for has ended: it goes on in a moment") for _ in found[:1]]
+
+
+class _Other(NamedTuple):
+    on_id: UUID
+    on_batch: bool
+    on_failure: str
+    outcome: str
+
+    @property
+    def text(self) -> str:
+        name = f"{'batch' if self.on_batch else 'job'} {self.on_id}"
+        if self.outcome == "open":
+            return f"{name} has to end first"
+        ending = {
+            OnFailure.HOLD: "it waits until a requeue of that one succeeds",
+            OnFailure.CANCEL: "it is about to be cancelled",
+            OnFailure.RUN: "it runs all the same once the others have ended",
+        }
+        return f"{name} did not succeed: {ending[OnFailure(self.on_failure)]}"
+
+
+def _pauses(job: Job, *, is_explained: bool) -> list[Reason]:
     covered = {
         PauseSwitch.Scope.GLOBAL: "",
         PauseSwitch.Scope.PROJECT: job.project_id,
@@ -182,7 +218,7 @@ def _pauses(job: Job) -> list[Reason]:
         else:
             why = f": {switch.reason}" if switch.reason else ""
             found.append(Reason("paused", f"{switch} is paused{why}"))
-    if job.held and not found and not BudgetWait.objects.filter(pk=job.pk).exists():
+    if job.held and not found and not is_explained and not BudgetWait.objects.filter(pk=job.pk).exists():
         found.append(Reason("paused", "it is held"))  # a pause that is being taken off in chunks
     return found
 

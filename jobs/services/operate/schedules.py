@@ -27,7 +27,7 @@ FORESEEN_FIRES = 5
 MOST_JOBS = 1000
 MOST_BYTES = 1_000_000  # of all jobs of one schedule, as JSON
 # Each fire has its own: what is written once would be of the first fire alone.
-OF_ONE_FIRE = ("scheduled_at", "expires_at", "complete_by", "idempotency_key")
+OF_ONE_FIRE = ("scheduled_at", "expires_at", "complete_by", "idempotency_key", "after")
 
 
 @transaction.atomic

@@ -3,7 +3,7 @@ Jobs out of a CSV file: one a row, named by the columns.
 
 A column is a field of JobSpec (`kind`, `priority`, `idempotency_key`, ...) or a place in the payload: `payload` holds
 all of it as JSON, `payload.url` text at that place, `payload.values:json` JSON there. An empty cell leaves its field
-out; `tags` are separated by commas.
+out; `tags` and `after` are separated by commas.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ LONGEST_NAMED = 100
 MAX_CELL = 20_000_000  # characters; the module's own limit is below what a payload may have
 
 PLAIN_COLUMNS = frozenset(JobSpec.model_fields) - {"payload"}
+
+LISTS = frozenset({"tags", "after"})
 
 
 class UnreadableFile(QueueOpsError):
@@ -69,7 +71,7 @@ def _job(header: Sequence[str], row: Sequence[str], default_kind: str) -> Mappin
     for name, cell in zip(header, row, strict=False):
         if not cell.strip():
             continue
-        if name == "tags":
+        if name in LISTS:
             job[name] = split_tags(cell)
         elif name in PLAIN_COLUMNS:
             job[name] = cell.strip()

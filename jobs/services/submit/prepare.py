@@ -12,6 +12,7 @@ from uuid import UUID
 import pydantic_core
 from django.conf import settings
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -24,7 +25,7 @@ from pydantic_core import PydanticCustomError
 from jobs.handlers.fallback import Fallback, after_wait, next_way
 from jobs.handlers.registry import Cost, Handler, find_handler
 from jobs.lanes import escaped
-from jobs.models import RetryPolicy, new_id
+from jobs.models import OnFailure, RetryPolicy, new_id
 from jobs.states import Priority
 from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
 from queueops.core.values.moments import Moment
@@ -37,9 +38,27 @@ from ratelimits.subjects import LONGEST_NAME
 from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
+MOST_WAITED_FOR = 100  # by one job or batch
 
 
 UserLabelText = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_LABEL, strip_whitespace=True)]
+
+
+After = Annotated[
+    tuple[UUID, ...],
+    Field(
+        max_length=MOST_WAITED_FOR,
+        description=f"Jobs and batches of the project that must end first, by their ids; at most {MOST_WAITED_FOR}.",
+    ),
+    AfterValidator(lambda ids: tuple(dict.fromkeys(ids))),
+]
+OnFailureOfThose = Annotated[
+    OnFailure,
+    Field(
+        description="When one of `after` does not succeed (it is a dead letter, cancelled or expired): cancel it, run "
+        "it all the same, or hold it until a requeue of that one succeeds."
+    ),
+]
 
 
 class InvalidJob(QueueOpsError):
@@ -96,6 +115,8 @@ class JobSpec(BaseModel):
     user_label: Annotated[UserLabelText, StringConstraints(pattern=NO_NUL)] | None = Field(
         default=None, description="What operators call the user of `user_id`; the last one given is shown."
     )
+    after: After = ()
+    on_failure: OnFailureOfThose = OnFailure.CANCEL
 
     @model_validator(mode="after")
     def one_time(self) -> JobSpec:

@@ -12,7 +12,7 @@ from uuid import UUID
 import pydantic_core
 from django.db import transaction
 
-from jobs.models import Batch, Job
+from jobs.models import Batch, Job, OnFailure
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
@@ -21,6 +21,7 @@ from queueops.tenancy.user_labels import label_users
 
 from .accept_document import Line, LineChecker, LineError
 from .choose_lane import choose_lanes
+from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of
 from .prepare import JobSpec, PreparedJob, Rules, prepare_job
 from .tags import store_tags, tags_of_jobs
 from .ways import watch_ways
@@ -75,12 +76,15 @@ def submit_job(spec: JobSpec, *, project_id: str, actor: str, only_user: UUID | 
 
     Raises:
         UnknownKind, InvalidJob, PayloadTooLarge, ForeignUser, BadDeadline, NoBatchForm, QueueFull,
-        IdempotencyKeyReused: Nothing was stored.
+        UnknownDependency, IdempotencyKeyReused: Nothing was stored.
     """
     prepared = prepare_job(spec, rules=Rules(project_id, only_user=only_user))
     with transaction.atomic():
         refuse_when_full(project_id, 1)
-        if insert_prepared([prepared], project_id=project_id, actor=actor):
+        named = Named(project_id, only_user=only_user)
+        named.read(spec.after)
+        named.check(spec.after)
+        if insert_prepared([prepared], project_id=project_id, actor=actor, named=named):
             label_users(project_id, _labels([prepared]))
             notify(Channel.READY)
             return SubmittedJob(prepared.id, created=True)
@@ -101,6 +105,8 @@ def submit_batch(
     partial: bool = False,
     start_interval_seconds: float = 0.0,
     first_line: int = 1,
+    after: Sequence[UUID] = (),
+    on_failure: OnFailure = OnFailure.CANCEL,
 ) -> BatchReceipt:
     """
     Store many jobs in one transaction and wake the executors.
@@ -112,10 +118,11 @@ def submit_batch(
         tags: Of the batch alone; its jobs have their own.
         partial: Accept the valid lines and report the others; otherwise one bad line rejects all.
         start_interval_seconds: Start the jobs this far apart; 0: as soon as limits allow.
+        after, on_failure: What all of it waits for, as of a job; its jobs may wait for others besides.
 
     Raises:
         BatchRejected: A line is bad (partial: every line is). Nothing was stored.
-        TooManyJobs, QueueFull, EmptyBatch: Nothing was stored.
+        TooManyJobs, QueueFull, EmptyBatch, UnknownDependency: Nothing was stored.
     """
     checker = LineChecker(
         project_id, only_user=only_user, start_interval_seconds=start_interval_seconds, first_line=first_line
@@ -124,6 +131,10 @@ def submit_batch(
         room = refuse_when_full(project_id, 0)
         batch = Batch.objects.create(project_id=project_id, user_id=only_user, name=name, submitted_by=actor)
         store_tags(project_id, {batch.pk: tags})
+        named = Named(project_id, only_user=only_user)
+        named.read(after)
+        named.check(after)
+        named.store({batch.pk: Waits(after, on_failure)}, of_batch=True)
         accepted = duplicates = 0
         labels: dict[UUID, str] = {}
         for prepared in _one_ahead(checker.chunks(lines)):
@@ -132,8 +143,8 @@ def submit_batch(
             if accepted + len(prepared) > room:
                 refuse_when_full(project_id, accepted + len(prepared))
             numbers = {job.id: line for line, job in prepared}
-            jobs = [job for _, job in prepared]
-            added = insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch)
+            jobs = _without_unknown(prepared, named, checker)
+            added = insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch, named=named)
             accepted += len(added)
             labels |= _labels(jobs)
             missing = [job for job in jobs if job.id not in added]
@@ -156,9 +167,22 @@ def submit_batch(
     return BatchReceipt(batch.pk, accepted, duplicates, checker.error_count, checker.errors)
 
 
-def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, batch: Batch | None = None) -> set[UUID]:
-    """Insert in the caller's transaction; returns the ids inserted. A missing one met its idempotency key."""
+def insert_prepared(
+    jobs: list[PreparedJob],
+    *,
+    project_id: str,
+    actor: str,
+    batch: Batch | None = None,
+    named: Named | None = None,
+) -> set[UUID]:
+    """
+    Insert in the caller's transaction; returns the ids inserted. A missing one met its idempotency key.
+
+    Args:
+        named: What the jobs wait for, checked. None: they wait for nothing.
+    """
     chosen = choose_lanes(jobs, project_id)
+    waits = batch_waits(batch.pk) if batch else None
     rows = run_sql(
         "jobs",
         "insert_jobs",
@@ -189,6 +213,7 @@ def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, bat
             "scheduled_ats": nullable([job.way.live_at or job.spec.scheduled_at for job in jobs]),
             "complete_bys": nullable([job.way.complete_by for job in jobs]),
             "vias": nullable([job.way.via for job in jobs]),
+            "waits": nullable([told_of(_waits(job)) or waits for job in jobs]),
             "delays": plain_array([_delay(job) for job in jobs]),
             "expires_ats": nullable([job.spec.expires_at for job in jobs]),
             "origins": plain_array([job.origin for job in jobs]),
@@ -197,7 +222,26 @@ def insert_prepared(jobs: list[PreparedJob], *, project_id: str, actor: str, bat
     added = {job.id for job in jobs} - {row[0] for row in rows}
     watch_ways([job for job in jobs if job.details.watched is not None and job.id in added], project_id)
     store_tags(project_id, tags_of_jobs([job for job in jobs if job.id in added]))
+    if named is not None:
+        named.store({job.id: _waits(job) for job in jobs if job.spec.after and job.id in added})
     return added
+
+
+def _waits(job: PreparedJob) -> Waits:
+    return Waits(job.spec.after, job.spec.on_failure)
+
+
+def _without_unknown(prepared: list[tuple[int, PreparedJob]], named: Named, checker: LineChecker) -> list[PreparedJob]:
+    """The jobs without those that are to wait for what there is not, which the checker keeps."""
+    named.read({one for _, job in prepared for one in job.spec.after})
+    good = []
+    for line, job in prepared:
+        try:
+            named.check(job.spec.after)
+            good.append(job)
+        except UnknownDependency as error:
+            checker.refuse(line, error)
+    return good
 
 
 def _labels(jobs: Iterable[PreparedJob]) -> dict[UUID, str]:

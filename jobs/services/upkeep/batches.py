@@ -12,7 +12,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.models import Batch
+from jobs.models import Batch, Dependency
 from jobs.services.explain.forecast import limits_of_batch
 from jobs.services.explain.snapshots import Counts, batch_counts
 from jobs.services.finish.outages import count_held_of
@@ -57,10 +57,11 @@ def foresee_batches() -> None:
     moving = Batch.objects.filter(finished_at=None).exclude(paused=True, ends_at=None)
     batches = list(moving.order_by(F("foreseen_at").asc(nulls_first=True), "pk")[:FORESEEN_AT_ONCE])
     counts, held = batch_counts([batch.pk for batch in batches]), count_held_of(batches)
+    waiting = set(Dependency.objects.filter(owner_id__in=counts).values_list("owner_id", flat=True))
     until = time.monotonic() + FORESEE_SECONDS
     done = []
     for batch in batches:
-        _foresee(batch, counts[batch.pk], is_stopped=batch.paused or bool(held.get(batch.pk)))
+        _foresee(batch, counts[batch.pk], is_stopped=batch.paused or batch.pk in waiting or bool(held.get(batch.pk)))
         done.append(batch)
         if time.monotonic() > until:
             break

@@ -105,6 +105,7 @@ SORTS = (
     # A token of the other installation's proves nothing here, where claims count on from their own.
     Sort("jobs", "jobs_job", leaves=frozenset({"pool", "fencing_token"}), write=JOBS),
     Sort("tags", "jobs_tag"),
+    Sort("waits for other jobs", "jobs_dependency"),
     Sort("dead letters", "jobs_deadletter"),
     Sort(
         "webhook deliveries",

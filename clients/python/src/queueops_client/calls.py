@@ -26,7 +26,7 @@ from queueops_client.records import (
     moments,
 )
 from queueops_client.retry import Retry
-from queueops_client.specs import JobSpec, Spool, encoded, encoded_schedule
+from queueops_client.specs import JobSpec, OnFailure, Spool, encoded, encoded_schedule
 
 API = "/api/v1"
 PAGE_SIZE = 500
@@ -77,6 +77,8 @@ class Calls:
         tags: Sequence[str],
         partial: bool,
         start_interval_seconds: float,
+        after: Sequence[Id],
+        on_failure: OnFailure | None,
         idempotency_key: str | None,
     ) -> Steps[SubmittedBatch]:
         key = idempotency_key or str(uuid4())
@@ -89,6 +91,8 @@ class Calls:
                 "tags": list(tags) or None,
                 "partial": partial or None,
                 "start_interval_seconds": start_interval_seconds or None,
+                "after": [str(one) for one in after] or None,
+                "on_failure": on_failure,
             },
             headers={
                 "content-type": "application/x-ndjson",

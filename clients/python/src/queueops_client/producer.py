@@ -25,7 +25,15 @@ from queueops_client.records import (
     SubmittedBatch,
 )
 from queueops_client.retry import Retry
-from queueops_client.specs import JobOptions, Jobs, JobSpec, ScheduleChanges, ScheduleOptions, Spool
+from queueops_client.specs import (
+    JobOptions,
+    Jobs,
+    JobSpec,
+    OnFailure,
+    ScheduleChanges,
+    ScheduleOptions,
+    Spool,
+)
 from queueops_client.transport import DEFAULT_TIMEOUT_SECONDS, Token, Transport
 from queueops_client.watching import PATIENCE_SECONDS, Update, watch_of
 
@@ -74,6 +82,8 @@ class QueueOps:
         tags: Sequence[str] = (),
         partial: bool = False,
         start_interval_seconds: float = 0.0,
+        after: Sequence[Id] = (),
+        on_failure: OnFailure | None = None,
         idempotency_key: str | None = None,
     ) -> SubmittedBatch:
         """
@@ -87,6 +97,7 @@ class QueueOps:
             tags: Of the batch alone; jobs have their own.
             partial: Accept the valid jobs and report the others; otherwise one bad job rejects all.
             start_interval_seconds: Start the jobs so far apart.
+            after, on_failure: What all of it waits for, as of a job.
             idempotency_key: One of your own makes the call safe to repeat by another process, for 7 days. The
                 jobs must then come out the same. By default a new one for each call.
 
@@ -104,6 +115,8 @@ class QueueOps:
                     tags=tags,
                     partial=partial,
                     start_interval_seconds=start_interval_seconds,
+                    after=after,
+                    on_failure=on_failure,
                     idempotency_key=idempotency_key,
                 )
             )

@@ -19,6 +19,8 @@ MEMORY_BYTES = 1_000_000  # of a stream; the rest goes to a temporary file
 BLOCK_BYTES = 262_144
 OTHERS_TURN_JOBS = 500  # read in one go before other tasks have their turn
 
+OnFailure: TypeAlias = Literal["cancel", "run", "hold"]
+
 
 class JobOptions(TypedDict, total=False):
     """
@@ -34,6 +36,9 @@ class JobOptions(TypedDict, total=False):
         retry_policy, cost, model: Instead of the handler's own.
         tags: To find it by, in the admin and in `jobs(tags=...)`: at most 20.
         user_label: What operators call the user of `user_id`.
+        after: Ids of jobs and batches that must end first; at most 100.
+        on_failure: When one of those does not succeed: `cancel` it, `run` it all the same, or `hold` it until a
+            requeue of that one succeeds.
     """
 
     priority: Literal["urgent", "normal", "low"] | None
@@ -49,6 +54,8 @@ class JobOptions(TypedDict, total=False):
     model: str | None
     tags: Sequence[str] | None
     user_label: str | None
+    after: Sequence[UUID | str] | None
+    on_failure: OnFailure | None
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -98,6 +105,8 @@ class JobSpec:
     model: str | None = None
     tags: Sequence[str] | None = None
     user_label: str | None = None
+    after: Sequence[UUID | str] | None = None
+    on_failure: OnFailure | None = None
 
     def as_dict(self) -> dict[str, Any]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}

@@ -14,6 +14,7 @@ from queueops_client.cli.session import Session, command
 from queueops_client.cli.watch import follow
 from queueops_client.cli.words import plural
 from queueops_client.records import SubmittedBatch
+from queueops_client.specs import OnFailure
 
 
 @click.command()
@@ -35,6 +36,12 @@ from queueops_client.records import SubmittedBatch
     metavar="SECONDS",
     help="Start the jobs so far apart.",
 )
+@click.option("--after", multiple=True, metavar="ID", help="A job or batch that must end first; several times.")
+@click.option(
+    "--on-failure",
+    type=click.Choice(["cancel", "run", "hold"]),
+    help="When one of those does not succeed: cancel (the default), run all the same, or hold until a requeue does.",
+)
 @click.option("--idempotency-key", help="Makes a repeat harmless for 7 days, if the file is the same.")
 @click.option("--dry-run", is_flag=True, help="Submit nothing: say what it would cost, and when it would be done.")
 @click.option("--watch", "and_watch", is_flag=True, help="Watch the batch to its end.")
@@ -49,6 +56,8 @@ def submit(
     tags: tuple[str, ...],
     partial: bool,
     start_interval: float,
+    after: tuple[str, ...],
+    on_failure: OnFailure | None,
     idempotency_key: str | None,
     dry_run: bool,
     and_watch: bool,
@@ -71,6 +80,8 @@ def submit(
                 tags=tags,
                 partial=partial,
                 start_interval_seconds=start_interval,
+                after=after,
+                on_failure=on_failure,
                 idempotency_key=idempotency_key,
             )
         _tell(session, batch, and_watch=and_watch)

@@ -1,0 +1,40 @@
+"""What jobs and batches wait for: other jobs and batches."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+from queueops.tenancy.models import Project
+
+
+class OnFailure(models.TextChoices):
+    """What becomes of a job that waits for one which did not succeed."""
+
+    CANCEL = "cancel", "it is cancelled"
+    RUN = "run", "it runs all the same"
+    HOLD = "hold", "it waits until a requeue of that one succeeds"
+
+
+class Dependency(models.Model):
+    """
+    One job or batch that another one waits for, which is held meanwhile. The row goes when the waiting is over.
+
+    Whether that is so is read from the rows of the jobs waited for, each time anew: nothing is counted. The jobs of a
+    batch that waits have no rows of their own.
+    """
+
+    pk = models.CompositePrimaryKey("owner_id", "on_id")
+    owner_id = models.UUIDField(help_text="The job or batch that waits.")
+    on_id = models.UUIDField(help_text="The job or batch that it waits for.")
+    of_batch = models.BooleanField(help_text="Whether a batch waits.")
+    on_batch = models.BooleanField(help_text="Whether it waits for a batch.")
+    on_failure = models.CharField(max_length=6, choices=OnFailure.choices)
+    project = models.ForeignKey(Project, models.PROTECT, db_index=False, db_constraint=False, related_name="+")
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["on_id"], name="jobs_dependency_on_idx")]
+
+    def __str__(self) -> str:
+        return f"{self.owner_id} after {self.on_id}"

@@ -1,0 +1,106 @@
+"""Jobs and batches that wait for others: what becomes of them when those have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import transaction
+
+from jobs.models import Dependency, Job
+from jobs.states import UNFINISHED
+from queueops.core.notify import Channel, notify
+from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.sql import run_sql, run_sql_as
+
+from .operate import carry_out_cancel
+
+DEPENDANTS_AT_ONCE = 1_000  # owners of one statement
+DEPENDANTS_A_TURN = 5_000  # in one turn of the duty, which has others besides: some 70 ms
+RELEASED_IN_ONE = 2_000  # jobs of one transaction
+ACTOR = "system"
+NO_ID = UUID(int=0)
+WAITED = "what it waited for has ended"
+
+
+class Verdict(NamedTuple):
+    owner_id: UUID
+    project: str
+    of_batch: bool
+    verdict: str
+    failed: UUID | None
+
+
+class DependantsDuty:
+    """
+    Ends the waiting of those whose time has come: each turn looks at the next DEPENDANTS_A_TURN by id.
+
+    Every verdict is read from the rows of the jobs waited for, so nothing that was missed before, or is half done,
+    stays so. Two that do it at once harm nobody.
+    """
+
+    def __init__(self) -> None:
+        self._after = NO_ID
+
+    def do(self) -> int:
+        """Return how many owners have stopped waiting. Not inside a transaction; one statement where none waits."""
+        done = looked_at = 0
+        while looked_at < DEPENDANTS_A_TURN:
+            found = run_sql_as(Verdict, "jobs", "choose_dependants", {"after": self._after, "most": DEPENDANTS_AT_ONCE})
+            self._after = found[-1].owner_id if len(found) == DEPENDANTS_AT_ONCE else NO_ID
+            due = [one for one in found if one.verdict != "wait"]
+            one_by_one(_portions(due), _end_waiting, what="the wait for other jobs")
+            done, looked_at = done + len(due), looked_at + len(found)
+            if self._after == NO_ID:
+                break
+        return done
+
+
+def _portions(due: Sequence[Verdict]) -> Iterator[Sequence[Verdict]]:
+    """A batch by itself; jobs of one verdict and project together."""
+    yield from ([one] for one in due if one.of_batch)
+    for verdict, project in sorted({(one.verdict, one.project) for one in due}):
+        jobs = [one for one in due if (one.verdict, one.project) == (verdict, project) and not one.of_batch]
+        yield from (jobs[start : start + RELEASED_IN_ONE] for start in range(0, len(jobs), RELEASED_IN_ONE))
+
+
+def _end_waiting(portion: Sequence[Verdict]) -> None:
+    verdict, of_batch = portion[0].verdict, portion[0].of_batch
+    if of_batch and verdict != "over":
+        after = NO_ID
+        while ids := _next_of_batch(portion[0].owner_id, after):
+            with transaction.atomic(durable=True):
+                _settle(portion, ids)
+            after = ids[-1]
+    with transaction.atomic(durable=True):
+        if not of_batch and verdict != "over":
+            _settle(portion, [one.owner_id for one in portion])
+        Dependency.objects.filter(owner_id__in=[one.owner_id for one in portion]).delete()
+
+
+def _next_of_batch(batch_id: UUID, after: UUID) -> list[UUID]:
+    rows = Job.objects.filter(batch_id=batch_id, held=True, status__in=sorted(UNFINISHED), pk__gt=after)
+    return list(rows.order_by("pk").values_list("pk", flat=True)[:RELEASED_IN_ONE])
+
+
+def _settle(portion: Sequence[Verdict], ids: Sequence[UUID]) -> None:
+    # Whoever comes second waits here, and finds that there is nothing left to do.
+    locked = Dependency.objects.filter(owner_id__in=[one.owner_id for one in portion]).order_by("owner_id", "on_id")
+    waiting = set(locked.select_for_update().values_list("owner_id", flat=True))
+    owners = {one.owner_id: one for one in portion if one.owner_id in waiting}
+    if not portion[0].of_batch:
+        ids = [one for one in ids if one in owners]
+    if not owners or not ids:
+        return
+    if portion[0].verdict == "go":
+        batch = portion[0].owner_id if portion[0].of_batch else None
+        given = {"ids": list(ids), "batch": batch, "project": portion[0].project, "message": WAITED}
+        run_sql("jobs", "release_dependants", given)
+        notify(Channel.READY)
+        return
+    by_failed: dict[UUID | None, list[UUID]] = {}
+    for one in ids:
+        by_failed.setdefault(owners.get(one, portion[0]).failed, []).append(one)
+    for failed, cancelled in by_failed.items():
+        carry_out_cancel(cancelled, actor=ACTOR, reason=f"{failed}, which it waits for, did not succeed")

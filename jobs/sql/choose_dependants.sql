@@ -1,0 +1,40 @@
+-- Look at some of the jobs and batches that wait for others, and say whose waiting is over, and how.
+--
+-- params  after: the last one that was looked at before; most: looked at in one statement
+-- order   by owner
+-- locks   none
+-- clock   none
+-- returns those looked at: the owner, its project, whether it is a batch, the verdict (go, cancel, wait, over: it has
+--         ended), and one that it waited for and that did not succeed (null: none). Those of projects that move, or have
+--         moved, wait
+WITH owner AS MATERIALIZED (
+    SELECT DISTINCT owner_id FROM jobs_dependency
+     WHERE owner_id > %(after)s::uuid
+     ORDER BY owner_id
+     LIMIT %(most)s::int
+), wait AS MATERIALIZED (
+    SELECT * FROM jobs_dependency WHERE owner_id = ANY(ARRAY(SELECT owner_id FROM owner))
+), known AS MATERIALIZED (
+    -- Each once: thousands may wait for the same batch.
+    SELECT named.on_id, {{outcome_of named}} AS outcome FROM (SELECT DISTINCT on_id, on_batch FROM wait) AS named
+), told AS MATERIALIZED (
+    SELECT wait.*, known.outcome,
+           -- Apart, or each would read all jobs.
+           CASE WHEN of_batch
+                THEN (SELECT true FROM jobs_job AS own
+                       WHERE own.batch_id = owner_id AND own.status IN {{unfinished}} ORDER BY own.status LIMIT 1)
+                ELSE EXISTS (SELECT FROM jobs_job AS own WHERE own.id = owner_id AND own.status IN {{unfinished}})
+           END AS is_open
+      FROM wait JOIN known USING (on_id)
+)
+SELECT owner_id, min(project_id) AS project, bool_or(of_batch) AS of_batch,
+       CASE WHEN NOT EXISTS (SELECT FROM tenancy_project AS project WHERE project.id = min(project_id) AND move = '')
+            THEN 'wait'
+            WHEN bool_or(is_open) IS NOT TRUE THEN 'over'
+            WHEN bool_or(outcome = 'failed' AND on_failure = 'cancel') THEN 'cancel'
+            WHEN bool_or(outcome = 'open' OR outcome = 'failed' AND on_failure = 'hold') THEN 'wait'
+            ELSE 'go' END AS verdict,
+       (array_agg(on_id) FILTER (WHERE outcome = 'failed'))[1] AS failed
+  FROM told
+ GROUP BY owner_id
+ ORDER BY owner_id

@@ -1,0 +1,14 @@
+-- Say what a job or its batch waits for, and what has become of each.
+--
+-- params  owners: the job, and its batch if it has one; most: rows
+-- order   those that did not succeed, then those that have not ended
+-- locks   none
+-- clock   none
+-- returns the id waited for, whether it is a batch, what is done when it does not succeed, and its outcome (open, met,
+--         failed)
+SELECT on_id, on_batch, on_failure, outcome
+  FROM (SELECT dependency.*, {{outcome_of dependency}} AS outcome
+          FROM jobs_dependency AS dependency
+         WHERE owner_id = ANY(%(owners)s::uuid[])) AS told
+ ORDER BY outcome = 'failed' DESC, outcome = 'open' DESC, on_id
+ LIMIT %(most)s::int

@@ -1,0 +1,17 @@
+-- What became of the job or batch that the row `job` of jobs_dependency names: open, met or failed. A requeued job counts as its latest.
+CASE WHEN job.on_batch AND (SELECT true FROM jobs_job AS part
+                             WHERE part.batch_id = job.on_id AND part.status IN {{unfinished}}
+                             ORDER BY part.status LIMIT 1)  -- by the index, or all jobs are read for it
+     THEN 'open'
+     WHEN job.on_batch AND EXISTS (SELECT FROM jobs_job AS part
+                                    WHERE part.batch_id = job.on_id AND part.status IN ('failed', 'cancelled')
+                                      AND NOT EXISTS (SELECT FROM jobs_job AS later WHERE later.origin_id = part.id))
+     THEN 'failed'
+     WHEN job.on_batch AND EXISTS (SELECT FROM jobs_batch WHERE id = job.on_id) THEN 'met'
+     WHEN job.on_batch THEN 'failed'
+     ELSE coalesce((WITH RECURSIVE turn AS (
+                        SELECT first.id, first.status FROM jobs_job AS first WHERE first.id = job.on_id
+                         UNION ALL
+                        SELECT later.id, later.status FROM turn JOIN jobs_job AS later ON later.origin_id = turn.id)
+                    SELECT CASE WHEN bool_or(turn.status = 'completed') THEN 'met'
+                                WHEN bool_or(turn.status IN {{unfinished}}) THEN 'open' END FROM turn), 'failed') END
