@@ -1,9 +1,9 @@
 """
 When a schedule fires: computed from its cron text, time zone and end alone, so that everybody computes the same.
 
-The cron text is read as Debian's cron reads it (the library cronsim). What names an hour fires once a day: at the first
-minute after a gap of the clock that swallows its own, and in the first of two equal hours. What fires every so many
-minutes, or in every hour (`*`), goes by time that really passes.
+The cron text is read as Debian's cron reads it, by the library cronsim, which here knows a clock that is never moved.
+What names an hour fires once a day: at the first minute after a gap of the clock that swallows its own, and in the
+first of two equal hours. What fires every so many minutes, or in every hour (`*`), goes by time that really passes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ LONGEST_JITTER_SECONDS = 3600
 MOST_MISSED = 100  # that are made up for at once
 MOST_COUNTED = 1000  # of those left out
 FIELDS = 5
+MINUTE = timedelta(minutes=1)
+LONGEST_MOVE = timedelta(hours=3)  # of a clock, but for the change of a date line
 TICK = timedelta(microseconds=1)
 SHARES = 2**32
 
@@ -156,12 +158,42 @@ class Times:
         return sum(1 for _ in islice(self._upto(since - TICK, upto), MOST_COUNTED + MOST_MISSED))
 
     def _dues(self, moment: datetime) -> Iterator[datetime]:
-        latest = moment
-        for local in CronSim(self.cron, moment.astimezone(ZoneInfo(self.time_zone))):
-            due_at = local.astimezone(UTC)
-            if due_at > latest:  # after a gap two of one day would be the same, and in an overlap one would be earlier
-                yield due_at
-                latest = due_at
+        latest, again = moment, list[datetime]()
+        begun, start = (at.astimezone(ZoneInfo(self.time_zone)) for at in (moment - LONGEST_MOVE, moment))
+        if begun.utcoffset() != start.utcoffset():
+            start = begun  # moved since: a time of then may come yet
+        for wall in CronSim(self.cron, start.replace(tzinfo=None)):
+            for due_at in self._readings(wall, again):
+                if due_at > latest:  # several of one gap are one, and one of the first hour is earlier
+                    yield due_at
+                    latest = due_at
+
+    def _readings(self, wall: datetime, again: list[datetime]) -> Iterator[datetime]:
+        """
+        When a clock on the wall shows that time, in order: never in a gap, twice where it is set back.
+
+        The library itself leaves out whole hours where a clock is moved by half an hour.
+
+        Args:
+            again: Second times that are still to come; changed in place.
+        """
+        first, second = self._both(wall)
+        goes_by_time = any(field.startswith("*") for field in self.cron.split()[:2])
+        if first > second and goes_by_time:
+            return
+        while first > second:  # in a gap: what names an hour fires at its end
+            wall += MINUTE
+            first, second = self._both(wall)
+        while again and again[0] < first:
+            yield again.pop(0)
+        yield first
+        if first < second and goes_by_time:
+            again.append(second)
+
+    def _both(self, wall: datetime) -> tuple[datetime, datetime]:
+        """By the clock before and after it is moved: the same but for a time that is shown twice, or never."""
+        before, after = (wall.replace(tzinfo=ZoneInfo(self.time_zone), fold=fold) for fold in (0, 1))
+        return before.astimezone(UTC), after.astimezone(UTC)
 
     def _jitter(self, due_at: datetime, next_due_at: datetime) -> timedelta:
         most = min(self.jitter_seconds, int((next_due_at - due_at).total_seconds()))

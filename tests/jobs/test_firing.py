@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from jobs.firing import MISSED_AFTER, MOST_COUNTED, BadTimes, Missed, Times
 
-# Europe, both Americas, Australia: in winter and summer; Cairo and Santiago move their clocks at midnight; no change.
+# Europe, both Americas, Australia: in winter and summer; Cairo and Santiago move their clocks at midnight;
+# Lord Howe's go forward and back by half an hour; no change.
 ZONES = (
     "Europe/Berlin",
     "America/New_York",
     "America/Santiago",
     "Africa/Cairo",
     "Australia/Sydney",
+    "Australia/Lord_Howe",
     "Asia/Tokyo",
     "UTC",
 )
@@ -80,6 +82,20 @@ def test_where_one_begins_to_look_changes_nothing(cron, zone, first, second):
 def test_every_minute_is_every_minute_whatever_the_clocks_do(zone, moment):
     start = moment.replace(second=0, microsecond=0)
     assert dues(Times("* * * * *", zone), moment, 200) == [start + number * MINUTE for number in range(1, 201)]
+
+
+@fast
+@given(
+    zones, st.sampled_from(["2025-10-04", "2026-04-04", "2026-03-28", "2026-10-24", "2026-09-05", "2026-11-01"]),
+    st.sampled_from([1, 7, 15, 30]), st.sampled_from([range(24), range(0, 24, 2), range(1, 4)]),
+)  # fmt: skip
+def test_what_goes_by_time_fires_in_each_minute_that_a_clock_on_the_wall_shows(zone, day, step, hours):
+    times = Times(f"*/{step} {','.join(map(str, hours))} * * *", zone)
+    moment = at(f"{day} 11:59")
+    minutes = [moment + number * MINUTE for number in range(1, 24 * 60)]
+    shown = [(minute, minute.astimezone(ZoneInfo(zone))) for minute in minutes]
+    wanted = [minute for minute, clock in shown if clock.hour in hours and clock.minute % step == 0]
+    assert dues(times, moment, len(wanted)) == wanted
 
 
 @settings(max_examples=60, deadline=None)
@@ -166,6 +182,24 @@ CHANGES = {
     ),
     "midnight that is not there": (
         "0 0 * * *", "America/Santiago", "2026-09-05 12:00", ["09-06 01:00 -03", "09-07 00:00 -03"],
+    ),
+    "half an hour in the gap: at its end": (
+        "15 2 * * *", "Australia/Lord_Howe", "2026-10-03 12:00", ["10-04 02:30 +11", "10-05 02:15 +11"],
+    ),
+    "half an hour twice: the first of both": (
+        "45 1 * * *", "Australia/Lord_Howe", "2026-04-04 12:00", ["04-05 01:45 +11", "04-06 01:45 +1030"],
+    ),
+    "every hour beside half an hour that is not there": (
+        "45 * * * *", "Australia/Lord_Howe", "2026-10-03 15:00",
+        ["10-04 01:45 +1030", "10-04 02:45 +11", "10-04 03:45 +11"],
+    ),
+    "every hour with half an hour twice": (
+        "45 * * * *", "Australia/Lord_Howe", "2026-04-04 14:00",
+        ["04-05 01:45 +11", "04-05 01:45 +1030", "04-05 02:45 +1030"],
+    ),
+    "every quarter of an hour that follows half an hour twice": (
+        "*/15 2 * * *", "Australia/Lord_Howe", "2026-04-04 12:00",
+        ["04-05 02:00 +1030", "04-05 02:15 +1030", "04-05 02:30 +1030", "04-05 02:45 +1030", "04-06 02:00 +1030"],
     ),
     "a zone without changes": ("30 2 * * *", "Asia/Tokyo", "2026-03-28 00:00", ["03-29 02:30 JST", "03-30 02:30 JST"]),
 }  # fmt: skip
