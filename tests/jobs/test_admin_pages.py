@@ -139,6 +139,10 @@ def test_secrets_are_masked_wherever_a_payload_or_message_is_shown():
         page = client.get(address).content.decode()
         assert SECRET not in page, address
     assert masked(payload)["max_tokens"] == 100
+    figures = {"tokens": {"input_tokens": {"known": 100, "expected": 12.5, "reserved": None}}}
+    assert masked(figures) == figures
+    for secret in ({"tokens": {"id": 7, "of": "x"}}, {"tokens": [115, 101]}, {"token": {"bytes": [115]}}):
+        assert str(MASK) in str(masked(secret))
     assert masked_text("page=2&token=abc") == f"page=2&token={MASK}"
 
 

@@ -66,4 +66,11 @@ def pretty(value: Any, *, most: int = MOST_CHARACTERS_SHOWN) -> tuple[str, int]:
 
 
 def _hidden(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float)) or value == "" else MASK
+    return value if value == "" or _is_figures(value) else MASK
+
+
+def _is_figures(value: Any) -> bool:
+    """Whether it is a number, or numbers by name such as the `tokens` of a forecast. A list may be a secret's bytes."""
+    if isinstance(value, dict):
+        return all(_is_figures(item) for item in value.values())
+    return value is None or isinstance(value, (bool, int, float))
