@@ -7,10 +7,11 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.db.models.functions import Now
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern
 
@@ -222,6 +223,42 @@ def test_a_session_needs_the_csrf_token_for_what_changes_something(db):
     path = f"{ROOT}/jobs/?project=acme"
     response = client.post(path, json.dumps(SPEC), content_type="application/json")
     assert error_of(response, 403)["code"] == "permission_denied"
+    assert not Job.objects.exists()
+    token = "a" * 32
+    client.cookies["csrftoken"] = token
+    response = client.post(path, json.dumps(SPEC), content_type="application/json", headers={"X-CSRFToken": token})
+    assert response.status_code == 201, response.content
+    assert Job.objects.get().payload == SPEC["payload"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_posts_json_over_asgi_as_in_production():
+    make_project("acme")
+    client = AsyncClient(enforce_csrf_checks=True)
+    client.cookies = signed_in("add_job").cookies
+    client.cookies["csrftoken"] = token = "a" * 32
+
+    def post(**headers: str) -> int:
+        path, body = f"{ROOT}/jobs/?project=acme", json.dumps(SPEC)
+        sent = client.post(path, body, content_type="application/json", headers=headers)
+        return async_to_sync(lambda: sent)().status_code
+
+    assert post() == 403
+    assert post(**{"X-CSRFToken": token}) == 201
+    assert Job.objects.get().payload == SPEC["payload"]
+
+
+@pytest.mark.parametrize(
+    "media_type", ["multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "text/plain"]
+)
+def test_a_session_that_posts_a_form_is_told_that_bodies_are_json(db, media_type):
+    make_project("acme")
+    client = signed_in("add_job", enforce_csrf_checks=True)
+    client.cookies["csrftoken"] = token = "a" * 32
+    answer = client.post(
+        f"{ROOT}/jobs/?project=acme", b"kind=x", content_type=media_type, headers={"X-CSRFToken": token}
+    )
+    assert error_of(answer, 415)["code"] == "unsupported_media_type"
     assert not Job.objects.exists()
 
 
