@@ -118,31 +118,6 @@ class CancelledReservation(BaseModel):
     resets_at: AwareDatetime | None = Field(description="Null as well then.")
 
 
-class BudgetShown(BaseModel):
-    """A budget as it stands in the period that it is now; amounts in millionths of the currency."""
-
-    id: int
-    name: str
-    scope: Literal["project", "each_user", "user", "batch"]
-    user_id: UUID | None
-    batch_id: UUID | None
-    period: Literal["day", "month", "total"]
-    time_zone: str
-    policy: Literal["wait", "reject"]
-    note: str
-    currency: str
-    amount: int
-    key: str = Field(description="Of a budget for each user: who has spent the most; the figures are theirs.")
-    spent: int
-    held: int = Field(description="What calls under way can cost at most.")
-    left: int
-    ends_at: AwareDatetime | None = Field(description="When the next period begins; null: never.")
-
-
-class BudgetsShown(BaseModel):
-    budgets: list[BudgetShown]
-
-
 class SpendSumShown(BaseModel):
     """What some calls cost together."""
 

@@ -205,25 +205,28 @@ SPEND = {
     "total": SPEND_SUM,
     "groups": [{"key": "2026-03-02", **SPEND_SUM}],
 }
-BUDGETS = {
-    "budgets": [
-        {
-            "id": 3,
-            "name": "pilot",
-            "scope": "project",
-            "user_id": None,
-            "batch_id": None,
-            "period": "month",
-            "time_zone": "UTC",
-            "policy": "wait",
-            "note": "",
-            "currency": "USD",
-            "amount": 100_000_000,
-            "key": "",
-            "spent": 1_918_250,
-            "held": 24_000,
-            "left": 98_057_750,
-            "ends_at": "2026-04-01T00:00:00Z",
-        }
-    ]
+BUDGET_FIGURES = {
+    "name": "pilot",
+    "amount": 100_000_000,
+    "period": "month",
+    "policy": "wait",
+    "reason": "for the pilot",
+}
+BUDGET = {
+    "id": 3,
+    "name": "pilot",
+    "scope": "project",
+    "user_id": None,
+    "batch_id": None,
+    "period": "month",
+    "time_zone": "UTC",
+    "policy": "wait",
+    "note": "",
+    "currency": "USD",
+    "amount": 100_000_000,
+    "key": "",
+    "spent": 1_918_250,
+    "held": 24_000,
+    "left": 98_057_750,
+    "ends_at": "2026-04-01T00:00:00Z",
 }

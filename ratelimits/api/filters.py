@@ -5,7 +5,7 @@ from __future__ import annotations
 import django_filters
 
 from queueops.rest.filtering import ChoicesFilter, FilterSet, TruthFilter
-from ratelimits.models import Limit, LimitCallType, Unit
+from ratelimits.models import Budget, Limit, LimitCallType, Unit
 from ratelimits.models.allowance import UsageEvent, UsageTracking
 
 
@@ -19,6 +19,18 @@ class LimitFilterSet(FilterSet):
     class Meta:
         model = Limit
         fields = ("service", "name", "model")
+
+
+class BudgetFilterSet(FilterSet):
+    scope = ChoicesFilter(choices=Budget.Scope.choices)
+    period = ChoicesFilter(choices=Budget.Period.choices)
+    policy = ChoicesFilter(choices=Budget.Policy.choices)
+    user_id = django_filters.UUIDFilter()
+    batch_id = django_filters.UUIDFilter()
+
+    class Meta:
+        model = Budget
+        fields = ("name",)
 
 
 class UserMonthFilterSet(FilterSet):

@@ -11,8 +11,9 @@ from pydantic import ConfigDict, Field, RootModel, StringConstraints, model_vali
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input
-from ratelimits.models import Limit, LimitCallType, Unit
+from ratelimits.models import Budget, Limit, LimitCallType, Unit
 from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
+from ratelimits.models.money import MOST_MONEY
 from ratelimits.services.limiter.answers import MAX_CALLS_ASKED
 from ratelimits.services.money.reports import MOST_REPORT_DAYS, Grouping
 from ratelimits.services.tuning.simulate import MOST_HOURS
@@ -144,6 +145,36 @@ class ChangeLimit(LimitFigures):
     seen_at: Moment | None = Field(
         default=None, description="The `updated_at` of what you looked at: refused if somebody changed it since."
     )
+
+
+class NewBudget(Input):
+    """Whose money it is, and how much; amounts in millionths of the currency."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    amount: Annotated[int, Field(strict=True, ge=0, le=MOST_MONEY)]
+    policy: Budget.Policy = Budget.Policy.WAIT
+    note: Reason = ""
+    scope: Budget.Scope = Budget.Scope.PROJECT
+    user_id: UUID | None = Field(default=None, description="Of scope `user`: who.")
+    batch_id: UUID | None = Field(default=None, description="Of scope `batch`: which.")
+    period: Budget.Period = Budget.Period.MONTH
+    time_zone: Annotated[str, StringConstraints(max_length=64)] = Field(
+        default="UTC", description="Where a day or month begins at midnight."
+    )
+    reason: Reason = Field(default="", description="For the audit trail.")
+
+    def figures(self) -> dict[str, Any]:
+        """What was given, by the names of the budget's fields."""
+        return self.model_dump(exclude_unset=True, exclude={"reason"})
+
+
+class ChangeBudget(NewBudget):
+    """What is left out stays as it is. Of whom it is, its period and its time zone cannot be changed."""
+
+    model_config = ConfigDict(json_schema_extra=_as_changes)
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=100)] = ""
+    amount: Annotated[int, Field(strict=True, ge=0, le=MOST_MONEY)] = 0
 
 
 class SetOverride(Input):

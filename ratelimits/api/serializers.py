@@ -2,19 +2,68 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, ClassVar
 
+from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from ratelimits.models import Limit, LimitOverride
+from ratelimits.models import Budget, Limit, LimitOverride
 from ratelimits.models.allowance import UsageEvent, UsageTracking
+from ratelimits.services.money.standings import BudgetStanding
 
 
 class OverrideSerializer(serializers.ModelSerializer[LimitOverride]):
     class Meta:
         model = LimitOverride
         fields = ("key", "capacity", "refill_per_second", "note")
+
+
+class BudgetSerializer(serializers.ModelSerializer[Budget]):
+    """
+    A budget as it stands in the period that it is now; amounts in millionths of the currency.
+
+    `context["standings"]`: by budget.
+    """
+
+    currency = serializers.SerializerMethodField()
+    key = serializers.SerializerMethodField(
+        help_text="Of a budget for each user: who has spent the most; the figures are theirs."
+    )
+    spent = serializers.SerializerMethodField()
+    held = serializers.SerializerMethodField(help_text="What calls under way can cost at most.")
+    left = serializers.SerializerMethodField()
+    ends_at = serializers.SerializerMethodField(help_text="When the next period begins; null: never.")
+
+    class Meta:
+        model = Budget
+        fields: ClassVar = [
+            *("id", "name", "scope", "user_id", "batch_id", "period", "time_zone", "policy", "note", "currency"),
+            *("amount", "key", "spent", "held", "left", "ends_at"),
+        ]
+
+    def get_currency(self, row: Budget) -> str:
+        return settings.QUEUEOPS.currency
+
+    def get_key(self, row: Budget) -> str:
+        return self._now(row).key
+
+    def get_spent(self, row: Budget) -> int:
+        return self._now(row).spent
+
+    def get_held(self, row: Budget) -> int:
+        return self._now(row).held
+
+    def get_left(self, row: Budget) -> int:
+        return self._now(row).left
+
+    def get_ends_at(self, row: Budget) -> datetime | None:
+        return self._now(row).ends_at
+
+    def _now(self, row: Budget) -> BudgetStanding:
+        standing: BudgetStanding = self.context["standings"][row.pk]
+        return standing
 
 
 class GaugeSerializer(serializers.Serializer[Any]):

@@ -4,7 +4,7 @@ from django.urls import URLPattern, path
 
 from queueops.rest.views import CallerView
 
-from .views import decide, limits, money, usage
+from .views import budgets, decide, limits, money, usage
 
 
 def also_without_slash(address: str, view: type[CallerView]) -> list[URLPattern]:
@@ -22,7 +22,8 @@ urlpatterns: list[URLPattern] = [
     *also_without_slash("usage/events/", usage.UserEvents),
     *also_without_slash("usage/", usage.UserMonths),
     path("spend/", money.SpendReport.as_view()),
-    path("budgets/", money.BudgetList.as_view()),
+    path("budgets/", budgets.BudgetList.as_view()),
+    path("budgets/<int:pk>/", budgets.BudgetDetail.as_view()),
     path("limits/", limits.LimitList.as_view()),
     path("limits/<int:pk>/", limits.LimitDetail.as_view()),
     path("limits/<int:pk>/counters/", limits.LimitCounters.as_view()),

@@ -30,7 +30,11 @@ OTHERS = {
     ("SimulateLimit", "POST"): 200,
     ("PreviewSchedule", "POST"): 200,
 }
-QUERIES = {"LimitDetail": "?reason=because", "LimitOverrides": f"?key=project:{PROJECT}"}
+QUERIES = {
+    "LimitDetail": "?reason=because",
+    "BudgetDetail": "?reason=because",
+    "LimitOverrides": f"?key=project:{PROJECT}",
+}
 REFUSED = {ProjectMove.MOVING: (503, "project_moving"), ProjectMove.MOVED: (410, "project_moved")}
 
 

@@ -127,7 +127,7 @@ def test_a_budget_that_is_spent_is_named_by_what_waits_for_it(sandbox: Sandbox):
     job = _submitted_and_claimed(model)
     with looked_into(PROJECT) as assistant:
         assert assistant.call("why_does_a_job_wait", job=job).says.startswith("The job waits: budget")
-        [budget] = assistant.call("budgets").data["budgets"]
+        [budget] = assistant.call("budgets").data["results"]
         assert (budget["name"], budget["amount"]) == ("pilot", 1)
 
 

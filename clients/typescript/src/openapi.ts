@@ -300,62 +300,62 @@ export interface components {
         };
         /** @enum {string} */
         BindingShownUnitEnum: "requests" | "tokens" | "in_flight";
+        /**
+         * @description A budget as it stands in the period that it is now; amounts in millionths of the currency.
+         *
+         *     `context["standings"]`: by budget.
+         */
+        Budget: {
+            /** Format: int64 */
+            amount: number;
+            /**
+             * Format: uuid
+             * @description Of one batch: which.
+             */
+            batch_id?: string | null;
+            readonly currency: string;
+            /**
+             * Format: date-time
+             * @description When the next period begins; null: never.
+             */
+            readonly ends_at: string | null;
+            /** @description What calls under way can cost at most. */
+            readonly held: number;
+            readonly id: number;
+            /** @description Of a budget for each user: who has spent the most; the figures are theirs. */
+            readonly key: string;
+            readonly left: number;
+            /** @description Shown wherever it has no room. */
+            name: string;
+            note?: string;
+            period?: components["schemas"]["PeriodEnum"];
+            policy?: components["schemas"]["BudgetPolicyEnum"];
+            scope?: components["schemas"]["BudgetScopeEnum"];
+            readonly spent: number;
+            /** @description Where a day or month begins at midnight: Europe/Vienna. */
+            time_zone?: string;
+            /**
+             * Format: uuid
+             * @description Of one user: who.
+             */
+            user_id?: string | null;
+        };
         /** @enum {string} */
         BudgetPolicy: "wait" | "reject";
         /**
-         * BudgetShown
-         * @description A budget as it stands in the period that it is now; amounts in millionths of the currency.
+         * @description * `wait` - wait: jobs beyond it are held until there is room
+         *     * `reject` - reject: jobs beyond it fail
+         * @enum {string}
          */
-        BudgetShown: {
-            /** Amount */
-            amount: number;
-            /** Batch Id */
-            batch_id: string | null;
-            /** Currency */
-            currency: string;
-            /**
-             * Ends At
-             * @description When the next period begins; null: never.
-             */
-            ends_at: string | null;
-            /**
-             * Held
-             * @description What calls under way can cost at most.
-             */
-            held: number;
-            /** Id */
-            id: number;
-            /**
-             * Key
-             * @description Of a budget for each user: who has spent the most; the figures are theirs.
-             */
-            key: string;
-            /** Left */
-            left: number;
-            /** Name */
-            name: string;
-            /** Note */
-            note: string;
-            /** Period */
-            period: components["schemas"]["PeriodEnum"];
-            /** Policy */
-            policy: components["schemas"]["BudgetPolicy"];
-            /** Scope */
-            scope: components["schemas"]["BudgetShownScopeEnum"];
-            /** Spent */
-            spent: number;
-            /** Time Zone */
-            time_zone: string;
-            /** User Id */
-            user_id: string | null;
-        };
-        /** @enum {string} */
-        BudgetShownScopeEnum: "project" | "each_user" | "user" | "batch";
-        /** BudgetsShown */
-        BudgetsShown: {
-            /** Budgets */
-            budgets: components["schemas"]["BudgetShown"][];
-        };
+        BudgetPolicyEnum: "wait" | "reject";
+        /**
+         * @description * `project` - the project
+         *     * `each_user` - each user
+         *     * `user` - one user
+         *     * `batch` - one batch
+         * @enum {string}
+         */
+        BudgetScopeEnum: "project" | "each_user" | "user" | "batch";
         /** Burn */
         Burn: {
             /**
@@ -1422,6 +1422,51 @@ export interface components {
              */
             unmoved: string[];
         };
+        /**
+         * NewBudget
+         * @description Whose money it is, and how much; amounts in millionths of the currency.
+         */
+        NewBudget: {
+            /** Amount */
+            amount: number;
+            /**
+             * Batch Id
+             * @description Of scope `batch`: which.
+             * @default null
+             */
+            batch_id: string | null;
+            /** Name */
+            name: string;
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /** @default month */
+            period: components["schemas"]["Period"];
+            /** @default wait */
+            policy: components["schemas"]["Policy"];
+            /**
+             * Reason
+             * @description For the audit trail.
+             * @default
+             */
+            reason: string;
+            /** @default project */
+            scope: components["schemas"]["Scope"];
+            /**
+             * Time Zone
+             * @description Where a day or month begins at midnight.
+             * @default UTC
+             */
+            time_zone: string;
+            /**
+             * User Id
+             * @description Of scope `user`: who.
+             * @default null
+             */
+            user_id: string | null;
+        };
         /** NewLimit */
         NewLimit: {
             /** @default sliding_window */
@@ -1721,6 +1766,19 @@ export interface components {
             next_cursor: string | null;
             results: components["schemas"]["Batch"][];
         };
+        PaginatedBudgetList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Budget"][];
+        };
         PaginatedDeadLetterList: {
             /**
              * Format: uri
@@ -1878,6 +1936,41 @@ export interface components {
             results: components["schemas"]["UserMonth"][];
         };
         /**
+         * ChangeBudget
+         * @description What is left out stays as it is. Of whom it is, its period and its time zone cannot be changed.
+         */
+        PatchedChangeBudget: {
+            /** Amount */
+            amount?: number;
+            /**
+             * Batch Id
+             * @description Of scope `batch`: which.
+             */
+            batch_id?: string | null;
+            /** Name */
+            name?: string;
+            /** Note */
+            note?: string;
+            period?: components["schemas"]["Period"];
+            policy?: components["schemas"]["Policy"];
+            /**
+             * Reason
+             * @description For the audit trail.
+             */
+            reason?: string;
+            scope?: components["schemas"]["Scope"];
+            /**
+             * Time Zone
+             * @description Where a day or month begins at midnight.
+             */
+            time_zone?: string;
+            /**
+             * User Id
+             * @description Of scope `user`: who.
+             */
+            user_id?: string | null;
+        };
+        /**
          * ChangeLimit
          * @description What is left out stays as it is.
          */
@@ -2017,8 +2110,23 @@ export interface components {
             /** Paused */
             paused: boolean;
         };
-        /** @enum {string} */
+        /**
+         * Period
+         * @enum {string}
+         */
+        Period: "day" | "month" | "total";
+        /**
+         * @description * `day` - a day
+         *     * `month` - a month
+         *     * `total` - in all
+         * @enum {string}
+         */
         PeriodEnum: "day" | "month" | "total";
+        /**
+         * Policy
+         * @enum {string}
+         */
+        Policy: "wait" | "reject";
         /**
          * Priority
          * @enum {string}
@@ -2487,7 +2595,7 @@ export interface components {
          * Scope
          * @enum {string}
          */
-        Scope: "global" | "project" | "user" | "project_user";
+        Scope: "project" | "each_user" | "user" | "batch";
         /** SetOverride */
         SetOverride: {
             /** Capacity */

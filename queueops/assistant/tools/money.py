@@ -13,8 +13,12 @@ from queueops.assistant.tool import tool
 from queueops.core.values.numbers import numbered
 from queueops.rest.inputs import Input
 from queueops.tenancy.callers.authentication import Caller
-from ratelimits.api.views.money import SEE, SEE_BUDGETS, BudgetList, SpendReport
+from ratelimits.api.views.budgets import SEE as SEE_BUDGETS
+from ratelimits.api.views.budgets import BudgetList
+from ratelimits.api.views.money import SEE, SpendReport
 from ratelimits.services.money.reports import Grouping
+
+MOST_BUDGETS = 200
 
 
 class OfSpend(Input):
@@ -38,5 +42,5 @@ def spend(caller: Caller, given: OfSpend) -> ToolAnswer:
 @tool(SEE_BUDGETS)
 def budgets(caller: Caller, given: Any) -> ToolAnswer:
     """The project's budgets: spent, held by calls under way, left, in millionths of the currency, and when they end."""
-    told = ask(caller, BudgetList)
-    return ToolAnswer(f"{numbered(len(told['budgets']), 'budget')}.", told, masks=False)
+    told = ask(caller, BudgetList, query={"page_size": MOST_BUDGETS})
+    return ToolAnswer(f"{numbered(len(told['results']), 'budget')}.", told, masks=False)

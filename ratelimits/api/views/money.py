@@ -1,4 +1,4 @@
-"""What a project spent, and its budgets."""
+"""What a project spent."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ from queueops.rest.views import CallerView
 from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 from ratelimits.api import answers, examples, inputs
-from ratelimits.models import Budget
 from ratelimits.services.money.reports import SpendGroup, SpendSum, grouped, spent_between, total
-from ratelimits.services.money.standings import BudgetStanding, standings_of
 
 from .usage import of_user
 
 SEE = Need(Scope.READ, "ratelimits.view_spend")
-SEE_BUDGETS = Need(Scope.READ, "ratelimits.view_budget")
-MOST_BUDGETS = 200
 
 
 class SpendReport(CallerView):
@@ -66,33 +62,3 @@ def _sum(one: SpendSum) -> dict[str, Any]:
 def _group(one: SpendGroup, by: str) -> dict[str, Any]:
     more = {"provider": one.provider, "model": one.model, "via": one.via} if by == "model" else {}
     return {"key": one.key or None, **more, **_sum(one.sum)}
-
-
-class BudgetList(CallerView):
-    needs: ClassVar = {"GET": SEE_BUDGETS}
-
-    @operation(
-        "List budgets and how they stand",
-        tag="money",
-        operation_id="budgets_list",
-        answer=answers.BudgetsShown,
-        example=examples.BUDGETS,
-        description=f"By name, at most {MOST_BUDGETS:,}. Operators make and change them in the admin.",
-    )
-    def get(self, request: Request) -> Response:
-        rows = list(Budget.objects.filter(project_id=self.caller.project_id).order_by("name")[:MOST_BUDGETS])
-        standings = standings_of(rows)
-        return Response({"budgets": [_budget(row, standings[row.pk]) for row in rows]})
-
-
-def _budget(row: Budget, now: BudgetStanding) -> dict[str, Any]:
-    stated = ("id", "name", "scope", "user_id", "batch_id", "period", "time_zone", "policy", "note", "amount")
-    return {
-        **{name: getattr(row, name) for name in stated},
-        "currency": settings.QUEUEOPS.currency,
-        "key": now.key,
-        "spent": now.spent,
-        "held": now.held,
-        "left": now.left,
-        "ends_at": now.ends_at,
-    }

@@ -7,18 +7,20 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.forms.models import model_to_dict
 
 from queueops.audit import trail
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
+from queueops.tenancy.moves import refuse_writes
 from ratelimits.errors import InvalidBudget, UnknownBudget
 from ratelimits.models import Budget, BudgetHold
 
 from .budgets import forget
 
 WHOSE = ("scope", "user_id", "batch_id", "period", "time_zone")  # fixed: its periods count by them
+NAME_TAKEN = "Another budget of the project has this name."
 FIGURES = ("name", "amount", "policy", "note", *WHOSE)
 
 
@@ -37,12 +39,13 @@ def create_budget(project_id: str, figures: dict[str, Any], *, actor: str, reaso
 
     Raises:
         InvalidBudget: Nothing was made.
+        ProjectMoving, ProjectMoved: Likewise.
     """
     if not Project.objects.filter(pk=project_id).exists():
         raise InvalidBudget(fields={"project": ["There is no such project."]})
+    refuse_writes(project_id)
     budget = Budget(project_id=project_id, **figures)
-    _require_sound(budget)
-    budget.save()
+    _store(budget)
     after = _figures(budget)
     _record("create_budget", budget, actor, reason, after=after)
     return SavedBudget(budget.pk, tuple(after))
@@ -59,19 +62,19 @@ def change_budget(
         project_id: Whose it must be.
 
     Raises:
-        UnknownBudget, InvalidBudget: Nothing was changed.
+        UnknownBudget, InvalidBudget, ProjectMoving, ProjectMoved: Nothing was changed.
     """
     budget = _locked(budget_id, project_id)
+    refuse_writes(budget.project_id)
     before = _figures(budget)
     if fixed := [name for name in WHOSE if name in figures and figures[name] != getattr(budget, name)]:
         raise InvalidBudget(fields={name: ["It cannot be changed: make another budget."] for name in fixed})
     for name, value in figures.items():
         setattr(budget, name, value)
-    _require_sound(budget)
     after = _figures(budget)
     changed = tuple(name for name in FIGURES if before[name] != after[name])
     if changed:
-        budget.save()
+        _store(budget)
         _record("change_budget", budget, actor, reason, before=before, after=after)
     return SavedBudget(budget.pk, changed)
 
@@ -82,9 +85,10 @@ def delete_budget(budget_id: int, *, actor: str, reason: str = "", project_id: s
     Delete a budget: jobs that wait for it go on. The ledger stays as it is.
 
     Raises:
-        UnknownBudget
+        UnknownBudget, ProjectMoving, ProjectMoved: Nothing was deleted.
     """
     budget = _locked(budget_id, project_id)
+    refuse_writes(budget.project_id)
     periods = list(budget.periods.order_by("pk").select_for_update().values_list("pk", flat=True))
     BudgetHold.objects.filter(period__in=periods).delete()
     _record("delete_budget", budget, actor, reason, before=_figures(budget))
@@ -99,6 +103,15 @@ def _locked(budget_id: int, project_id: str | None) -> Budget:
     return found
 
 
+def _store(budget: Budget) -> None:
+    _require_sound(budget)
+    try:
+        with transaction.atomic():
+            budget.save()
+    except IntegrityError as error:  # somebody else's took the name since it was looked for
+        raise InvalidBudget(fields={"name": [NAME_TAKEN]}) from error
+
+
 def _require_sound(budget: Budget) -> None:
     if budget.time_zone not in available_timezones():
         raise InvalidBudget(fields={"time_zone": ["There is no such time zone."]})
@@ -107,9 +120,12 @@ def _require_sound(budget: Budget) -> None:
     if (budget.batch_id is not None) != (budget.scope == Budget.Scope.BATCH):
         raise InvalidBudget(fields={"batch_id": ["Name the batch of a budget of one batch, and of no other."]})
     try:
-        budget.full_clean()
+        budget.full_clean(validate_constraints=False)
     except ValidationError as error:
         raise InvalidBudget(fields={name: list(faults) for name, faults in error.message_dict.items()}) from error
+    others = Budget.objects.filter(project_id=budget.project_id, name=budget.name).exclude(pk=budget.pk)
+    if others.exists():
+        raise InvalidBudget(fields={"name": [NAME_TAKEN]})
 
 
 def _figures(budget: Budget) -> dict[str, Any]:

@@ -1,0 +1,180 @@
+"""Budgets over the API: who may see and change them, what is refused, and what the trail tells."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from queueops.audit.models import AuditEntry
+from ratelimits.models import Budget
+from ratelimits.services.money.save_budget import NAME_TAKEN
+from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
+from tests.api.test_access import signed_in
+from tests.factories import make_project
+from tests.support.racing import run_together
+
+FIGURES: dict[str, Any] = {"name": "pilot", "amount": 5_000_000}
+
+CALLS: dict[str, tuple[str, dict[str, Any] | None, str, str]] = {
+    "GET budgets/": ("/budgets/", None, "read", "view_budget"),
+    "POST budgets/": ("/budgets/", {**FIGURES, "name": "new"}, "limits", "add_budget"),
+    "GET budgets/<pk>/": ("/budgets/{pk}/", None, "read", "view_budget"),
+    "PATCH budgets/<pk>/": ("/budgets/{pk}/", {"amount": 7}, "limits", "change_budget"),
+    "DELETE budgets/<pk>/": ("/budgets/{pk}/?reason=over", None, "limits", "delete_budget"),
+}
+
+
+@pytest.fixture
+def manager(db: None) -> Api:
+    return Api(key_for("acme", scopes=["read", "limits"]))
+
+
+def make_budget(project: str = "acme", **figures: Any) -> Budget:
+    return Budget.objects.create(project=make_project(project), **{**FIGURES, **figures})
+
+
+def send(api: Api, method: str, path: str, body: Any = None) -> Any:
+    return api.send(method, path, "" if body is None else json.dumps(body))
+
+
+def rows() -> list[Any]:
+    return list(Budget.objects.order_by("pk").values_list())
+
+
+@pytest.mark.parametrize("scope", ALL_SCOPES)
+@pytest.mark.parametrize("place", CALLS)
+def test_a_key_needs_the_scope_of_what_it_does(db, place, scope):
+    budget = make_budget()
+    path, body, needed, _ = CALLS[place]
+    before = rows()
+    answer = send(Api(key_for("acme", scopes=[scope])), place.split()[0], path.format(pk=budget.pk), body)
+    if scope == needed:
+        assert answer.status_code in {200, 201}, answer.content
+    else:
+        error = error_of(answer, 403)
+        assert (error["code"], error["details"]["needed"], rows()) == ("missing_scope", needed, before)
+
+
+@pytest.mark.parametrize("place", CALLS)
+def test_an_operator_needs_the_permission_of_what_it_does(db, place):
+    budget = make_budget()
+    path, body, _, needed = CALLS[place]
+    address = f"/api/v1{path.format(pk=budget.pk)}{'&' if '?' in path else '?'}project=acme"
+    sent = "" if body is None else json.dumps(body)
+    others = [name for name in ("view_budget", "add_budget", "change_budget", "delete_budget") if name != needed]
+    refused = signed_in(*others).generic(place.split()[0], address, sent, content_type="application/json")
+    assert error_of(refused, 403)["details"]["needed"] == f"ratelimits.{needed}"
+    allowed = signed_in(needed).generic(place.split()[0], address, sent, content_type="application/json")
+    assert allowed.status_code in {200, 201}, allowed.content
+
+
+@pytest.mark.parametrize("place", [place for place in CALLS if "<" in place])
+def test_another_projects_budget_is_not_there(manager, place):
+    foreign = make_budget("globex")
+    path, body, _, _ = CALLS[place]
+    before = rows()
+    assert error_of(send(manager, place.split()[0], path.format(pk=foreign.pk), body), 404)["code"] == "unknown_budget"
+    assert rows() == before
+
+
+def test_a_budget_is_made_changed_and_deleted_and_the_trail_tells(manager):
+    user = str(uuid4())
+    given = {**FIGURES, "scope": "user", "user_id": user, "period": "day", "time_zone": "Europe/Vienna"}
+    made = send(manager, "POST", "/budgets/", {**given, "reason": "the pilot"})
+    assert made.status_code == 201, made.content
+    shown = made.json()
+    assert {name: shown[name] for name in given} == given
+    assert (shown["spent"], shown["held"], shown["left"]) == (0, 0, FIGURES["amount"])
+    path = made["Location"].removeprefix("/api/v1")
+    assert manager.get(path).json() == shown
+    changed = send(manager, "PATCH", path, {"amount": 7, "policy": "reject", "reason": "less"}).json()
+    assert (changed["amount"], changed["policy"], changed["name"]) == (7, "reject", "pilot")
+    assert send(manager, "DELETE", f"{path}?reason=over").json() == {"removed": True}
+    assert error_of(manager.get(path), 404)["code"] == "unknown_budget"
+    told = AuditEntry.objects.order_by("pk").values_list("action", "reason", "project_id")
+    assert list(told) == [
+        ("create_budget", "the pilot", "acme"),
+        ("change_budget", "less", "acme"),
+        ("delete_budget", "over", "acme"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"),
+        ({"name": "", "amount": 1}, "name"),
+        ({"name": "x"}, "amount"),
+        ({"name": "x", "amount": -1}, "amount"),
+        ({"name": "x", "amount": 10**15 + 1}, "amount"),
+        ({"name": "x", "amount": 1.5}, "amount"),
+        ({"name": "x", "amount": "7"}, "amount"),
+        ({"name": "x", "amount": 7, "time_zone": "Europe/Nowhere"}, "time_zone"),
+        ({"name": "x", "amount": 7, "scope": "user"}, "user_id"),
+        ({"name": "x", "amount": 7, "scope": "batch"}, "batch_id"),
+        ({"name": "x", "amount": 7, "user_id": str(uuid4())}, "user_id"),
+        ({"name": "x", "amount": 7, "scope": "team"}, "scope"),
+        ({"name": "x", "amount": 7, "period": "year"}, "period"),
+        ({"name": "x", "amount": 7, "policy": "maybe"}, "policy"),
+        ({"name": "x", "amount": 7, "project": "globex"}, "project"),
+        ({"name": "pilot", "amount": 7}, "name"),
+    ],
+)
+def test_what_cannot_be_a_budget_is_refused_by_its_field_and_nothing_is_made(manager, body, field):
+    make_budget()
+    before = rows()
+    assert field in error_of(send(manager, "POST", "/budgets/", body), 422)["fields"]
+    assert rows() == before
+    assert not AuditEntry.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "change", [{"period": "day"}, {"scope": "each_user"}, {"time_zone": "Asia/Tokyo"}, {"user_id": str(uuid4())}]
+)
+def test_of_whom_and_when_it_counts_stays(manager, change):
+    budget = make_budget()
+    error = error_of(send(manager, "PATCH", f"/budgets/{budget.pk}/", change), 422)
+    [(field, [told])] = error["fields"].items()
+    assert (error["code"], [field], told) == (
+        "invalid_budget",
+        list(change),
+        "It cannot be changed: make another budget.",
+    )
+
+
+def test_a_change_names_what_it_changes_alone_and_none_is_told_for_nothing(manager):
+    budget = make_budget(note="ours")
+    assert send(manager, "PATCH", f"/budgets/{budget.pk}/", {}).json()["note"] == "ours"
+    assert not AuditEntry.objects.exists()
+    error_of(send(manager, "PATCH", f"/budgets/{budget.pk}/", {"name": ""}), 422)
+    error_of(send(manager, "PATCH", f"/budgets/{budget.pk}/", {"amount": None}), 422)
+
+
+def test_to_delete_one_takes_a_reason(manager):
+    budget = make_budget()
+    error_of(send(manager, "DELETE", f"/budgets/{budget.pk}/"), 400)
+    assert Budget.objects.exists()
+
+
+def test_the_list_comes_in_pages_newest_first_and_of_its_own_project(manager):
+    make_budget("globex")
+    for number in range(5):
+        make_budget(name=f"b{number}", period="day" if number % 2 else "month")
+    first = manager.get("/budgets/?page_size=3").json()
+    assert [row["name"] for row in first["results"]] == ["b4", "b3", "b2"]
+    rest = manager.client.get(first["next"]).json()
+    assert ([row["name"] for row in rest["results"]], rest["next"]) == (["b1", "b0"], None)
+    assert [row["name"] for row in manager.get("/budgets/?period=day").json()["results"]] == ["b3", "b1"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.concurrency
+def test_of_many_who_make_one_of_the_same_name_at_once_one_does():
+    manager = key_for("acme", scopes=["limits"])
+    answers = run_together(4, lambda _: send(Api(manager), "POST", "/budgets/", FIGURES))
+    assert sorted(answer.status_code for answer in answers) == [201, 422, 422, 422]
+    refused = [answer.json()["error"] for answer in answers if answer.status_code == 422]
+    assert all((one["code"], one["fields"]) == ("invalid_budget", {"name": [NAME_TAKEN]}) for one in refused)
