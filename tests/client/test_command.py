@@ -167,6 +167,9 @@ def test_a_dry_run_tells_the_forecast_and_submits_nothing(command, tmp_path: Pat
     assert (code, told["accepted"], told["rejected"]["count"], err) == (1, False, 1, "")
     code, _, err = command("submit", str(bad), "--dry-run", "--partial")
     assert (code, "line 2" in err) == (0, True)
+    bad.write_text(json.dumps({**JOB, "complete_by": "2020-03-02T09:00:00Z"}))
+    code, _, err = command("submit", str(bad), "--dry-run")
+    assert (code, "line 1" in err, "The deadline is over." in err) == (1, True, True)
     assert not Job.objects.exists()
 
 

@@ -77,7 +77,13 @@ class PayloadTooLarge(QueueOpsError):
 
 
 # PostgreSQL stores later and earlier times than Python can read: one such row breaks every list it is in.
-Due = Annotated[Moment, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC))]
+def _readable(moment: datetime) -> datetime:
+    if not datetime(1970, 1, 1, tzinfo=UTC) <= moment < datetime(9999, 1, 1, tzinfo=UTC):
+        raise PydanticCustomError("time_range", "Write a time of the years 1970 to 9998")
+    return moment
+
+
+Due = Annotated[Moment, AfterValidator(_readable)]
 
 
 class JobSpec(BaseModel):

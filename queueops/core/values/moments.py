@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 from pydantic_core import PydanticCustomError
 
 # ISO 8601 knows offsets of up to 23:59. PostgreSQL refuses longer ones: MAX_TZDISP_HOUR in datatype/timestamp.h.
@@ -19,6 +19,12 @@ def _written_out(given: object) -> object:
     if isinstance(given, datetime) or (isinstance(given, str) and given[4:5] == "-"):
         return given
     raise PydanticCustomError("time_format", RULE)
+
+
+def _with_offset(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise PydanticCustomError("time_format", RULE)
+    return moment
 
 
 def with_storable_offset(moment: datetime) -> datetime:
@@ -46,13 +52,14 @@ def in_utc(moment: datetime) -> datetime:
 
 # To compare with: PostgreSQL reads it, beside the first and the last year too.
 Moment = Annotated[
-    AwareDatetime,
+    datetime,
     BeforeValidator(_written_out),
+    AfterValidator(_with_offset),
     AfterValidator(with_storable_offset),
     Field(json_schema_extra={"pattern": PATTERN}),
 ]
 # To keep: in UTC its offset does not matter, and whoever reads it again can.
-MomentInUTC = Annotated[AwareDatetime, BeforeValidator(_written_out), AfterValidator(in_utc)]
+MomentInUTC = Annotated[datetime, BeforeValidator(_written_out), AfterValidator(_with_offset), AfterValidator(in_utc)]
 
 _MOMENT: TypeAdapter[datetime] = TypeAdapter(Moment)
 
