@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any, get_type_hints
 from uuid import UUID, uuid4
 
@@ -13,6 +14,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from jobs.api import examples
+from jobs.services.operate.schedules import run_schedule
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey, Project
 from queueops_client import (
@@ -22,6 +24,7 @@ from queueops_client import (
     BatchRejected,
     Conflict,
     DeadLetter,
+    Fire,
     IdempotencyKeyReused,
     InvalidRequest,
     Job,
@@ -35,6 +38,7 @@ from queueops_client import (
     QueueFull,
     QueueOps,
     Result,
+    Schedule,
     SubmittedBatch,
     TooManyRequests,
     Unreachable,
@@ -45,7 +49,7 @@ from queueops_client.retry import NEVER
 from tests.api.conftest import ALL_SCOPES, SPEC, key_for
 from tests.client.both import Both
 from tests.client.typescript import TypeScriptQueueOps
-from tests.factories import make_batch, make_dead_letter, make_job, make_project
+from tests.factories import make_batch, make_dead_letter, make_job, make_project, make_schedule
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -78,12 +82,15 @@ class Stage:
     letter: UUID
     failed: UUID
     operation: UUID
+    schedule: UUID
 
 
 def set_stage(client: Both) -> Stage:
     batch, ended_batch, operated = make_batch(), make_batch(), make_batch()
     make_job(batch=ended_batch, state=JobState.COMPLETED, result={"row": 1})
     make_job(batch=operated)
+    fired = make_schedule(f"{uuid4()}")
+    run_schedule(fired.pk, project_id="acme", actor="user:1")
     return Stage(
         job=make_job(batch=batch, idempotency_key=str(uuid4())).pk,
         ended=make_job(state=JobState.COMPLETED).pk,
@@ -92,6 +99,7 @@ def set_stage(client: Both) -> Stage:
         letter=make_dead_letter().pk,
         failed=make_dead_letter(batch=batch).job_id,
         operation=client.cancel_batch(operated.pk, reason="x").id,
+        schedule=fired.pk,
     )
 
 
@@ -136,6 +144,19 @@ CALLS: dict[str, tuple[Call, Any]] = {
     "requeue_where": (lambda client, on: client.requeue_where({"kind": KIND}, priority="low"), Operation),
     "discard": (lambda client, on: client.discard([on.letter], reason="x"), Moved),
     "discard_where": (lambda client, on: client.discard_where({"batch_id": on.batch}, reason="x"), Operation),
+    "schedules": (lambda client, on: client.schedules(paused=False), Schedule),
+    "schedule": (lambda client, on: client.schedule(on.schedule), Schedule),
+    "fires": (lambda client, on: client.fires(on.schedule, outcome="submitted"), Fire),
+    "create_schedule": (
+        lambda client, on: client.create_schedule(f"{uuid4()}", "0 4 * * *", SPECS, time_zone="Europe/Berlin"),
+        Schedule,
+    ),
+    "preview_schedule": (lambda client, on: client.preview_schedule(f"{uuid4()}", "0 4 * * *", SPECS), datetime),
+    "change_schedule": (lambda client, on: client.change_schedule(on.schedule, cron="0 4 * * *", reason="x"), Schedule),
+    "pause_schedule": (lambda client, on: client.pause_schedule(on.schedule, reason="x"), Schedule),
+    "resume_schedule": (lambda client, on: client.resume_schedule(on.schedule, reason="x"), Schedule),
+    "run_schedule": (lambda client, on: client.run_schedule(on.schedule, reason="x"), Fire),
+    "delete_schedule": (lambda client, on: client.delete_schedule(on.schedule, reason="x"), type(None)),
 }
 
 
@@ -190,6 +211,8 @@ SHOWN: dict[type[records.Record], list[dict[str, Any]]] = {
     Operation: [examples.OPERATION],
     Moved: [examples.MOVED],
     records.Project: [examples.PROJECT],
+    Schedule: [examples.SCHEDULE],
+    Fire: [examples.FIRE],
 }
 OURS = {SubmittedBatch: {"idempotency_key"}}
 
