@@ -184,6 +184,24 @@ def test_a_log_that_was_put_back_to_an_earlier_moment_is_followed_from_there(cli
     assert pulled_cursor(client, job, key) <= max(after)
 
 
+def test_a_log_that_was_put_back_and_has_come_as_far_again_is_told_by_another_event_of_the_newest_id(
+    client: LiveClient, key: str
+):
+    job, watcher = watched(client, key)
+    before = log_and_see(job, watcher, 5)
+    wait_for(lambda: pulled_cursor(client, job, key) >= max(before), what="a cursor after all of them")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TEMPORARY TABLE other AS SELECT * FROM jobs_jobevent;"
+            "UPDATE other SET created_at = created_at + interval '1 microsecond';"
+            "TRUNCATE jobs_jobevent; INSERT INTO jobs_jobevent SELECT * FROM other; DROP TABLE other"
+        )
+    wait_for(terminate_relays, what="a relay whose connection the server's return ends")
+    wait_for(lambda: len(watcher.of_type("snapshot")) > 1, what="a snapshot of what is there")
+    assert watcher.of_type("snapshot")[-1]["epoch"] == str(Epoch.objects.get()) != watcher.messages[0]["epoch"]
+    assert PauseSwitch.objects.get(scope="global").reason == PUT_BACK_REASON
+
+
 def test_a_new_epoch_that_somebody_begins_is_told_to_every_socket(client: LiveClient, key: str):
     job, watcher = watched(client, key)
     log_and_see(job, watcher, 3)
