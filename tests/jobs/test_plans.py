@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.executor import pump
-from jobs.models import DeadLetter, Job, JobEvent, Objective, new_id
+from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, new_id
 from jobs.services.claim import claim
 from jobs.services.explain.snapshots import batch_counts, project_counts
 from jobs.services.upkeep import retention, upkeep
@@ -165,6 +165,22 @@ def test_a_claim_reads_none_of_an_active_projects_finished_jobs(as_executor):
     assert {node["Index Name"] for node in nodes(plan) if node.get("Relation Name") == "jobs_job"} <= {
         "jobs_job_ready_idx", "jobs_job_in_lane_idx", "jobs_job_pkey"
     }  # fmt: skip
+
+
+def test_a_look_at_those_that_wait_for_others_reads_what_they_wait_for(as_executor):
+    held = list(Job.objects.filter(held=True, status="queued").values_list("pk", "project_id")[:1000])
+    running = [job for job, _ in some("in_progress", 500)]
+    waits = [
+        Dependency(
+            owner_id=owner, on_id=on, of_batch=False, on_batch=on == BATCH, on_failure="cancel", project_id=project
+        )
+        for number, (owner, project) in enumerate(held)
+        for on in (running[number % len(running)], BATCH)
+    ]
+    Dependency.objects.bulk_create(waits)
+    plan = explain_file("choose_dependants", after=UUID(int=0), most=500)
+    assert plan["Actual Rows"] == 500
+    assert_bounded(plan, rows=2_500, blocks=12_000)
 
 
 def test_a_claim_in_quarantine_reads_one_suspect(as_executor):

@@ -13,7 +13,6 @@ from django.forms.models import model_to_dict
 from queueops.audit import trail
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
-from queueops.tenancy.moves import refuse_writes
 from ratelimits.errors import InvalidBudget, UnknownBudget
 from ratelimits.models import Budget, BudgetHold
 
@@ -43,7 +42,6 @@ def create_budget(project_id: str, figures: dict[str, Any], *, actor: str, reaso
     """
     if not Project.objects.filter(pk=project_id).exists():
         raise InvalidBudget(fields={"project": ["There is no such project."]})
-    refuse_writes(project_id)
     budget = Budget(project_id=project_id, **figures)
     _store(budget)
     after = _figures(budget)
@@ -65,7 +63,6 @@ def change_budget(
         UnknownBudget, InvalidBudget, ProjectMoving, ProjectMoved: Nothing was changed.
     """
     budget = _locked(budget_id, project_id)
-    refuse_writes(budget.project_id)
     before = _figures(budget)
     if fixed := [name for name in WHOSE if name in figures and figures[name] != getattr(budget, name)]:
         raise InvalidBudget(fields={name: ["It cannot be changed: make another budget."] for name in fixed})
@@ -88,7 +85,6 @@ def delete_budget(budget_id: int, *, actor: str, reason: str = "", project_id: s
         UnknownBudget, ProjectMoving, ProjectMoved: Nothing was deleted.
     """
     budget = _locked(budget_id, project_id)
-    refuse_writes(budget.project_id)
     periods = list(budget.periods.order_by("pk").select_for_update().values_list("pk", flat=True))
     BudgetHold.objects.filter(period__in=periods).delete()
     _record("delete_budget", budget, actor, reason, before=_figures(budget))
