@@ -25,7 +25,7 @@ LONGEST_JITTER_SECONDS = 3600
 MOST_MISSED = 100  # that are made up for at once
 MOST_COUNTED = 1000  # of those left out
 FIELDS = 5
-MINUTE = timedelta(minutes=1)
+A_MINUTE = timedelta(minutes=1)
 LONGEST_MOVE = timedelta(hours=3)  # of a clock, but for the change of a date line
 TICK = timedelta(microseconds=1)
 SHARES = 2**32
@@ -159,9 +159,10 @@ class Times:
 
     def _dues(self, moment: datetime) -> Iterator[datetime]:
         latest, again = moment, list[datetime]()
-        begun, start = (at.astimezone(ZoneInfo(self.time_zone)) for at in (moment - LONGEST_MOVE, moment))
-        if begun.utcoffset() != start.utcoffset():
-            start = begun  # moved since: a time of then may come yet
+        near = (moment - LONGEST_MOVE, moment, moment + LONGEST_MOVE)
+        begun, start, soon = (at.astimezone(ZoneInfo(self.time_zone)) for at in near)
+        if not begun.utcoffset() == start.utcoffset() == soon.utcoffset():
+            start = begun  # the clock is moved: a time that it has shown may come yet, or come again
         for wall in CronSim(self.cron, start.replace(tzinfo=None)):
             for due_at in self._readings(wall, again):
                 if due_at > latest:  # several of one gap are one, and one of the first hour is earlier
@@ -182,7 +183,7 @@ class Times:
         if first > second and goes_by_time:
             return
         while first > second:  # in a gap: what names an hour fires at its end
-            wall += MINUTE
+            wall += A_MINUTE
             first, second = self._both(wall)
         while again and again[0] < first:
             yield again.pop(0)

@@ -240,8 +240,12 @@ def test_a_session_posts_json_over_asgi_as_in_production():
 
     def post(**headers: str) -> int:
         path, body = f"{ROOT}/jobs/?project=acme", json.dumps(SPEC)
-        sent = client.post(path, body, content_type="application/json", headers=headers)
-        return async_to_sync(lambda: sent)().status_code
+
+        async def send() -> int:
+            response = await client.post(path, body, content_type="application/json", headers=headers)
+            return int(response.status_code)
+
+        return async_to_sync(send)()
 
     assert post() == 403
     assert post(**{"X-CSRFToken": token}) == 201
