@@ -213,7 +213,7 @@ def insert_prepared(
             "scheduled_ats": nullable([job.way.live_at or job.spec.scheduled_at for job in jobs]),
             "complete_bys": nullable([job.way.complete_by for job in jobs]),
             "vias": nullable([job.way.via for job in jobs]),
-            "waits": nullable([told_of(_waits(job)) or waits for job in jobs]),
+            "waits": nullable([told_of(_waits(job)) if job.spec.after else waits for job in jobs]),
             "delays": plain_array([_delay(job) for job in jobs]),
             "expires_ats": nullable([job.spec.expires_at for job in jobs]),
             "origins": plain_array([job.origin for job in jobs]),
@@ -233,6 +233,8 @@ def _waits(job: PreparedJob) -> Waits:
 
 def _without_unknown(prepared: list[tuple[int, PreparedJob]], named: Named, checker: LineChecker) -> list[PreparedJob]:
     """The jobs without those that are to wait for what there is not, which the checker keeps."""
+    if not any(job.spec.after for _, job in prepared):
+        return [job for _, job in prepared]
     named.read({one for _, job in prepared for one in job.spec.after})
     good = []
     for line, job in prepared:
