@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -66,7 +66,8 @@ def list_schedules(session: Session) -> None:
         table.add_column(name, overflow="fold", no_wrap=name == "id")  # an id in two lines cannot be copied
     for row in shown:
         cron = f"{row.cron} {row.time_zone}"
-        table.add_row(*map(clean, (row.name, cron, _next_of(row), _fire_line(row.last_fire), str(row.id))))
+        last = f"{_shown(row.last_fire.due_at)} {row.last_fire.outcome}" if row.last_fire else "-"
+        table.add_row(*map(clean, (row.name, cron, _next_of(row), last, str(row.id))))
     session.out.print(table)
 
 
@@ -91,7 +92,7 @@ def show(session: Session, *, schedule: str) -> None:
         "jitter": f"less than {row.jitter_seconds} s" if row.jitter_seconds else "",
         "ends": row.ends_at,
         "next": _next_of(row),
-        "after it": "\n".join(str(due) for due in row.next_due[1:]),
+        "after it": "\n".join(map(_shown, row.next_due[1:])),
         "fires": "\n".join(_fire_line(fire) for fire in fires),
     }
     for name, value in facts.items():
@@ -119,7 +120,7 @@ def add(
     with session.queue() as queue:
         if dry_run:
             due = queue.preview_schedule(name, cron, jobs, **figures)
-            session.show({"next_due": due}, "It would fire at\n" + "\n".join(map(str, due)))
+            session.show({"next_due": due}, "It would fire at\n" + "\n".join(map(_shown, due)))
             return
         made = queue.create_schedule(name, cron, jobs, **figures)
     session.show(made.raw, f"Schedule {made.id}. Next: {_next_of(made)}.")
@@ -222,12 +223,10 @@ def _next_of(row: Schedule) -> str:
     return "never again" if row.next_fire_at is None else _shown(row.next_fire_at)
 
 
-def _fire_line(fire: Fire | None) -> str:
-    if fire is None:
-        return "-"
+def _fire_line(fire: Fire) -> str:
     what = fire.job_id or fire.batch_id or f"{fire.error_code} {fire.error_message}".strip()
     return f"{_shown(fire.due_at)} {fire.outcome} {what}".rstrip()
 
 
 def _shown(at: datetime) -> str:
-    return str(at.replace(microsecond=0))
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%MZ}"
