@@ -23,6 +23,8 @@ def test_documents_pass_a_provider_that_allows_half_of_what_the_limit_says(sandb
     model = Model(provider, 1, late_seconds=0.9)
     model.set_up(sandbox)
     sandbox.turn(**{provider: {"tokens_per_minute": TOKENS_PER_MINUTE // 2}})
+    # What the first answer says of the quota comes when more has been sent than it allows.
+    sandbox.turn(latency={"mode": "fixed", "milliseconds": 300})
     lines = [model.line(document(7_000, seed=number)) for number in range(8)]
     submit_batch(lines, project_id=PROJECT, actor="key:test")
     drain(seconds=120)
