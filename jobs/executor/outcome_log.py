@@ -24,6 +24,7 @@ from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, Outcome, Succeeded
 from queueops.core.errors import QueueOpsError
+from queueops.core.stores.disk import to_disk
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class OutcomeLog:
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # says that it is being written
             self._file, self._size = os.fdopen(descriptor, "ab", buffering=0), 0
             self._next_file_at = now + FILE_SECONDS
-            _sync_directory(self._directory)
+            to_disk(self._directory)
         return self._file
 
     def _forget_old(self) -> None:
@@ -195,13 +196,5 @@ def _delete_unless_written(path: Path) -> None:
         path.unlink()
     except BlockingIOError:
         pass
-    finally:
-        os.close(file)
-
-
-def _sync_directory(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(file)
     finally:
         os.close(file)

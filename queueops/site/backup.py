@@ -31,6 +31,7 @@ from queueops.audit import trail
 from queueops.core.database import connect_directly
 from queueops.core.embedded.host import client_programs
 from queueops.core.errors import QueueOpsError
+from queueops.core.stores.disk import to_disk
 from queueops.tenancy.database_roles import make_roles
 
 FORMAT = 1
@@ -156,9 +157,9 @@ def back_up(directory: Path, say: Say) -> Manifest:
         manifest = Manifest(FORMAT, taken_at, version, size, _checksum(dump), rows, structure, under_way)
         (partial / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
         for path in (dump, partial / MANIFEST, partial):
-            _to_disk(path)
+            to_disk(path)
         partial.rename(directory)
-        _to_disk(directory.parent)
+        to_disk(directory.parent)
     return manifest
 
 
@@ -425,14 +426,6 @@ def _in_words() -> Iterator[None]:
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _megabytes(size: int) -> str:

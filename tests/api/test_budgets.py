@@ -10,7 +10,6 @@ import pytest
 
 from queueops.audit.models import AuditEntry
 from ratelimits.models import Budget
-from ratelimits.services.money.save_budget import NAME_TAKEN
 from tests.api.conftest import ALL_SCOPES, Api, error_of, key_for
 from tests.api.test_access import signed_in
 from tests.factories import make_project
@@ -177,4 +176,7 @@ def test_of_many_who_make_one_of_the_same_name_at_once_one_does():
     answers = run_together(4, lambda _: send(Api(manager), "POST", "/budgets/", FIGURES))
     assert sorted(answer.status_code for answer in answers) == [201, 422, 422, 422]
     refused = [answer.json()["error"] for answer in answers if answer.status_code == 422]
-    assert all((one["code"], one["fields"]) == ("invalid_budget", {"name": [NAME_TAKEN]}) for one in refused)
+    assert all(
+        (one["code"], one["fields"]) == ("invalid_budget", {"name": ["Another budget of the project has this name."]})
+        for one in refused
+    )

@@ -169,7 +169,9 @@ def _others(job: Job) -> list[Reason]:
     told = [Reason("after", one.text) for one in found[:MOST_OTHERS_TOLD] if one.outcome != "met"]
     if len(found) > MOST_OTHERS_TOLD and len(told) == MOST_OTHERS_TOLD:
         told.append(Reason("after", "and for others"))
-    return told or [Reason("after", "what it waited for has ended: it goes on in a moment") for _ in found[:1]]
+    if found and not told:
+        told.append(Reason("after", "what it waited for has ended: it goes on in a moment"))
+    return told
 
 
 class _Other(NamedTuple):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.forms.models import model_to_dict
 
 from jobs.errors import BadObjective
 from jobs.models import Objective, ObjectiveSample
 from queueops.audit import trail
+from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
 
 COUNTED = ("aim", "within_seconds", "project", "kind", "service")  # what is counted goes by them
@@ -35,15 +35,14 @@ def save_objective(objective_id: int | None, figures: dict[str, Any], *, actor: 
         setattr(objective, name, value)
     if objective.aim == Objective.Aim.SUCCEED:
         objective.within_seconds = None
-    try:
-        objective.full_clean()
-    except ValidationError as error:
-        raise BadObjective(fields={name: list(faults) for name, faults in error.message_dict.items()}) from error
+    if faults := faults_of(objective):
+        raise BadObjective(fields=faults)
     after = _figures(objective)
     if before is None or any(before[name] != after[name] for name in COUNTED):
         objective.counts_from = None
         ObjectiveSample.objects.filter(objective_id=objective.pk).delete()
-    objective.save()
+    if faults := save_named(objective):
+        raise BadObjective(fields=faults)
     if before != after:
         action = f"{'create' if before is None else 'change'}_objective"
         _record(action, objective, actor=actor, reason=reason, before=before, after=after)

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import transaction
 
 from jobs.errors import BadSchedule, UnknownSchedule
@@ -17,6 +16,7 @@ from jobs.models import Schedule, ScheduleFire
 from jobs.services.submit.accept_document import LineChecker
 from queueops.audit import trail
 from queueops.core.clock import database_moment
+from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
 
 from .fire_schedules import submit_fire
@@ -55,7 +55,8 @@ def save_schedule(
     new = schedule_id is None
     if new or any(before[name] != getattr(schedule, name) for name in TIMES):
         schedule.set_next(None if schedule.paused else following)
-    schedule.save(force_insert=new)
+    if faults := save_named(schedule, force_insert=new):
+        raise BadSchedule(fields=faults)
     _record(f"{'create' if new else 'change'}_schedule", schedule, None if new else before, actor=actor, reason=reason)
     return schedule
 
@@ -70,13 +71,7 @@ def check_schedule(schedule: Schedule, *, stored: bool = True) -> Fire:
     Raises:
         BadSchedule: With the path of each bad field.
     """
-    faults: dict[str, list[str]] = {}
-    try:
-        schedule.full_clean(validate_unique=stored, validate_constraints=stored)
-    except ValidationError as error:
-        # Of what constrains the whole only a name that is taken is told to anybody.
-        told = error.message_dict
-        faults = {"name" if name == NON_FIELD_ERRORS else name: list(messages) for name, messages in told.items()}
+    faults = faults_of(schedule, validate_unique=stored, validate_constraints=stored)
     following = None
     if not faults.keys() & set(TIMES):
         try:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from .disk import to_disk
 from .store import StoreError
 
 
@@ -45,7 +46,7 @@ class DirectoryStore:
             os.fsync(file.fileno())
         partial.replace(path)
         for directory in (path.parent, path.parent.parent, self.root):
-            _to_disk(directory)
+            to_disk(directory)
 
     def read(self, name: str) -> IO[bytes]:
         return (self.root / name).open("rb")
@@ -55,12 +56,4 @@ class DirectoryStore:
 
     def remove(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)
-        _to_disk((self.root / name).parent)
-
-
-def _to_disk(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+        to_disk((self.root / name).parent)

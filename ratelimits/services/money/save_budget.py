@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 from zoneinfo import available_timezones
 
-from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.forms.models import model_to_dict
 
 from queueops.audit import trail
+from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
 from ratelimits.errors import InvalidBudget, UnknownBudget
@@ -19,7 +19,6 @@ from ratelimits.models import Budget, BudgetHold
 from .budgets import forget
 
 WHOSE = ("scope", "user_id", "batch_id", "period", "time_zone")  # fixed: its periods count by them
-NAME_TAKEN = "Another budget of the project has this name."
 FIGURES = ("name", "amount", "policy", "note", *WHOSE)
 
 
@@ -101,11 +100,8 @@ def _locked(budget_id: int, project_id: str | None) -> Budget:
 
 def _store(budget: Budget) -> None:
     _require_sound(budget)
-    try:
-        with transaction.atomic():
-            budget.save()
-    except IntegrityError as error:  # somebody else's took the name since it was looked for
-        raise InvalidBudget(fields={"name": [NAME_TAKEN]}) from error
+    if faults := faults_of(budget) or save_named(budget):
+        raise InvalidBudget(fields=faults)
 
 
 def _require_sound(budget: Budget) -> None:
@@ -115,13 +111,6 @@ def _require_sound(budget: Budget) -> None:
         raise InvalidBudget(fields={"user_id": ["Name the user of a budget of one user, and of no other."]})
     if (budget.batch_id is not None) != (budget.scope == Budget.Scope.BATCH):
         raise InvalidBudget(fields={"batch_id": ["Name the batch of a budget of one batch, and of no other."]})
-    try:
-        budget.full_clean(validate_constraints=False)
-    except ValidationError as error:
-        raise InvalidBudget(fields={name: list(faults) for name, faults in error.message_dict.items()}) from error
-    others = Budget.objects.filter(project_id=budget.project_id, name=budget.name).exclude(pk=budget.pk)
-    if others.exists():
-        raise InvalidBudget(fields={"name": [NAME_TAKEN]})
 
 
 def _figures(budget: Budget) -> dict[str, Any]:

@@ -111,7 +111,11 @@ def _job_of(header: list[str], row: list[str], place: str) -> dict[str, Any]:
             if not isinstance(target, dict):
                 raise BadFile(f"{place}, column {column}: another column has set what it belongs to.")
         target[path[-1]] = value
-    return {name: _number(value) if name in {"cost", "delay_seconds"} else value for name, value in job.items()}
+    return {name: READ[name](value) if name in READ else value for name, value in job.items()}
+
+
+def _list(cell: Any) -> Any:
+    return [part.strip() for part in cell.split(",") if part.strip()] if isinstance(cell, str) else cell
 
 
 def _number(cell: Any) -> Any:
@@ -120,6 +124,9 @@ def _number(cell: Any) -> Any:
         return json.loads(cell)
     except (TypeError, ValueError):
         return cell
+
+
+READ = {"cost": _number, "delay_seconds": _number, "tags": _list, "after": _list}  # what is no text in a cell
 
 
 def _parsed(text: str, place: str) -> Any:

@@ -74,7 +74,7 @@ class Bridge:
             if message.get("method") == "initialize" and isinstance(told.get("result"), dict):
                 self._version = str(told["result"].get("protocolVersion", ""))
             return json.dumps(told, ensure_ascii=False).encode()
-        if response.is_success:
+        if response.is_success and number is None:
             return b""  # a notification, taken
         told = told.get("error") or {}
         said = told.get("message") or f"{self._address} answered {response.status_code}."

@@ -1,0 +1,55 @@
+"""Rows of which a project has each name once: a name that is taken is told at the field, whoever was first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.db import IntegrityError, models, transaction
+from psycopg.errors import UniqueViolation
+
+NOT_UNIQUE = "unique_together"  # the code by which Django tells of the constraint, of the row as a whole
+
+Faults = dict[str, list[str]]
+
+
+def faults_of(row: models.Model, **options: Any) -> Faults:
+    """
+    Return what is wrong with a row, by field.
+
+    Args:
+        options: Of `full_clean`.
+    """
+    found: Faults = {}
+    try:
+        row.full_clean(**options)
+    except ValidationError as error:
+        for field, faults in error.error_dict.items():
+            for fault in faults:
+                if field == NON_FIELD_ERRORS and fault.code == NOT_UNIQUE:
+                    found |= _taken(row)
+                else:
+                    found.setdefault(field, []).extend(fault.messages)
+    return found
+
+
+def save_named(row: models.Model, **options: Any) -> Faults:
+    """
+    Save a row in the caller's transaction, which stays usable; waits for who stores the same name.
+
+    Returns:
+        Nothing, or that somebody has taken the name since it was looked for. Then nothing was saved.
+    """
+    try:
+        with transaction.atomic():
+            row.save(**options)
+    except IntegrityError as error:
+        if not isinstance(error.__cause__, UniqueViolation):
+            raise
+        return _taken(row)
+    return {}
+
+
+def _taken(row: models.Model) -> Faults:
+    name = row._meta.verbose_name  # noqa: SLF001 - documented
+    return {"name": [f"Another {name} of the project has this name."]}
