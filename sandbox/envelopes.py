@@ -35,6 +35,10 @@ class AnswerLost(Exception):
     """The work was done, and the connection breaks before its answer is through."""
 
 
+class CallerLeft(Exception):
+    """The connection broke before all of the call had arrived: nothing was done."""
+
+
 def envelope(status: int, message: str, details: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     error: dict[str, Any] = {"code": status, "message": message, "status": STATUS_WORDS.get(status, "UNKNOWN")}
     if details:

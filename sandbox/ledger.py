@@ -18,8 +18,8 @@ class ReceivedCall:
     One call as received.
 
     `accepted` is false when an outage, a quota or a drawn 429 turned it away, or its caller or model
-    was refused before any quota. `status` is null until it is answered, and stays so when the
-    connection was broken instead. `cause` names the knob that decided the answer. `quota_kind` is
+    was refused before any quota, or left before all of the call had arrived. `status` is null until it
+    is answered, and stays so when the connection was broken instead: `ended` tells the two apart. `cause` names the knob that decided the answer. `quota_kind` is
     read, write, generate or batch. `cached_tokens` are part of `prompt_tokens`. `violated` names the
     provider's quotas that had no room.
     """
@@ -32,6 +32,7 @@ class ReceivedCall:
     effect_key: str | None
     accepted: bool = True
     status: int | None = None
+    ended: bool = False
     cause: str | None = None
     effects: int = 0
     latency_ms: float = 0.0
@@ -86,7 +87,7 @@ class Ledger:
 
     def close_call(self, call: ReceivedCall, status: int | None) -> None:
         """Note the answer; None when the connection was broken instead."""
-        call.status = status
+        call.status, call.ended = status, True
         if id(call) not in self._open:
             return
         self._open.remove(id(call))

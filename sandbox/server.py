@@ -11,7 +11,7 @@ from aiohttp import web
 from sandbox import clock, control
 from sandbox.anthropic.provider import Anthropic
 from sandbox.batches import control as batch_control
-from sandbox.envelopes import AnswerLost, ApiError
+from sandbox.envelopes import AnswerLost, ApiError, CallerLeft
 from sandbox.gate import TOO_MANY_REQUESTS, UNAVAILABLE, Fate
 from sandbox.gemini.provider import Gemini
 from sandbox.google_sheets.provider import GoogleSheets
@@ -106,6 +106,9 @@ async def _through_the_gate(request: web.Request, handler: Handler) -> web.Strea
         if request.transport:
             request.transport.abort()
         return web.Response(status=UNAVAILABLE)
+    except CallerLeft:
+        call.accepted, call.cause = False, "caller_left"
+        return web.Response(status=UNAVAILABLE)
     except web.HTTPException as error:
         status = error.status
         raise
@@ -152,6 +155,8 @@ async def _decide(request: web.Request, provider: Provider) -> Fate:
     except ApiError:
         call.accepted, call.cause = False, "caller"
         raise
+    except ConnectionError as error:
+        raise CallerLeft from error
     request[ARRIVAL] = arrival
     call.at = clock.now()
     if arrival.caller is not None:

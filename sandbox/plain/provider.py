@@ -33,6 +33,7 @@ class Plain:
         app.router.add_route("*", "/plain/status/{code}", answer_status)
 
     async def arrive(self, request: web.Request, knobs: Knobs) -> Arrival:
+        await request.read()  # a call counts when all of it is here
         return Arrival(is_write=request.method not in READ_METHODS, row=request.match_info.get("row"))
 
     def refusal(self, request: web.Request, fate: Fate, knobs: Knobs) -> ApiError:

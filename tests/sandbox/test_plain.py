@@ -1,6 +1,8 @@
 import json
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -276,6 +278,24 @@ def test_sigterm_ends_the_sandbox_cleanly_while_calls_wait():
                 waiting.result(timeout=30)
         _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize("path", ["/plain/sheets/s/rows/r1", "/v1beta/models/gemini-2.5-flash:generateContent"])
+def test_a_call_whose_caller_leaves_before_all_of_it_arrived_has_ended_and_did_nothing(sandbox, path):
+    host, port = sandbox.url.removeprefix("http://").split(":")
+    method = "PUT" if path.startswith("/plain") else "POST"
+    with socket.create_connection((host, int(port))) as line:
+        line.sendall(
+            f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nx-goog-api-key: project:a\r\n"
+            "Content-Length: 1000\r\n\r\n{".encode()
+        )
+        wait_for(lambda: sandbox.counters()["in_flight"] == 1)
+        (under_way,) = sandbox.calls()
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, as of a killed process
+    wait_for(lambda: sandbox.counters()["in_flight"] == 0)
+    (left,) = sandbox.calls()
+    assert (under_way["ended"], left["ended"]) == (False, True)
+    assert (left["status"], left["accepted"], left["cause"], left["effects"]) == (None, False, "caller_left", 0)
 
 
 @pytest.mark.parametrize(("port", "code"), [("-1", 2), ("65536", 2), ("http", 2), ("taken", 1)])

@@ -43,7 +43,7 @@ def charged_by(model: httpx.Client, call_id: str) -> int | None:
     """What the provider charged for a call; None: it never carried it out."""
     while True:
         calls = model.get("/_sandbox/ledger", params={"effect_key": call_id}).raise_for_status().json()["calls"]
-        if all(call["status"] for call in calls):
+        if all(call["ended"] for call in calls):
             return next(
                 (call["cost_tokens"] + MAX_OUTPUT_TOKENS for call in calls if call["status"] == HTTPStatus.OK), None
             )
