@@ -17,11 +17,11 @@ class ReceivedCall:
     """
     One call as received.
 
-    `accepted` is false when an outage, a quota or a drawn 429 turned it away, or its caller or model
-    was refused before any quota, or left before all of the call had arrived. `status` is null until it
-    is answered, and stays so when the connection was broken instead: `ended` tells the two apart. `cause` names the knob that decided the answer. `quota_kind` is
-    read, write, generate or batch. `cached_tokens` are part of `prompt_tokens`. `violated` names the
-    provider's quotas that had no room.
+    `accepted` is false when an outage, a quota or a drawn 429 turned it away, its caller or model was
+    refused before any quota, or its caller left before all of it had arrived. `status` is null until it
+    is answered, and stays so when the connection was broken instead: `ended` tells the two apart. `cause`
+    names the knob that decided the answer. `quota_kind` is read, write, generate or batch. `cached_tokens`
+    are part of `prompt_tokens`. `violated` names the provider's quotas that had no room.
     """
 
     seq: int
