@@ -174,6 +174,7 @@ class ProviderBatchLine(models.Model):
         WAITING = "waiting"
         SUCCEEDED = "succeeded"
         FAILED = "failed", "failed: goes again by its retry rules"
+        UNAVAILABLE = "unavailable", "not carried out by the provider's fault: goes again without an attempt"
         HANDED_BACK = "handed_back", "handed back"
         DROPPED = "dropped", "dropped: nobody waited for it"
 

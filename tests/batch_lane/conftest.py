@@ -51,7 +51,14 @@ class Lane:
             self.credential()
 
     def submit(
-        self, count: int, *, provider: str = "openai", key: str = "", prompt: str = "of a test", **fields: Any
+        self,
+        count: int,
+        *,
+        provider: str = "openai",
+        key: str = "",
+        prompt: str = "of a test",
+        payload_fields: dict[str, Any] | None = None,
+        **fields: Any,
     ) -> BatchReceipt:
         given = {"complete_by": (timezone.now() + DEADLINE).isoformat(), "via": "batch"} | fields
         return submit_batch(
@@ -64,6 +71,7 @@ class Lane:
                         "model": "small-1",
                         "prompt": f"Question {number} {prompt}",
                         "max_output_tokens": 20,
+                        **(payload_fields or {}),
                     },
                     **given,
                 }

@@ -220,7 +220,7 @@ def test_a_batch_that_was_open_at_the_moment_and_read_since_is_reconciled_too(la
 
 
 def test_the_outcome_log_tells_of_lines_that_failed_as_of_calls(lane, sandbox, logged):
-    sandbox.turn(batches=SOON | {"line_error_rates": {500: 1}})
+    sandbox.turn(batches=SOON | {"line_error_rates": {408: 1}})
     lane.credential()
     lane.submit(2)
     lane.tend_until_closed()

@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from uuid import UUID
 
-from django.conf import settings
 from django.db import DataError, IntegrityError, transaction
 from django.db.models import DurationField, ExpressionWrapper, F
 from django.db.models.functions import Extract, Now
@@ -31,13 +30,13 @@ from jobs.services.finish.finish import (
 )
 from jobs.services.finish.result_text import result_text
 from jobs.states import JobState
-from queueops.core.clock import database_now
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import run_sql_as
 from queueops.core.values.numbers import nearest_rank
 from ratelimits.services.limiter.decide import Settlement, settle
 from ratelimits.services.money.holds import held_by_budgets
 
+from .again import not_carried_out, seconds_to_next
 from .collect import Spoken, holder_of_batch, room_was_made
 
 LINES_OF_A_SLICE = 500
@@ -47,6 +46,7 @@ State = ProviderBatchLine.State
 _COUNTED = {
     State.SUCCEEDED: "succeeded",
     State.FAILED: "failed",
+    State.UNAVAILABLE: "handed_back",
     State.HANDED_BACK: "handed_back",
     State.DROPPED: "dropped",
 }
@@ -80,8 +80,9 @@ def settle_answers(
     """
     Write what the provider answered to some lines: what succeeded ends its job, what failed goes by its retry rules.
 
-    A line that was not carried out is left for `hand_back_rest`; one that was settled before changes nothing. Of a
-    line whose job was cancelled or went live meanwhile the answer is dropped, and what it used is still counted.
+    One that failed by the provider's fault goes again without an attempt, see `not_carried_out`. A line whose batch
+    ended before it is left for `hand_back_rest`; one that was settled before changes nothing. Of a line whose job was
+    cancelled or went live meanwhile the answer is dropped, and what it used is still counted.
 
     Args:
         log: Told how the lines ended, before the database is.
@@ -125,22 +126,17 @@ def hand_back_rest(batch: ProviderBatch, *, reason: str, live: frozenset[int] | 
 @transaction.atomic
 def hand_back_lines(batch: ProviderBatch, numbers: Sequence[int], *, reason: str, live: frozenset[int] | None) -> None:
     """As `hand_back_rest`, of these lines."""
-    now, margin = database_now(), settings.QUEUEOPS.batch_margin_seconds
-    pace = BatchPace.objects.filter(pk=batch.service).values_list("p95_seconds", flat=True).first()
-    needed = pace or settings.QUEUEOPS.batch_window_seconds
     outcomes: list[Outcome] = []
     states: dict[int, State] = dict.fromkeys(numbers, State.DROPPED)
     lines = lock_lines(batch.pk, numbers)
-    found = Job.objects.filter(pk__in=[line.job.id for line in lines], complete_by__isnull=False)
-    deadlines = dict(found.values_list("pk", "complete_by"))
+    waits = seconds_to_next(batch, [line.job.id for line in lines])
     for line in lines:
         if line.state != State.WAITING:
             states.pop(line.number)
         elif line.is_owned:
-            # By its own deadline: that of the batch is its most urgent job's.
-            left = (deadlines.get(line.job.id) or batch.complete_by).timestamp() - now - margin
-            waits = left > needed and live is not None and line.number not in live
-            outcomes.append(GivenBack(line.job, reason, cost=0, wait_seconds=left if waits else 0.0))
+            goes_live = live is None or line.number in live
+            seconds = 0.0 if goes_live else waits[line.job.id]
+            outcomes.append(GivenBack(line.job, reason, cost=0, wait_seconds=seconds))
             states[line.number] = State.HANDED_BACK
     record_outcomes(outcomes, policies={})
     _restart_windows([outcome.job.id for outcome in outcomes])
@@ -191,22 +187,27 @@ def _write(
     log: OutcomeNotes | None,
 ) -> None:
     outcomes: list[Outcome] = []
-    wanted: list[Outcome] = []
+    wanted: dict[int, Outcome] = {}
     states: dict[int, State] = {}
     for line in lock_lines(batch.pk, sorted(given)):
-        if line.state in {State.SUCCEEDED, State.FAILED, State.DROPPED}:
+        if line.state not in {State.WAITING, State.HANDED_BACK}:
             continue
         outcome = _outcome(line.job, given[line.number], spoken=spoken, secrets=secrets)
-        outcomes.append(outcome)
         if line.state == State.HANDED_BACK or not line.is_owned:
             states[line.number] = State.DROPPED
+            outcomes.append(outcome)
         else:
-            wanted.append(outcome)
+            wanted[line.number] = outcome
             states[line.number] = State.SUCCEEDED if isinstance(outcome, Succeeded) else State.FAILED
+    again = not_carried_out(batch, [one for one in wanted.values() if isinstance(one, Failed)])
+    for number, outcome in wanted.items():
+        if outcome.job.id in again:
+            wanted[number], states[number] = again[outcome.job.id], State.UNAVAILABLE
+    outcomes += wanted.values()
     missing = given.keys() - states.keys() - _settled(batch, given)
     states |= dict.fromkeys(missing, State.DROPPED)  # their jobs are gone
     if log is not None:
-        log.end(wanted)
+        log.end(wanted.values())
     _record(outcomes)
     _restart_windows([outcome.job.id for outcome in outcomes if not isinstance(outcome, Succeeded)])
     _mark(batch, states)

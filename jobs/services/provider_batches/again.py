@@ -1,0 +1,64 @@
+"""Where a job goes whose line of a provider's batch came to nothing by no fault of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from http import HTTPStatus
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Count
+
+from jobs.classify import is_outage, is_retryable
+from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
+from jobs.services.finish.finish import Failed, GivenBack
+from jobs.services.finish.reroute import ways_on
+from jobs.services.submit.ways import NAMED
+from queueops.core.clock import database_now
+
+MOST_FREE_LINES = 3  # of a job that its provider could not carry out: one more spends an attempt, so it ends one day
+
+
+def seconds_to_next(batch: ProviderBatch, job_ids: Collection[UUID]) -> dict[UUID, float]:
+    """How long each waits: until it must go live, where its own deadline leaves time for another batch; else 0."""
+    now, margin = database_now(), settings.QUEUEOPS.batch_margin_seconds
+    pace = BatchPace.objects.filter(pk=batch.service).values_list("p95_seconds", flat=True).first()
+    needed = pace or settings.QUEUEOPS.batch_window_seconds
+    deadlines = dict(Job.objects.filter(pk__in=job_ids).values_list("pk", "complete_by"))
+    # That of the batch is its most urgent job's.
+    left = {job: (deadlines.get(job) or batch.complete_by).timestamp() - now - margin for job in job_ids}
+    return {job: seconds if seconds > needed else 0.0 for job, seconds in left.items()}
+
+
+def not_carried_out(batch: ProviderBatch, failed: Sequence[Failed]) -> Mapping[UUID, GivenBack]:
+    """
+    Return, by job, which failures go again without an attempt: the provider was out, or took no more at that moment.
+
+    Such a line is not billed. Left out are those that go another way, those that must not be repeated, and jobs that
+    this has happened to MOST_FREE_LINES times.
+    """
+    found = {o.job.id: o for o in failed if _is_providers_fault(o)}
+    ways = ways_on([(o.job, o.failure, o.repeatable) for o in found.values() if NAMED in o.job.payload])
+    found = {job: outcome for job, outcome in found.items() if job not in ways}
+    if not found:
+        return {}
+    before = ProviderBatchLine.objects.filter(job_id__in=found, state=ProviderBatchLine.State.UNAVAILABLE)
+    times = dict(before.values_list("job_id").annotate(Count("pk")))
+    free = {job: outcome for job, outcome in found.items() if times.get(job, 0) < MOST_FREE_LINES}
+    waits = seconds_to_next(batch, free)
+    return {
+        job: GivenBack(
+            o.job,
+            f"{o.failure.message} It goes {'by the next batch' if waits[job] else 'live'}, and no attempt is spent.",
+            cost=0,
+            wait_seconds=waits[job],
+            via=Way.BATCH.value,
+        )
+        for job, o in free.items()
+    }
+
+
+def _is_providers_fault(outcome: Failed) -> bool:
+    failure = outcome.failure
+    is_busy = failure.status == HTTPStatus.TOO_MANY_REQUESTS
+    return (is_busy or is_outage(failure)) and is_retryable(failure, repeatable=outcome.repeatable)
