@@ -86,6 +86,7 @@ class BudgetPeriod(models.Model):
             models.UniqueConstraint(fields=["budget", "key", "starts_at"], name="budget_period_once"),
             models.CheckConstraint(condition=models.Q(held__gte=0), name="budget_period_holds_nothing_below_zero"),
         ]
+        indexes: ClassVar = [models.Index(fields=["starts_at"], name="budget_period_starts_idx")]
 
     def __str__(self) -> str:
         return f"{self.budget_id}/{self.key} {self.starts_at}"
@@ -119,7 +120,8 @@ class BudgetHold(models.Model):
             models.UniqueConstraint(fields=["job_id", "token", "period"], name="budget_hold_once"),
         ]
         indexes: ClassVar = [
-            models.Index(fields=["expires_at"], name="budget_hold_expires_idx", condition=models.Q(lost=False))
+            models.Index(fields=["expires_at"], name="budget_hold_expires_idx", condition=models.Q(lost=False)),
+            models.Index(fields=["expires_at"], name="budget_hold_lost_idx", condition=models.Q(lost=True)),
         ]
 
     def __str__(self) -> str:

@@ -34,7 +34,7 @@ from jobs.services.explain.history import read_history
 from jobs.services.operate.dead_letters import discard_dead_letters, requeue_dead_letters
 from jobs.services.upkeep import retention
 from jobs.services.upkeep.partitions import AUDIT, EVENTS, Partitioned, make_partitions
-from jobs.services.upkeep.retention import RULES, apply_retention, find_overdue
+from jobs.services.upkeep.retention import LONGEST_PERIOD, RULES, apply_retention, find_overdue
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
@@ -42,6 +42,7 @@ from queueops.audit.models import AuditEntry
 from queueops.core.values.identifiers import first_id_at
 from queueops.site.diagnosis import DoctorVerdict, examine_retention
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, QuotaAlert, Spend
+from ratelimits.services.money.standings import BEGINNING
 from tests.factories import make_batch, make_dead_letter, make_job, make_jobs, make_project
 
 pytestmark = pytest.mark.django_db
@@ -297,17 +298,24 @@ def spend(days: float) -> Any:
 
 def lost_hold(days: float) -> Any:
     budget = Budget.objects.get_or_create(project=make_project(), name="b", amount=1)[0]
-    period = BudgetPeriod.objects.get_or_create(budget=budget, project=make_project(), starts_at="2026-01-01T00:00Z")[0]
+    period = BudgetPeriod.objects.get_or_create(budget=budget, project=make_project(), starts_at=BEGINNING)[0]
     of = {"period": period, "project": make_project(), "provider": "openai", "at": Now()}
     made = BudgetHold.objects.create(job_id=uuid4(), token=1, amount=1, lost=True, expires_at=Now(), **of)
     return aged(made, "expires_at", days)
+
+
+def past_period(days: float) -> Any:
+    budget = Budget.objects.get_or_create(project=make_project(), name="b", amount=1)[0]
+    made = BudgetPeriod.objects.create(budget=budget, project=make_project(), key=str(days), starts_at=Now())
+    return aged(made, "starts_at", days + LONGEST_PERIOD.days)
 
 
 @pytest.mark.parametrize(
     ("name", "make", "days"),
     [
         ("spend", spend, 400),
-        ("what calls held that nobody heard of", lost_hold, 400),
+        ("what calls held that nobody heard of", lost_hold, 30),
+        ("past periods of budgets", past_period, 30),
         ("resolved alerts", alert, 30),
         ("bulk operations", operation, 90),
         ("stored answers", answer, 7),
@@ -333,11 +341,16 @@ def test_what_is_not_over_stays_however_old_it_is():
     unresolved = aged(alert(400), "opened_at", 400)
     QuotaAlert.objects.filter(pk=unresolved.pk).update(resolved_at=None)
     open_batch = aged(make_batch(), "created_at", 400)
+    holds, told, endless = past_period(400), past_period(401), past_period(402)
+    BudgetPeriod.objects.filter(pk=holds.pk).update(held=1)
+    BudgetPeriod.objects.filter(pk=told.pk).update(alerted_level=60)
+    BudgetPeriod.objects.filter(pk=endless.pk).update(starts_at=BEGINNING)
     aged(running, "created_at", 400)
     apply()
     assert BulkOperation.objects.get() == running
     assert QuotaAlert.objects.get() == unresolved
     assert Batch.objects.get() == open_batch
+    assert set(BudgetPeriod.objects.all()) == {holds, told, endless}
 
 
 def test_jobs_that_nobody_deletes_are_told_of():

@@ -37,7 +37,8 @@ from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql
 from queueops.core.values.identifiers import first_id_at
 from queueops.tenancy.models import CredentialRefusal
-from ratelimits.models import BudgetHold, QuotaAlert, Spend
+from ratelimits.models import BudgetHold, BudgetPeriod, QuotaAlert, Spend
+from ratelimits.services.money.standings import BEGINNING
 
 from .partitions import AUDIT, EVENTS, Partitioned, drop_part, restored_parts
 
@@ -45,6 +46,7 @@ DELETING_SHARE = 0.25
 ROWS_OF_A_DELETE = 1000
 LATE = timedelta(days=1)
 ARCHIVING = "archive"  # the duty of manage.py archive
+LONGEST_PERIOD = timedelta(days=32)  # of a budget, but for those that never end
 CLOCKS_DIFFER = timedelta(days=1)  # at most, those of who makes ids of jobs and of the database
 
 Forget = Callable[[datetime, int], int]
@@ -232,6 +234,26 @@ def _oldest_provider_batch(before: datetime) -> datetime | None:
     return closed.values_list("closed_at", flat=True).first()
 
 
+def _past_periods(before: datetime) -> QuerySet[BudgetPeriod]:
+    """Of those that never end nothing goes: the ledger, from which they could be summed up again, does."""
+    began = BudgetPeriod.objects.filter(starts_at__gt=BEGINNING, starts_at__lt=before - LONGEST_PERIOD)
+    return began.filter(held=0, alerted_level=0).order_by("starts_at")
+
+
+@transaction.atomic
+def _forget_periods(before: datetime, most: int) -> int:
+    chosen = list(_past_periods(before).values_list("pk", flat=True)[:most])
+    # What somebody has locked goes the next time: he may wait for another that is locked here.
+    locked = BudgetPeriod.objects.filter(pk__in=chosen, held=0).order_by("pk").select_for_update(skip_locked=True)
+    BudgetPeriod.objects.filter(pk__in=list(locked.values_list("pk", flat=True))).delete()
+    return len(chosen)
+
+
+def _oldest_period(before: datetime) -> datetime | None:
+    began = _past_periods(before).values_list("starts_at", flat=True).first()
+    return began and began + LONGEST_PERIOD
+
+
 def _forget_restored(before: datetime, most: int) -> int:
     """Let go of restored jobs whose time is over: they are in the archive. Their events go with their days."""
     over = RestoredJob.objects.filter(kept_until__lt=before).order_by("kept_until")
@@ -291,7 +313,7 @@ RULES: Sequence[RetentionRule] = (
     ),
     RetentionRule(
         "what calls held that nobody heard of",
-        "spend_retention_days",
+        "retention_days",
         *_rows(lambda _: BudgetHold.objects.filter(lost=True), "expires_at"),
     ),
     RetentionRule(
@@ -299,6 +321,7 @@ RULES: Sequence[RetentionRule] = (
         "retention_days",
         *_rows(lambda _: CredentialRefusal.objects.filter(disproved=True), "refused_at"),
     ),
+    RetentionRule("past periods of budgets", "retention_days", _forget_periods, _oldest_period),
     RetentionRule("spend", "spend_retention_days", *_rows(lambda _: Spend.objects.all(), "at")),
     RetentionRule("sessions that are over", None, *_rows(lambda _: Session.objects.all(), "expire_date")),
 )
