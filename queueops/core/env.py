@@ -429,8 +429,8 @@ class Environment:
     retention_days: int = setting(
         "Retention",
         "Finished jobs, with their dead letters once those are resolved and their webhooks' messages, are deleted "
-        "after so many days, and so are days of the log and periods of budgets that are over. An open dead letter keeps "
-        "its job and what the log had of it.",
+        "after so many days, and so are days of the log and periods of budgets that are over. An open dead letter "
+        "keeps its job and what the log had of it.",
         parse.integer(1, 3650),
         default=30,
     )
