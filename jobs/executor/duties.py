@@ -26,10 +26,10 @@ from .outcome_log import OutcomeLog
 
 DUTY_SECONDS = 1.0
 ALERT_SECONDS = 5.0
-QUIET_ALERT_SECONDS = 20.0  # while nothing is under way: to look costs more than all that an idle executor does besides
 SAMPLE_SECONDS = 5.0
+FORGET_SECONDS = 60.0
 LANE_SECONDS = 2.0
-QUIET_LANE_SECONDS = 5.0
+SELDOM_DUTY_SECONDS = 20.0  # while nothing is under way: to look costs more than all that an idle executor does besides
 
 
 class Duties:
@@ -57,19 +57,22 @@ class Duties:
         self.has_time = False  # for what keeps claims waiting
         self.batch_lane = BatchLane(outcome_log)
         self._dependants = DependantsDuty()
-        self._sweep_at = self._alert_at = self._sample_at = self._lane_at = 0.0
+        self._sweep_at = self._all_at = self._alert_at = self._sample_at = self._forget_at = self._lane_at = 0.0
 
     def put_off_sweep(self, until: float) -> None:
         """Judge nobody's silence before that time."""
         self._sweep_at = until
 
-    def do(self, now: float, *, quiet: bool = False) -> None:
+    def do(self, now: float, *, quiet: bool = False) -> bool:
         """
         Do what is due; call it each DUTY_SECONDS.
 
         Args:
             now: Of the monotonic clock.
-            quiet: Nothing is under way.
+            quiet: This executor has nothing to do. If nobody has, what may be due is asked for in one statement.
+
+        Returns:
+            Whether others have work, and wait for what this one does for them.
         """
         if now >= self._sweep_at:
             self._sweep_at = now + self.sweep_seconds
@@ -79,7 +82,27 @@ class Duties:
             executors.forget_gone_executors(silent_seconds=self.silent_seconds)
         self.has_time = executors.has_time(self.executor, silent_seconds=self.silent_seconds)
         if not self.has_time:
-            return
+            return False
+        around = upkeep.look_around() if quiet else upkeep.Around(is_under_way=True, is_due=True)
+        is_news = quiet and around.is_under_way
+        quiet = not around.is_under_way
+        if around.is_due or not quiet or now >= self._all_at:
+            self._all_at = now + SELDOM_DUTY_SECONDS
+            self._do_all_duties(now)
+        if now >= self._alert_at:
+            seconds = SELDOM_DUTY_SECONDS if quiet else ALERT_SECONDS
+            self._alert_at = now + seconds
+            if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * seconds):
+                _do_all(unserved.tend_unserved, watch.tend_alerts, release.expire_reservations)
+        if now >= self._sample_at and self._sums_up():
+            self._sample_at = now + SAMPLE_SECONDS
+            _do_all(flow.sample_backlog)
+            if now >= self._forget_at:
+                self._forget_at = now + FORGET_SECONDS
+                _do_all(flow.forget_old_samples)
+        return is_news
+
+    def _do_all_duties(self, now: float) -> None:
         if executors.take_duty("tick", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
             _do_all(
                 pauses.tend_ramp,
@@ -95,19 +118,14 @@ class Duties:
                 pools.follow_pools,
             )
         _do_all(self._fire_schedules)
-        if now >= self._alert_at:
-            seconds = QUIET_ALERT_SECONDS if quiet else ALERT_SECONDS
-            self._alert_at = now + seconds
-            if executors.take_duty("alerts", holder=self.executor, term_seconds=3 * seconds):
-                _do_all(unserved.tend_unserved, watch.tend_alerts, release.expire_reservations)
-        if executors.take_duty("flow", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
+        if self._sums_up():
             _do_all(flow.sum_up)
-            if now >= self._sample_at:
-                self._sample_at = now + SAMPLE_SECONDS
-                _do_all(flow.sample_backlog, flow.forget_old_samples)
         if now >= self._lane_at:
-            self._lane_at = now + (QUIET_LANE_SECONDS if quiet else LANE_SECONDS)
+            self._lane_at = now + LANE_SECONDS
             _do_all(self._tend_batch_lane)
+
+    def _sums_up(self) -> bool:
+        return executors.take_duty("flow", holder=self.executor, term_seconds=3 * DUTY_SECONDS)
 
     def _fire_schedules(self) -> None:
         if not fire_schedules.is_any_due():

@@ -25,7 +25,7 @@ from django.db import (
     transaction,
 )
 
-from jobs.backoff import TEMPLATES
+from jobs.backoff import Policy
 from jobs.models import Executor
 from jobs.services.claim import claim, held_loop, push_back, stated
 from jobs.services.claim.heads import Heads
@@ -39,7 +39,7 @@ from jobs.services.finish.kinds import ServedKinds
 from jobs.services.finish.learn import Learning
 from jobs.services.finish.lost_claims import find_lost
 from jobs.services.operate.pools import ensure_pool
-from jobs.services.upkeep import executors, upkeep
+from jobs.services.upkeep import executors
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.logs import tell_of
 from queueops.core.notify import Channel, notify
@@ -151,7 +151,7 @@ class ExecutorPump:
             stuck_seconds=settings.stuck_seconds,
             outcome_log=self._outcome_log,
         )
-        self._policies = dict(TEMPLATES)
+        self._policies: dict[str, Policy] | None = None  # None: to be read before they are needed
         self._hint = True  # there may be work
         self._connected = False
         self._leases_lost = 0
@@ -275,12 +275,10 @@ class ExecutorPump:
             self._renew_in_time(now)
         if now >= self._next["tick"]:
             self._again("tick", now)
-            self._policies = finish.retry_policies()
             quiet = self._is_quiet(now)
-            if quiet and self._duties.has_time and upkeep.is_under_way():
+            self._policies = None if quiet else finish.retry_policies()
+            if self._duties.do(now, quiet=quiet):
                 self._meet()  # what it does for all, others wait for
-                quiet = False
-            self._duties.do(now, quiet=quiet)
             self._learning.write(now)
         self._keep_leases()
         if now >= self._next["promote"]:
@@ -471,7 +469,7 @@ class ExecutorPump:
             with transaction.atomic():
                 lost: set[UUID] = set()
                 if outcomes or notes:
-                    lost = finish.record_outcomes(outcomes, notes, policies=self._policies).lost
+                    lost = finish.record_outcomes(outcomes, notes, policies=self._retry_policies()).lost
                 settlements = finish.settlements_of(outcomes, stated.statements_of(outcomes))
                 if wanted:
                     claimed = self._claim(wanted, settlements)
@@ -484,15 +482,22 @@ class ExecutorPump:
             logger.exception("executor %s: outcomes are written one by one, because together they fail", self.id)
             return self._write_singly(outcomes), [], {}
 
+    def _retry_policies(self) -> dict[str, Policy]:
+        if self._policies is None:
+            self._policies = finish.retry_policies()
+        return self._policies
+
     def _write_singly(self, outcomes: list[finish.Outcome]) -> set[UUID]:
         """Write outcomes apart, so that one that cannot be stored fails alone and the others count."""
         lost: set[UUID] = set()
         for outcome in outcomes:
             try:
-                lost |= finish.record_outcomes([outcome], policies=self._policies).lost
+                lost |= finish.record_outcomes([outcome], policies=self._retry_policies()).lost
                 decide.settle(finish.settlements_of([outcome]))
             except (DataError, IntegrityError) as error:
-                lost |= finish.record_outcomes([finish.unstorable(outcome, error)], policies=self._policies).lost
+                lost |= finish.record_outcomes(
+                    [finish.unstorable(outcome, error)], policies=self._retry_policies()
+                ).lost
         return lost
 
     def _flush_is_due(self, *, claiming: bool) -> bool:

@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from datetime import timedelta
-from uuid import UUID
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.utils import timezone
 
 from jobs.executor import pump
+from jobs.executor.duties import Duties
 from jobs.executor.pump import ExecutorPump
 from jobs.handlers import registry
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler
-from jobs.models import Batch, Executor, Job, PauseSwitch
+from jobs.models import (
+    Batch,
+    BatchSearch,
+    BudgetWait,
+    Dependency,
+    Executor,
+    FlowCursor,
+    Job,
+    PauseSwitch,
+    PoolSweep,
+    ProviderBatch,
+    Schedule,
+    ServiceBreaker,
+)
 from jobs.services.claim import claim
+from jobs.services.explain import flow
 from jobs.services.operate import operate
 from jobs.services.operate.pauses import pause_scope, resume_scope
 from jobs.services.submit.prepare import JobSpec
 from jobs.services.submit.submit import submit_batch, submit_job
-from jobs.services.upkeep.upkeep import is_under_way
+from jobs.services.upkeep import upkeep
+from jobs.services.upkeep.upkeep import look_around
 from jobs.states import JobState
-from tests.factories import make_batch, make_job, make_project
+from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Charge, ResumeRamp
+from tests.factories import make_batch, make_job, make_project, make_provider_batch, make_schedule
 from tests.jobs.test_executor_loop import Number, executing
 from tests.support.processes import wait_for
 
@@ -114,13 +134,129 @@ def test_whoever_promotes_wakes_the_others(quiet: ExecutorPump):
 
 
 def test_work_of_others_keeps_awake_whoever_does_what_is_for_all():
-    assert not is_under_way()
+    assert not look_around().is_under_way
     make_job(scheduled_at=timezone.now() + timedelta(hours=1))
     make_job(batch=make_batch(paused=True))
-    assert not is_under_way()
+    assert not look_around().is_under_way
     for state in (JobState.QUEUED, JobState.RATE_LIMITED, JobState.IN_PROGRESS):
         make_job(state=state)
-        assert is_under_way(), state
+        assert look_around().is_under_way, state
         with connection.cursor() as cursor:
             cursor.execute("TRUNCATE jobs_job CASCADE")
     assert not Executor.objects.exists()
+
+
+def ago(**span: float) -> datetime:
+    return timezone.now() - timedelta(**(span or {"seconds": 1}))
+
+
+def hold_money(**figures: Any) -> None:
+    budget = Budget.objects.create(project_id="acme", name="all", amount=10**6)
+    period = BudgetPeriod.objects.create(budget=budget, key="", project_id="acme", starts_at=ago(days=1))
+    given = {"job_id": uuid4(), "token": 1, "amount": 1, "project_id": "acme", "provider": "openai", "at": ago(hours=1)}
+    BudgetHold.objects.create(period=period, **given, **figures)
+
+
+def search_open() -> None:
+    BatchSearch.objects.create(kind="llm.generate", service="openai", credential="main", made_before=ago(days=1))
+
+
+def batch_kept() -> None:
+    state = ProviderBatch.State.COMPLETED
+    make_provider_batch(state=state, closed_at=ago(hours=1), is_kept=True)
+
+
+# What each duty has to do, by what it waits for.
+DUE: dict[str, Callable[[], object]] = {
+    "a job expires": lambda: make_job(scheduled_at=ago(days=-1), expires_at=ago()),
+    "a batch is open": make_batch,
+    "one waits for another": lambda: Dependency.objects.create(
+        owner_id=uuid4(), on_id=uuid4(), project_id="acme", of_batch=False, on_batch=False, on_failure="run"
+    ),
+    "one waits for money": lambda: BudgetWait.objects.create(job_id=uuid4(), budget_id=1, project_id="acme"),
+    "something failed": lambda: ServiceBreaker.objects.create(service="test", project_id="acme"),
+    "pools changed": lambda: PoolSweep.objects.update_or_create(defaults={"xid": 1, "passes": 0}),
+    "a schedule fires": lambda: Schedule.objects.filter(pk=make_schedule().pk).update(next_fire_at=ago()),
+    "one waits to be collected": lambda: Job.objects.filter(pk=make_job(scheduled_at=ago(days=-1)).pk).update(
+        via="batch"
+    ),
+    "providers' lists are read": search_open,
+    **{f"a batch is {state}": partial(make_provider_batch, state=state) for state in ProviderBatch.UNFINISHED},
+    "a provider keeps files": batch_kept,
+    "an estimate lapses": lambda: Charge.objects.create(holder="x", entries=[], expires_at=ago()),
+    "a call may have cost money": lambda: hold_money(expires_at=ago()),
+    "a ramp stands ready": lambda: ResumeRamp.objects.create(over_seconds=60, slots=1),
+    "a ramp is held": lambda: ResumeRamp.objects.create(
+        over_seconds=1, slots=1, started_at=ago(hours=1), held_share=0.5
+    ),
+    "a ramp grows": lambda: ResumeRamp.objects.create(over_seconds=60, slots=1, started_at=ago()),
+}
+NOT_DUE: dict[str, Callable[[], object]] = {
+    "it expires later": lambda: make_job(scheduled_at=ago(days=-1), expires_at=ago(hours=-1)),
+    "a batch has ended": lambda: make_batch(finished_at=ago()),
+    "a schedule fires later": make_schedule,
+    "an estimate holds": lambda: Charge.objects.create(holder="x", entries=[], expires_at=ago(hours=-1)),
+    "money is lost already": lambda: hold_money(expires_at=ago(), lost=True),
+    "a ramp is over": lambda: ResumeRamp.objects.create(over_seconds=1, slots=1, started_at=ago(hours=1)),
+}
+
+
+@pytest.mark.parametrize("what", [*DUE, *NOT_DUE])
+def test_an_idle_installation_knows_whether_a_duty_has_something_to_do(what: str):
+    make_project()
+    count_all()
+    assert look_around() == (False, False)
+    {**DUE, **NOT_DUE}[what]()
+    count_all()
+    assert look_around() == (False, what in DUE)
+
+
+@pytest.mark.parametrize("log", flow.SEQUENCES)
+def test_an_idle_installation_knows_that_something_was_logged(log: str):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nextval(%s)", [flow.SEQUENCES[log]])
+    count_all()
+    assert not look_around().is_due
+    sums = FlowCursor.objects.filter(log=log)
+    sums.update(counted=F("counted") - 1)  # marked
+    assert look_around().is_due
+    sums.update(mark=F("mark") - 1)  # drawn
+    assert look_around().is_due
+
+
+def count_all() -> None:
+    """Until all that was logged is in the sums."""
+
+    def is_counted() -> bool:
+        flow.sum_up(settle_seconds=0)
+        behind = FlowCursor.objects.extra(
+            where=[
+                "counted < mark OR mark < coalesce(pg_sequence_last_value(CASE log WHEN %s THEN %s ELSE %s END), 0)"
+            ],
+            params=[flow.EVENT_LOG, *flow.SEQUENCES.values()],
+        )
+        return FlowCursor.objects.count() == len(flow.SEQUENCES) and not behind.exists()
+
+    wait_for(is_counted, what="the sums")
+
+
+def test_where_nothing_is_due_the_duties_are_asked_about_once_and_done_seldom(
+    django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+):
+    done: list[str] = []
+    monkeypatch.setattr(upkeep, "expire_waiting", lambda: done.append("all"))
+    duties = Duties(uuid4(), sweep_seconds=1000, silent_seconds=30, stuck_seconds=30)
+    count_all()
+    duties.do(1.0)
+    duties.do(2.0)  # somebody has work, as far as it knows
+    assert len(done) == 2
+    with django_assert_num_queries(1):  # who has time; what is due goes past Django's cursor
+        assert not duties.do(3.0, quiet=True)
+    for at in (8.0, 13.0, 18.0):
+        assert not duties.do(at, quiet=True)
+    assert len(done) == 2
+    duties.do(23.0, quiet=True)
+    assert len(done) == 3
+    make_job()
+    assert duties.do(24.0, quiet=True)
+    assert len(done) == 4

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import psutil
 from django.db import connection, transaction
-from django.db.models import Exists, F, Max, QuerySet
+from django.db.models import BooleanField, Exists, ExpressionWrapper, F, Max, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -172,11 +172,14 @@ def forget_gone_executors(*, silent_seconds: float) -> int:
         silent_seconds: How long one must have been silent whose process is not on this host; on others, ten times
             as long. One that lives after all registers again.
     """
-    lost = 0
-    for executor in _silent(silent_seconds):
-        if executor.host == socket.gethostname() and not is_alive(executor):
-            lost += _forget(executor)
-    return lost + sum(_forget(executor) for executor in _silent(10 * silent_seconds))
+    now, here = Now(), socket.gethostname()
+    silent = Executor.objects.filter(heartbeat_at__lt=now - timedelta(seconds=silent_seconds))
+    long_silent = Q(heartbeat_at__lt=now - timedelta(seconds=10 * silent_seconds))
+    return sum(
+        _forget(executor)
+        for executor in silent.annotate(is_long=ExpressionWrapper(long_silent, BooleanField()))
+        if executor.is_long or (executor.host == here and not is_alive(executor))
+    )
 
 
 def vanished(jobs: Sequence[Job], *, lease_seconds: float) -> set[UUID]:
@@ -207,10 +210,6 @@ def is_alive(executor: Executor) -> bool:
         return abs(psutil.Process(executor.pid).create_time() - executor.process_started_at) < 1
     except psutil.NoSuchProcess:
         return False
-
-
-def _silent(seconds: float) -> QuerySet[Executor]:
-    return Executor.objects.filter(heartbeat_at__lt=Now() - timedelta(seconds=seconds))
 
 
 def _forget(executor: Executor) -> int:

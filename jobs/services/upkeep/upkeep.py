@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection
+from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -18,18 +19,20 @@ from jobs.backoff import TEMPLATES
 from jobs.classify import Failure
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.models import AgingRule, Job, JobEvent, RetryPolicy
+from jobs.services.explain.flow import SEQUENCES
 from jobs.services.finish.claimed import holder_of
 from jobs.services.finish.finish import bury
 from jobs.services.operate.epochs import ensure_epoch
 from jobs.states import RUNNING, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
-from queueops.core.sql import run_sql
+from queueops.core.sql import run_sql_as
 from ratelimits.services.limiter.decide import reclaim
 from ratelimits.services.money.holds import losing_known
 
 from . import executors
 from .partitions import make_partitions
+from .pools import PASSES
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +43,24 @@ LOST_WITH_HOST = "lost_with_host"  # in the event's data, with the fencing token
 LOST = "all executors of its host's cluster went away"
 
 
-def is_under_way() -> bool:
-    """Whether a job runs, or waits for anything but a time or a person."""
-    return bool(run_sql("jobs", "is_under_way", {})[0][0])
+class Around(NamedTuple):
+    """
+    What there is to do for those that do what is for all.
+
+    Attributes:
+        is_under_way: A job runs, or waits for anything but a time or a person.
+        is_due: One of the duties has something to do.
+    """
+
+    is_under_way: bool
+    is_due: bool
+
+
+def look_around() -> Around:
+    """Look for all duties at once, in one statement, where most likely none has anything to do."""
+    logs = {"logs": list(SEQUENCES), "sequences": list(SEQUENCES.values())}
+    [row] = run_sql_as(Around, "jobs", "look_around", {**logs, "passes": PASSES})
+    return row
 
 
 def prepare_database() -> None:

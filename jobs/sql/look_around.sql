@@ -1,0 +1,34 @@
+-- Tell whether work is under way, and whether there is anything to do for those that do what is for all.
+--
+-- An installation that idles asks this alone, where it would ask once for each duty. What is missing here is done all the
+-- same, only seldom: see SELDOM_DUTY_SECONDS in jobs/executor/duties.py.
+--
+-- params  logs, sequences: parallel arrays, what is summed up and what its ids are drawn from; passes: of a sweep over
+--         the jobs after which all have followed to their pools
+-- locks   none
+-- clock   now(): the transaction's start
+-- returns one row: whether a job runs, is ready, or waits for a limit or for an outage to end (one that waits for a time
+--         alone, or is held, is not under way); whether a duty has something to do
+SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
+    OR EXISTS (SELECT FROM jobs_job WHERE status = 'queued' AND scheduled_at IS NULL AND held = false)
+    OR EXISTS (SELECT FROM jobs_job WHERE status = 'rate_limited' AND held = false) AS is_under_way,
+       EXISTS (SELECT FROM jobs_job WHERE expires_at <= now() AND status IN {{waiting}})
+    OR EXISTS (SELECT FROM jobs_batch WHERE finished_at IS NULL)
+    OR EXISTS (SELECT FROM jobs_dependency)
+    OR EXISTS (SELECT FROM jobs_budgetwait)
+    OR EXISTS (SELECT FROM jobs_servicebreaker)
+    OR EXISTS (SELECT FROM jobs_poolsweep WHERE passes < %(passes)s::int)
+    OR EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= now())
+    OR EXISTS (SELECT FROM jobs_job WHERE {{waits_for_batch}})
+    OR EXISTS (SELECT FROM jobs_batchsearch WHERE closed_at IS NULL)
+    OR EXISTS (SELECT FROM jobs_providerbatch
+                WHERE state IN ('creating', 'open', 'collecting')
+                   OR closed_at IS NOT NULL AND is_kept AND NOT found_by_count)
+    OR EXISTS (SELECT FROM jobs_flowcursor AS flow
+                 JOIN unnest(%(logs)s::text[], %(sequences)s::text[]) AS given (log, sequence) USING (log)
+                WHERE flow.counted < flow.mark OR pg_sequence_last_value(sequence::regclass) > flow.mark)
+    OR EXISTS (SELECT FROM ratelimits_charge WHERE expires_at < now())
+    OR EXISTS (SELECT FROM ratelimits_budgethold WHERE expires_at < now() AND NOT lost)
+    OR EXISTS (SELECT FROM ratelimits_resumeramp
+                WHERE started_at IS NULL OR held_share IS NOT NULL
+                   OR started_at + over_seconds * interval '1 second' > now()) AS is_due
