@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -12,6 +13,13 @@ from django.http import HttpRequest
 from queueops.core.web.client_address import client_address
 
 from .services.guard import Purpose, SignInLocked, guarded
+
+ONLY = "superusers"
+
+
+def may_use_password(user: Any) -> bool:
+    """Whether somebody signs in with a password; superusers always may, or nobody could when the provider is down."""
+    return bool(user.has_usable_password() and (user.is_superuser or settings.QUEUEOPS.password_sign_in != ONLY))
 
 
 class GuardedBackend(ModelBackend):
@@ -24,7 +32,8 @@ class GuardedBackend(ModelBackend):
             return None
 
         def check() -> Any:
-            return super(GuardedBackend, self).authenticate(request, username=username, password=password, **kwargs)
+            user = super(GuardedBackend, self).authenticate(request, username=username, password=password, **kwargs)
+            return user if user is not None and may_use_password(user) else None
 
         address = client_address(request) if request else ""
         try:

@@ -39,6 +39,23 @@ class RecoveryCode(models.Model):
         return f"recovery code {self.pk}"
 
 
+class Identity(models.Model):
+    """Whom a provider (OpenID Connect) knows an account as. Its name or address there may change, this does not."""
+
+    user = models.ForeignKey(User, models.CASCADE, related_name="identities")
+    issuer = models.CharField(max_length=500, editable=False)
+    subject = models.CharField(max_length=255, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        default_permissions = ()
+        verbose_name_plural = "identities"
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="access_identity_subject")]
+
+    def __str__(self) -> str:
+        return f"{self.subject} at {self.issuer}"
+
+
 class SignInCount(models.Model):
     """How often signing in failed lately; written by services/guard.py alone."""
 

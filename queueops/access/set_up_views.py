@@ -21,10 +21,11 @@ from django.views.decorators.http import require_http_methods
 from queueops.core.errors import QueueOpsError
 
 from . import pending
+from .backend import may_use_password
 from .forms import AppCodeForm, CodeForm, PasswordForm
 from .services import second_factor
 from .services.guard import Purpose, SignInLocked, guarded
-from .services.sessions import SECOND_FACTOR
+from .services.sessions import SECOND_FACTOR, is_fresh
 from .views import check_code, sign_in, told_to_wait
 
 SETTING_UP = "second_factor_being_set_up"  # in the session: the sealed secret, until a code of it was shown
@@ -36,6 +37,13 @@ class WrongPassword(QueueOpsError):
 
     code = "wrong_password"
     status = 422
+
+
+class SignInAgain(QueueOpsError):
+    """Sign out and in again first: this is open for ten minutes after you have signed in."""
+
+    code = "sign_in_again"
+    status = 403
 
 
 @sensitive_post_parameters()
@@ -70,9 +78,14 @@ def _person(request: HttpRequest) -> User | None:
 
 
 def _form(request: HttpRequest, step: str) -> forms.Form | None:
-    if step == "begin" and not request.user.is_authenticated:
-        return forms.Form(request.POST)  # the password was given a moment ago
+    if step == "begin" and not _gives_password(request):
+        return forms.Form(request.POST)
     return FORMS[step](request.POST) if step in FORMS else None
+
+
+def _gives_password(request: HttpRequest) -> bool:
+    """Who is about to be signed in has shown it a moment ago, and who comes from the provider may have none."""
+    return request.user.is_authenticated and may_use_password(request.user)
 
 
 def _carry_out(request: HttpRequest, user: User, step: str, given: dict[str, Any]) -> HttpResponse:
@@ -80,6 +93,8 @@ def _carry_out(request: HttpRequest, user: User, step: str, given: dict[str, Any
     if step == "begin":
         if "password" in given and not authenticate(request, username=user.get_username(), **given):
             raise getattr(request, "sign_in_locked", None) or WrongPassword()
+        if request.user.is_authenticated and "password" not in given and not is_fresh(request.session):
+            raise SignInAgain
         _begin(request)
         return HttpResponseRedirect(reverse("access:second-factor"))
     if step == "confirm":
@@ -138,7 +153,7 @@ def _page(request: HttpRequest, user: User, **given: Any) -> TemplateResponse:
         "authenticator": authenticator,
         "codes_left": authenticator.recovery_codes.filter(used_at=None).count() if authenticator else 0,
         "required": second_factor.is_required_of(user),
-        "begin_form": PasswordForm() if request.user.is_authenticated else forms.Form(),
+        "begin_form": PasswordForm() if _gives_password(request) else forms.Form(),
         "confirm_form": AppCodeForm(),
         "codes_form": CodeForm(prefix=None, auto_id="codes_%s"),
         "off_form": CodeForm(auto_id="off_%s"),

@@ -2,13 +2,18 @@
 
 from django.urls import path
 
+from .provider_views import begin, callback, end
 from .set_up_views import second_factor_page
-from .views import SignIn, ask_for_code
+from .views import SignIn, SignOut, ask_for_code
 
 app_name = "access"
 
 urlpatterns = [
     path("login/", SignIn.as_view(), name="sign-in"),
     path("login/code/", ask_for_code, name="code"),
+    path("login/provider/", begin, name="provider"),
+    path("login/provider/callback/", callback, name="provider-callback"),
+    path("login/provider/end/", end, name="provider-end"),
+    path("logout/", SignOut.as_view(), name="sign-out"),
     path("second-factor/", second_factor_page, name="second-factor"),
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import login
 from django.contrib.auth.models import User
-from django.contrib.auth.views import LoginView
+from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -21,14 +22,14 @@ from . import pending
 from .forms import CodeForm, SignInForm
 from .services import second_factor
 from .services.guard import Purpose, SignInLocked, guarded
-from .services.sessions import SECOND_FACTOR
+from .services.sessions import BY_PROVIDER, SECOND_FACTOR
 from .services.trail import tell_second_factor, tell_sign_in
 
 
 class SignIn(LoginView):
     """The admin's login page; it stands before the admin's own address of that name."""
 
-    template_name = "admin/login.html"
+    template_name = "admin/access/sign_in.html"
     authentication_form = SignInForm
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -40,22 +41,48 @@ class SignIn(LoginView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         shared = admin.site.each_context(self.request)
-        own = {"title": "Log in", "subtitle": None, "app_path": self.request.get_full_path()}
+        own = {
+            "title": "Log in",
+            "subtitle": None,
+            "app_path": self.request.get_full_path(),
+            "config": settings.QUEUEOPS,
+        }
         return {**super().get_context_data(**kwargs), **shared, **own}
 
     def form_valid(self, form: Any) -> HttpResponse:
-        user = form.get_user()
-        if second_factor.authenticator_of(user) is None and not second_factor.is_required_of(user):
-            response = super().form_valid(form)
-            tell_sign_in(user)
-            return response
-        pending.begin(self.request, user, self.get_success_url())
-        screen = "code" if second_factor.authenticator_of(user) else "second-factor"
-        return HttpResponseRedirect(reverse(f"access:{screen}"))
+        return past_first_factor(self.request, form.get_user(), self.get_success_url())
 
     def form_invalid(self, form: Any) -> HttpResponse:
         response = super().form_invalid(form)
         return told_to_wait(response, form.locked) if form.locked else response
+
+
+class SignOut(LogoutView):
+    """The admin's, and it leads to the provider's."""
+
+    template_name = "admin/access/signed_out.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        shared = admin.site.each_context(self.request)
+        return {**super().get_context_data(**kwargs), **shared, "title": "Signed out", "config": settings.QUEUEOPS}
+
+
+def past_first_factor(request: HttpRequest, user: User, goes_on_to: str, *, vouched: bool = False) -> HttpResponse:
+    """
+    Sign somebody in whose password was right, or whom the provider knows, or ask for a second factor first.
+
+    Args:
+        vouched: The provider has asked for a second factor.
+    """
+    has, needs = second_factor.authenticator_of(user), second_factor.is_required_of(user)
+    if (has or needs) and not vouched:
+        pending.begin(request, user, goes_on_to)
+        return HttpResponseRedirect(reverse("access:code" if has else "access:second-factor"))
+    login(request, user)
+    if vouched:
+        request.session[SECOND_FACTOR] = BY_PROVIDER
+    tell_sign_in(user)
+    return HttpResponseRedirect(goes_on_to)
 
 
 @sensitive_post_parameters()

@@ -227,6 +227,84 @@ class Environment:
         default=24,
     )
 
+    password_sign_in: str = setting(
+        "Signing in",
+        "`superusers`: nobody else signs in to the admin with a password; for installations whose people come from a "
+        "provider. `everybody`: whoever has one.",
+        parse.one_of("everybody", "superusers"),
+        default="everybody",
+    )
+    oidc_issuer: str = setting(
+        "Single sign-on",
+        "The OpenID Connect provider that vouches for staff, to the letter as its discovery document has it in "
+        "`issuer`. Needs `queueops[oidc]`.",
+        parse.ISSUER,
+        default="",
+        shown_default="unset: no single sign-on",
+    )
+    oidc_client_id: str = setting(
+        "Single sign-on",
+        "What the provider knows this installation by. Required with an issuer.",
+        parse.text(),
+        default="",
+        shown_default="unset",
+    )
+    oidc_client_secret: str = setting(
+        "Single sign-on",
+        "What this installation proves that with; unset for a public client, which PKCE alone protects.",
+        parse.text(),
+        default="",
+        shown_default="unset",
+        secret=True,
+    )
+    oidc_name: str = setting(
+        "Single sign-on",
+        "What people call the provider: the button says “Sign in with …”.",
+        parse.text(),
+        default="single sign-on",
+    )
+    oidc_scopes: tuple[str, ...] = setting(
+        "Single sign-on",
+        "What is asked of the provider; `openid` must be among it.",
+        parse.WORDS,
+        default=("openid", "profile", "email"),
+    )
+    oidc_audiences: tuple[str, ...] = setting(
+        "Single sign-on",
+        "An ID token must be meant for one of these (`aud`).",
+        parse.WORDS,
+        default=(),
+        shown_default="the client id",
+    )
+    oidc_group_claim: str = setting(
+        "Single sign-on",
+        "The claim that names somebody's groups: a list, or one text. Dots lead into objects: `realm_access.roles`.",
+        parse.text(),
+        default="groups",
+    )
+    oidc_roles: tuple[tuple[str, str], ...] = setting(
+        "Single sign-on",
+        "Which role each of the provider's groups gives, separated by semicolons. Who is in none of them is not let "
+        "in. Required with an issuer.",
+        parse.GROUP_ROLES,
+        default=(),
+        shown_default="unset",
+    )
+    oidc_link_by_email: bool = setting(
+        "Single sign-on",
+        "Who comes for the first time gets the account here that has the same e-mail address, if the provider says "
+        "that it is verified; never a superuser's. Off: always an account of their own.",
+        parse.BOOLEAN,
+        default=False,
+    )
+    oidc_second_factor: tuple[str, ...] = setting(
+        "Single sign-on",
+        "Values of the claim `amr` that show that the provider has asked for a second factor, so that none is asked "
+        "for here. `*`: it always does; `never`: it is always asked for here.",
+        parse.WORDS,
+        default=("mfa",),
+    )
+
     database_url: str = setting(
         "Database",
         "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`, or several hosts of which one is the "
@@ -692,6 +770,7 @@ def _broken_rules(found: Environment, *, given: frozenset[str]) -> list[str]:
             "QUEUEOPS_LOCKOUT_ACCOUNT_FAILURES must not be below QUEUEOPS_LOCKOUT_FAILURES; "
             f"they are {found.lockout_account_failures} and {found.lockout_failures}"
         )
+    broken += _broken_sign_on_rules(found)
     broken += [
         f"QUEUEOPS_EXTRA_APPS names {name!r}, which cannot be found: install it, or set PYTHONPATH to where it is"
         for name in found.extra_apps
@@ -699,6 +778,18 @@ def _broken_rules(found: Environment, *, given: frozenset[str]) -> list[str]:
     ]
     if not found.debug:
         broken += _broken_production_rules(found, given=given)
+    return broken
+
+
+def _broken_sign_on_rules(found: Environment) -> list[str]:
+    if not found.oidc_issuer:
+        return []
+    needed = {"QUEUEOPS_OIDC_CLIENT_ID": found.oidc_client_id, "QUEUEOPS_OIDC_ROLES": found.oidc_roles}
+    broken = [f"{name} must be set with QUEUEOPS_OIDC_ISSUER; it is not" for name, value in needed.items() if not value]
+    if "openid" not in found.oidc_scopes:
+        broken.append("QUEUEOPS_OIDC_SCOPES must hold openid, or the provider sends no ID token")
+    if not _is_found("authlib"):
+        broken.append("QUEUEOPS_OIDC_ISSUER needs the extra queueops[oidc]; see docs/how-to/single-sign-on.md")
     return broken
 
 
@@ -726,6 +817,8 @@ def _broken_production_rules(found: Environment, *, given: frozenset[str]) -> li
         broken.append(f"QUEUEOPS_TLS must be on {because}; it is off")
     if found.second_factor == "required" and not found.credential_keys:
         broken.append(f"QUEUEOPS_CREDENTIAL_KEYS must be set {because} and QUEUEOPS_SECOND_FACTOR is required")
+    if found.oidc_issuer.startswith("http://"):
+        broken.append(f"QUEUEOPS_OIDC_ISSUER must begin with https:// {because}; it is {found.oidc_issuer!r}")
     if found.allow_loopback_targets:
         broken.append(f"QUEUEOPS_ALLOW_LOOPBACK_TARGETS must be off {because}; it is on")
     return broken

@@ -284,6 +284,28 @@ def examine_sign_in() -> DoctorFinding:
     )
 
 
+def examine_single_sign_on() -> DoctorFinding:
+    """Asks the provider now, as the next who signs in would."""
+    if not settings.QUEUEOPS.oidc_issuer:
+        return DoctorFinding("single sign-on", DoctorVerdict.OK, "none is set; people sign in with passwords")
+    from queueops.access.services import provided, provider
+
+    try:
+        document = provider.discovered()
+    except QueueOpsError as error:
+        advice = f"Compare QUEUEOPS_OIDC_ISSUER with {settings.QUEUEOPS.oidc_issuer.rstrip('/')}{provider.DISCOVERY}"
+        return DoctorFinding("single sign-on", DoctorVerdict.FAIL, error.message, advice)
+    if "S256" not in document.get("code_challenge_methods_supported", ["S256"]):
+        return DoctorFinding(
+            "single sign-on", DoctorVerdict.FAIL, "the provider knows no PKCE with S256", "Ask whoever runs it."
+        )
+    if unknown := provided.unknown_roles():
+        advice = "Correct it, or make that group in the admin: who has only that role is not let in."
+        observed = f"QUEUEOPS_OIDC_ROLES names {', '.join(unknown)}"
+        return DoctorFinding("single sign-on", DoctorVerdict.WARN, observed, advice)
+    return DoctorFinding("single sign-on", DoctorVerdict.OK, f"{settings.QUEUEOPS.oidc_issuer} answers")
+
+
 def examine_executors() -> DoctorFinding:
     if _scalar("SELECT to_regclass('jobs_executor')") is None:
         return DoctorFinding("executors", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
@@ -384,6 +406,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_credentials,
     examine_issuers,
     examine_sign_in,
+    examine_single_sign_on,
     examine_executors,
     examine_retention,
     examine_sums,

@@ -15,6 +15,8 @@ from . import second_factor
 
 BEGAN_AT, SEEN_AT = "began_at", "seen_at"
 SECOND_FACTOR = "second_factor"  # the authenticator that was shown when signing in
+BY_PROVIDER = "provider"  # in its place: the provider has asked for a second factor
+FRESH_SECONDS = 600  # who has no password here shows by a sign-in of so long ago who it is
 PRODUCER_KEY = "producer_key"  # the key's id: producers without an account
 TOUCH_SECONDS = 60  # the row is written no more often
 
@@ -37,6 +39,8 @@ def stands(session: SessionBase, user: AbstractBaseUser | AnonymousUser | None) 
 
 def owes_second_factor(session: SessionBase, user: Any) -> bool:
     authenticator = second_factor.authenticator_of(user)
+    if settings.QUEUEOPS.oidc_issuer and session.get(SECOND_FACTOR) == BY_PROVIDER:
+        return False
     if authenticator is not None:
         return bool(session.get(SECOND_FACTOR) != authenticator.pk)
     return second_factor.is_required_of(user)
@@ -44,6 +48,11 @@ def owes_second_factor(session: SessionBase, user: Any) -> bool:
 
 def signed_in(session: SessionBase) -> bool:
     return SESSION_KEY in session or PRODUCER_KEY in session
+
+
+def is_fresh(session: SessionBase) -> bool:
+    """Whether somebody has signed in just now."""
+    return bool(time.time() - session.get(BEGAN_AT, 0) < FRESH_SECONDS)
 
 
 def touch(session: SessionBase) -> None:

@@ -94,6 +94,22 @@ def _web_origin(value: str) -> str:
     return origin
 
 
+def _issuer(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(value)
+    return value  # with its slash at the end, if it has one: tokens name the issuer to the letter
+
+
+def _group_roles(value: str) -> tuple[tuple[str, str], ...]:
+    """Names of groups may hold commas and signs of equality, as those of directories do."""
+    pairs = [pair.rpartition("=") for pair in value.split(";") if pair.strip()]
+    found = tuple((group.strip(), role.strip()) for group, _, role in pairs)
+    if not found or not all(group and role for group, role in found):
+        raise ValueError(value)
+    return found
+
+
 def _smtp_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"smtp", "smtps", "smtp+tls"} or not parts.hostname or parts.path.strip("/"):
@@ -161,6 +177,8 @@ STORE = Parser("a path, or s3://bucket/prefix", _store)
 WORDS = Parser("one or more words, separated by commas", _words)
 ORIGINS = Parser("origins such as https://queue.example.org, separated by commas", _origins)
 ORIGIN = Parser("an origin such as https://queue.example.org", _web_origin)
+ISSUER = Parser("an address such as https://login.example.org/realms/staff", _issuer)
+GROUP_ROLES = Parser("pairs such as `team-ops=operator; sre=administrator`", _group_roles)
 SMTP_URL = Parser("smtp://, smtps:// or smtp+tls://, then user:password@host:port", _smtp_url)
 POSTGRES_URL = Parser("postgresql://user:password@host:port/name", _postgres_url)
 FERNET_KEYS = Parser("Fernet keys (32 bytes in URL-safe Base64), newest first, separated by commas", _fernet_keys)

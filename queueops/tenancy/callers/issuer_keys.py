@@ -205,11 +205,11 @@ def _fetch(jwks_url: str) -> bytes:
             raise BadKeySet(f"The address answered with status {answer.status}{size}.")
         return answer.body
 
-    _give_connection_back()
+    give_connection_back()
     return asyncio.run(get())
 
 
-def _give_connection_back() -> None:
+def give_connection_back() -> None:
     """Or a slow endpoint would keep the pool's connections from all other requests."""
     if not connection.in_atomic_block:
         connection.close()
@@ -226,7 +226,7 @@ def _refreshed(issuer: KnownIssuer, *, may_wait: bool) -> KnownIssuer:
         return issuer
     lock = _fetching.setdefault(issuer.id, threading.Lock())
     with _seat():
-        _give_connection_back()
+        give_connection_back()
         if not lock.acquire(timeout=LONGEST_WAIT_SECONDS if may_wait else 0):
             raise IssuerKeysUnavailable(retry_after=RETRY_SECONDS)
         try:
