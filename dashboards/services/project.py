@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
-from jobs.models import Executor, Job, PauseSwitch, ServiceBreaker
+from jobs.models import Executor, PauseSwitch, ServiceBreaker
 from jobs.services.explain.snapshots import project_counts
-from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import count_held
 from jobs.services.upkeep.failing import failing_services
+from jobs.services.upkeep.has_work import calls_service, is_held_by
 from jobs.services.upkeep.health import Finding, Situation, findings, health_of, open_letters
 from jobs.services.upkeep.paused import ShownPause, shown_pauses
-from jobs.services.upkeep.unserved import waiting_for
-from jobs.states import WAITING
 from queueops.tenancy.people import names_of
 from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts.silences import silence_of
@@ -28,8 +26,6 @@ MOST_ALERTS_READ = 500  # the newest open ones, among which a project's are look
 EVERYONE = "*"  # the key of a limit that counts everyone together
 # Their messages name nothing but services and numbers.
 NAMES_NOBODY = frozenset({QuotaAlert.Kind.OUTAGE, QuotaAlert.Kind.FAILING})
-
-Scope = PauseSwitch.Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ def read_project(project_id: str) -> ProjectOverview:
             pauses=paused,
             silent=silent,
             held_by_outages=count_held(project_id),
-            failing=[one for one in failing_services() if _calls(project_id, one.service)],
+            failing=[one for one in failing_services() if calls_service(project_id, one.service)],
             alerts=[
                 one
                 for one in alerts_of(project_id)
@@ -103,16 +99,6 @@ def _pauses_of(project_id: str, counts: dict[str, int]) -> list[ShownPause]:
     """Those of the project, and of all others those that cover waiting jobs of it."""
     switches = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
     shown = shown_pauses(switches, {project_id: counts}, names_of(one.paused_by for one in switches))
-    return [one for one in shown if one.project == project_id or (not one.project and _covers(one.switch, project_id))]
-
-
-def _covers(switch: PauseSwitch, project_id: str) -> bool:
-    if switch.scope == Scope.GLOBAL:
-        return True
-    of = Q(**{str(switch.scope): switch.key}) if switch.scope in {Scope.KIND, Scope.SERVICE} else Q(pk=None)
-    wanted = waiting_for(switch) if switch.scope in UNSERVED else of
-    return Job.objects.filter(wanted, project_id=project_id, status__in=WAITING).order_by().exists()
-
-
-def _calls(project_id: str, service: str) -> bool:
-    return Job.objects.filter(project_id=project_id, service=service, status__in=WAITING).order_by().exists()
+    return [
+        one for one in shown if one.project == project_id or (not one.project and is_held_by(one.switch, project_id))
+    ]

@@ -281,6 +281,11 @@ class Job(models.Model):
             models.Index(fields=["project", "id"], name="jobs_job_project_idx"),  # the list of a small project
             models.Index(fields=["id"], name="jobs_job_held_idx", condition=models.Q(held=True)),
             models.Index(
+                fields=["project", "kind", "service"],
+                name="jobs_job_held_kind_idx",
+                condition=models.Q(held=True, status__in=sorted(WAITING)),
+            ),
+            models.Index(
                 fields=["finished_at"],
                 name="jobs_job_finished_idx",
                 condition=models.Q(finished_at__isnull=False),

@@ -1,0 +1,42 @@
+"""Whether a project has work of some sort, in reads that are bounded however long its queue is."""
+
+from __future__ import annotations
+
+from jobs.handlers.registry import served_names
+from jobs.models import Job, PauseSwitch
+from jobs.services.finish.kinds import UNSERVED
+from jobs.states import WAITING, CallType, JobState
+
+from .unserved import waiting_for
+
+MOST_OF_A_PROJECT = 1_000
+
+Scope = PauseSwitch.Scope
+
+
+def calls_service(project_id: str, service: str) -> bool:
+    """Whether jobs of it wait that call the service: of those that wait for a time, only the newest are looked at."""
+    # Each as jobs_job_lane_idx and jobs_job_parked_idx say it: no other index leads to a project's jobs of a service.
+    alike = Job.objects.filter(project_id=project_id, service=service, call_type__in=CallType.values, held=False)
+    ready = alike.filter(status=JobState.QUEUED, scheduled_at=None)
+    parked = alike.filter(status=JobState.RATE_LIMITED)
+    newest = Job.objects.filter(project_id=project_id).order_by("-id")[:MOST_OF_A_PROJECT]
+    others = Job.objects.filter(pk__in=newest.values("pk"), service=service, status__in=WAITING)
+    return any(rows.order_by().exists() for rows in (ready, parked, others))
+
+
+def is_held_by(switch: PauseSwitch, project_id: str) -> bool:
+    """Whether the switch holds jobs of it; of a kind whose payloads do not fit, only some are looked at."""
+    if switch.scope == Scope.GLOBAL:
+        return True
+    held = Job.objects.filter(project_id=project_id, held=True, status__in=WAITING).order_by()
+    match switch.scope:
+        case Scope.SERVICE:
+            # Every kind by its name: the index is by kind, and then by service.
+            return held.filter(kind__in=sorted(served_names()), service=switch.key).exists()
+        case Scope.KIND:
+            return held.filter(kind=switch.key).exists()
+        case scope if scope in UNSERVED:
+            of_kind = held.filter(kind=switch.key)[:MOST_OF_A_PROJECT]
+            return Job.objects.filter(waiting_for(switch), pk__in=of_kind.values("pk")).order_by().exists()
+    return False
