@@ -16,7 +16,7 @@ from django.db.models import Case, When
 from django.db.models.functions import Coalesce, Now
 
 from jobs.executor.pump import ExecutorPump, ExecutorSettings
-from jobs.handlers.registry import Continue, Done, Handler, RunningJob, close_handlers, find_handler
+from jobs.handlers.registry import Continue, Done, EndedBatch, Handler, RunningJob, close_handlers, find_handler
 from jobs.models import Job, new_id
 from jobs.states import JobState
 from queueops.tenancy.credentials import OpenCredential
@@ -38,6 +38,7 @@ def run_handler(
     attempt: int = 1,
     on_progress: Callable[[int, str], None] = lambda percent, message: None,
     credential: OpenCredential | None = None,
+    ended_batch: EndedBatch | None = None,
 ) -> Done:
     """
     Carry out one handler here and now, as an executor would; no database unless the handler uses it.
@@ -49,7 +50,7 @@ def run_handler(
     Args:
         payload: As a producer sends it, or an instance of the schema.
         on_progress: Called with each `job.progress(percent, message)`.
-        credential: What the handler finds in `job.credential`.
+        credential, ended_batch: What the handler finds in `job.credential` and `job.ended_batch`.
 
     Raises:
         UnknownKind: The module that registers it was not imported.
@@ -66,6 +67,7 @@ def run_handler(
         attempt=attempt,
         on_progress=on_progress,
         credential=credential,
+        ended_batch=ended_batch,
     )
     if handler.is_async:
         return asyncio.run(_closing(handler, job))
@@ -82,6 +84,7 @@ async def arun_handler(
     attempt: int = 1,
     on_progress: Callable[[int, str], None] = lambda percent, message: None,
     credential: OpenCredential | None = None,
+    ended_batch: EndedBatch | None = None,
 ) -> Done:
     """Do what `run_handler` does, on the running loop."""
     handler, job = _prepare(
@@ -93,6 +96,7 @@ async def arun_handler(
         attempt=attempt,
         on_progress=on_progress,
         credential=credential,
+        ended_batch=ended_batch,
     )
     if handler.is_async:
         return await _closing(handler, job)
@@ -143,6 +147,7 @@ def _prepare(
     attempt: int,
     on_progress: Callable[[int, str], None],
     credential: OpenCredential | None,
+    ended_batch: EndedBatch | None,
 ) -> tuple[Handler, RunningJob[Any]]:
     handler = find_handler(kind)
     job_id = new_id()
@@ -155,6 +160,7 @@ def _prepare(
         attempt=attempt,
         report=on_progress,
         credential=credential,
+        ended_batch=ended_batch,
     )
 
 

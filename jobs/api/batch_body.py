@@ -53,7 +53,17 @@ def _read_lines(request: Request) -> BatchBody:
     options: dict[str, Any] = {name: str(value) for name, value in request.query_params.items() if name != "project"}
     for name in options.keys() & {"tags", "after"}:
         options[name] = split_tags(options[name])
+    if "on_finish" in options:
+        options["on_finish"] = _parsed(options["on_finish"])
     given = parse_query_as(inputs.BatchInput, options)
     spooled = spool_lines(request, enough=settings.QUEUEOPS.max_batch_jobs + 1)
     refuse_too_many(spooled.count)
     return BatchBody(spooled.lines, given, lambda: spooled.digest)
+
+
+def _parsed(text: str) -> Any:
+    """What is no JSON goes on as text, so that its error names its place like any other."""
+    try:
+        return pydantic_core.from_json(text)
+    except ValueError:
+        return text

@@ -19,7 +19,8 @@ SPEC = {
     "idempotency_key": "import-2026-03-02-row-7",
 }
 SUBMITTED = {"id": JOB_ID, "created": True, "url": f"/api/v1/jobs/{JOB_ID}/"}
-BATCH = {"name": "import 2026-03-02", "partial": False, "jobs": [SPEC]}
+ON_FINISH = {"kind": "http.request", "payload": {"method": "POST", "url": "https://api.example.org/imported"}}
+BATCH = {"name": "import 2026-03-02", "partial": False, "on_finish": ON_FINISH, "jobs": [SPEC]}
 LINES = '{"kind":"http.request","payload":{"url":"https://api.example.org/rows/7"}}\n'
 SUBMITTED_BATCH = {
     "id": BATCH_ID,
@@ -183,6 +184,7 @@ JOB_DETAIL = {
         "forecast": "the time it waits for",
     },
     "recheck_after_seconds": 5.0,
+    "ended_batch": None,
     "last_event": EVENT,
     "cost_money": None,
     "currency": "USD",
@@ -198,6 +200,7 @@ BATCH_ROW = {
     "total": 1000,
     "paused": False,
     "submitted_by": "key:qo_k3Jx81Qz",
+    "on_finish_job": NEW_JOB_ID,
     "created_at": AT,
     "finished_at": None,
     "counts": {

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from jobs.firing import LONGEST_CRON, LONGEST_JITTER_SECONDS, MOST_MISSED, Missed
 from jobs.models import OnFailure
 from jobs.services.operate.schedules import MOST_JOBS
-from jobs.services.submit.prepare import MAX_DELAY_SECONDS, After, OnFailureOfThose
+from jobs.services.submit.prepare import MAX_DELAY_SECONDS, After, JobSpec, OnFailureOfThose
 from jobs.states import Priority
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
@@ -35,6 +35,11 @@ class BatchInput(Input):
     start_interval_seconds: float = Field(default=0, ge=0, le=86_400, description="Start the jobs this far apart.")
     after: After = ()
     on_failure: OnFailureOfThose = OnFailure.CANCEL
+    on_finish: JobSpec | None = Field(
+        default=None,
+        description="A job to carry out once, when all of the batch has ended, without times and idempotency_key. "
+        "As a query parameter, its JSON.",
+    )
 
 
 class BatchDocument(BatchInput):

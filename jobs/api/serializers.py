@@ -322,9 +322,25 @@ class BatchOfJobSerializer(serializers.Serializer[ProviderBatch]):
     provider_id = serializers.CharField(help_text="What its provider calls it; empty while it is not known there.")
 
 
+class CountsSerializer(serializers.Serializer[dict[str, int]]):
+    """Jobs by state."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {state.value: serializers.IntegerField() for state in JobState}
+
+
+class EndedBatchSerializer(serializers.Serializer[Any]):
+    """What a batch's callback is told of it."""
+
+    batch = serializers.UUIDField()
+    name = serializers.CharField()
+    counts = CountsSerializer(allow_null=True, help_text="When the callback was let go; null: it waits.")
+
+
 class JobDetailSerializer(JobSerializer):
     payload = AnyJSON()
     result = AnyJSON()
+    ended_batch = EndedBatchSerializer(allow_null=True, help_text="Of a batch's callback; null: it is none.")
     attempts = serializers.IntegerField(help_text="Attempts begun, crashes apart.")
     eta = serializers.DateTimeField(allow_null=True, help_text="When it should end; null while nothing is known.")
     effective_priority = serializers.IntegerField(
@@ -354,6 +370,7 @@ class JobDetailSerializer(JobSerializer):
             *JOB_FIELDS,
             "payload",
             "result",
+            "ended_batch",
             "attempts",
             "eta",
             "effective_priority",
@@ -371,14 +388,7 @@ class JobDetailSerializer(JobSerializer):
         read_only_fields = fields
 
 
-class CountsSerializer(serializers.Serializer[dict[str, int]]):
-    """Jobs by state."""
-
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        return {state.value: serializers.IntegerField() for state in JobState}
-
-
-BATCH_FIELDS = ("id", "name", "tags", "total", "paused", "submitted_by", "created_at", "finished_at")
+BATCH_FIELDS = ("id", "name", "tags", "total", "paused", "submitted_by", "on_finish_job", "created_at", "finished_at")
 
 
 class BatchSerializer(serializers.ModelSerializer[Batch]):
@@ -500,6 +510,7 @@ def job_answer(snapshot: JobSnapshot, *, cursor: Cursor) -> dict[str, Any]:
         **shown,
         "payload": job.payload,
         "result": job.result,
+        "ended_batch": job.ended_batch and {"counts": None, **job.ended_batch},
         "attempts": job.retry_count + (job.status in ATTEMPT_UNDER_WAY_OR_OVER and job.started_at is not None),
         "eta": getattr(snapshot, "eta", None),
         "effective_priority": snapshot.effective_priority,
@@ -551,6 +562,7 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "total": batch.total,
         "paused": batch.paused,
         "submitted_by": batch.submitted_by,
+        "on_finish_job": batch.on_finish_job and str(batch.on_finish_job),
         "created_at": _time.to_representation(batch.created_at),
         "finished_at": batch.finished_at and _time.to_representation(batch.finished_at),
         "counts": snapshot.counts,

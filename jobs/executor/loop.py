@@ -30,6 +30,7 @@ from jobs.handlers.registry import (
     Bisect,
     Continue,
     Done,
+    EndedBatch,
     Handler,
     JobCancelled,
     Poison,
@@ -415,6 +416,7 @@ class HandlerLoop:
             partial=None if job.partial is None else json.loads(job.partial),
             fallback_step=job.fallback_step,
             fallback_reason=job.fallback_reason,
+            ended_batch=EndedBatch.read(job.ended_batch),
         )
         run.deadline = run.begun + handler.timeout.total_seconds() + OVERRUN_SECONDS
         return handler, running

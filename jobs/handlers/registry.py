@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pkgutil
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -135,6 +136,31 @@ class Bisect(Exception):
     """Raised by a coalescing handler: nothing was applied, and nobody knows because of which of its jobs."""
 
 
+@dataclass(frozen=True, slots=True)
+class EndedBatch:
+    """
+    What the callback of a batch is told of it.
+
+    Attributes:
+        counts: Its items by state when the callback was let go; a requeued item counts once, as its latest job.
+    """
+
+    batch: UUID
+    name: str
+    counts: Mapping[str, int]
+
+    @classmethod
+    def read(cls, text: str | None) -> EndedBatch | None:
+        """From the column of its job, as JSON text."""
+        if text is None:
+            return None
+        told = json.loads(text)
+        return cls(UUID(told["batch"]), told["name"], told.get("counts", {}))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"batch": str(self.batch), "name": self.name, "counts": dict(self.counts)}
+
+
 _ONE_EVENT = threading.Lock()
 
 
@@ -154,6 +180,7 @@ class RunningJob(Generic[P]):
     partial: Any = None  # of the last Continue
     fallback_step: int = 0  # which of its other ways it goes; its payload is that way's already
     fallback_reason: str = ""
+    ended_batch: EndedBatch | None = None  # of a job that a batch names in on_finish
     say: Callable[[str, str], None] = field(default=lambda level, text: None, repr=False)
     _cancelled: threading.Event | None = field(default=None, init=False, repr=False)
 

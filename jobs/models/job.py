@@ -53,6 +53,7 @@ class Batch(models.Model):
         null=True, help_text="Where its past speed and the limits differ much: what the speed says."
     )
     foreseen_at = models.DateTimeField(null=True, help_text="When that was computed.")
+    on_finish_job = models.UUIDField(null=True, help_text="The job that waits for its end. Null: none was asked for.")
     created_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True)
 
@@ -159,6 +160,9 @@ class Job(models.Model):
     lease_expires_at = models.DateTimeField(null=True)
     executor = models.UUIDField(null=True)
     fencing_token = models.BigIntegerField(default=0, db_default=0)
+    ended_batch = models.JSONField(
+        null=True, help_text="Of a batch's callback: the batch, and its counts when it ended. Null: it is none."
+    )
     last_error_code = models.CharField(max_length=64, default="", db_default="")
     last_error_message = models.TextField(default="", db_default="")
     origin = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, db_index=False)

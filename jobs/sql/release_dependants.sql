@@ -1,4 +1,5 @@
--- Put back jobs whose waiting for others is over, and log it. They begin to wait for their turn now.
+-- Put back jobs whose waiting for others is over, and log it. They begin to wait for their turn now; the callback of a
+-- batch is told the batch's counts.
 --
 -- params  ids; project: whose they are; batch: whose waiting is over (null: it is that of each by itself); message: what
 --         the events say
@@ -16,6 +17,11 @@ WITH candidate AS MATERIALIZED (
 ), moved AS (
     UPDATE jobs_job AS job
        SET held = {{held_otherwise job}},
+           ended_batch = CASE WHEN job.ended_batch IS NOT NULL
+                              THEN job.ended_batch || jsonb_build_object('counts', (
+                                       SELECT to_jsonb(total)
+                                         FROM (SELECT {{sum_counts}} FROM jobs_jobcount
+                                                WHERE batch_id = (job.ended_batch ->> 'batch')::uuid) AS total)) END,
            eligible_since = greatest(job.eligible_since, now()),
            -- How long it may wait for a limit counts from now, too.
            fallback_at = job.fallback_at + (greatest(job.eligible_since, now()) - job.eligible_since),

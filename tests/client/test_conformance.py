@@ -113,7 +113,7 @@ CALLS: dict[str, tuple[Call, Any]] = {
     ),
     "submit_many": (
         lambda client, on: client.submit_many(
-            SPECS, name="n", tags=["t"], start_interval_seconds=1, after=[on.job, on.batch]
+            SPECS, name="n", tags=["t"], start_interval_seconds=1, after=[on.job, on.batch], on_finish=SPECS[1]
         ),
         SubmittedBatch,
     ),

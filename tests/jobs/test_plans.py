@@ -293,6 +293,7 @@ def test_a_submission_reads_no_jobs(backlog):
             "complete_bys",
             "vias",
             "waits",
+            "ended_batches",
         )
     )
     given |= {

@@ -125,6 +125,11 @@ export interface components {
             /** Format: uuid */
             readonly id: string;
             readonly name: string;
+            /**
+             * Format: uuid
+             * @description The job that waits for its end. Null: none was asked for.
+             */
+            readonly on_finish_job: string | null;
             readonly paused: boolean;
             /**
              * Format: double
@@ -171,6 +176,11 @@ export interface components {
             /** Format: uuid */
             readonly id: string;
             readonly name: string;
+            /**
+             * Format: uuid
+             * @description The job that waits for its end. Null: none was asked for.
+             */
+            readonly on_finish_job: string | null;
             readonly paused: boolean;
             /**
              * Format: double
@@ -208,6 +218,11 @@ export interface components {
              * @default cancel
              */
             on_failure: components["schemas"]["OnFailure"];
+            /**
+             * @description A job to carry out once, when all of the batch has ended, without times and idempotency_key. As a query parameter, its JSON.
+             * @default null
+             */
+            on_finish: components["schemas"]["JobSpec"] | null;
             /**
              * Partial
              * @description Accept the valid jobs and report the others.
@@ -670,6 +685,14 @@ export interface components {
             /** Reason */
             reason: string;
         } & (unknown | unknown);
+        /** @description What a batch's callback is told of it. */
+        EndedBatch: {
+            /** Format: uuid */
+            batch: string;
+            /** @description When the callback was let go; null: it waits. */
+            counts: components["schemas"]["Counts"] | null;
+            name: string;
+        };
         /** Error */
         Error: {
             error: components["schemas"]["ErrorDetail"];
@@ -1070,6 +1093,8 @@ export interface components {
             readonly deferral_count: number;
             /** @description The score by which it is claimed; null once it runs or has ended. */
             effective_priority: number | null;
+            /** @description Of a batch's callback; null: it is none. */
+            ended_batch: components["schemas"]["EndedBatch"] | null;
             /** @description Of the cursor: a restored database begins a new one. Send it with the cursor. */
             epoch: string;
             /**

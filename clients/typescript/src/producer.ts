@@ -64,6 +64,8 @@ export interface BatchOptions {
   after?: string[];
   /** When one of those does not succeed: cancel it (the default), run it all the same, or hold it until a requeue does. */
   onFailure?: "cancel" | "run" | "hold";
+  /** A job to carry out once, when all have ended; an `http.request` without a body posts the batch's id and counts. */
+  onFinish?: JobSpec;
   /**
    * One of your own makes the call safe to repeat by another process, for 7 days. The jobs must then come out the
    * same. By default a new one for each call.
@@ -136,6 +138,7 @@ export class QueueOps {
         start_interval_seconds: options.startIntervalSeconds || undefined,
         after: options.after?.length ? options.after : undefined,
         on_failure: options.onFailure,
+        on_finish: options.onFinish && encoded(options.onFinish),
       },
       headers: { "content-type": "application/x-ndjson", "idempotency-key": key },
       timeout: BATCH_TIMEOUT_SECONDS,

@@ -224,6 +224,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "money": money_shown(spent_on_batch(batch.pk)),
         "tags": tags_shown("jobs_batch", Tag.objects.of([batch.pk]).get(batch.pk, ())),
         "whose": users_shown(batch.project_id, [batch.user_id])[batch.user_id] if batch.user_id else None,
+        "callback": _callback(batch),
         "picture": picture_of(Job.objects.filter(batch_id=batch.pk)),
         "holds": [] if batch.finished_at else _holds(batch),
         "jobs_href": jobs,
@@ -246,6 +247,16 @@ def _page_of(batch: Batch) -> dict[str, Any]:
 
 def _tags(names: Iterable[str]) -> SafeString | str:
     return format_html_join(" ", '<span class="qo-tag">{}</span>', ((name,) for name in names))
+
+
+def _callback(batch: Batch) -> SafeString | str:
+    """The job that it names in on_finish, with its state while that is kept; empty: none."""
+    if batch.on_finish_job is None:
+        return ""
+    job = Job.objects.filter(pk=batch.on_finish_job).only("kind", "status").first()
+    if job is None:
+        return "its callback was carried out and is deleted"
+    return format_html("{} {}", showing.link("jobs_job", job.pk, job.kind), state_badge(job.status))
 
 
 def _holds(batch: Batch) -> list[dict[str, Any]]:

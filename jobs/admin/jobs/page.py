@@ -186,6 +186,8 @@ def _related(job: Job) -> list[tuple[str, SafeString]]:
     related: list[tuple[str, SafeString]] = []
     if job.batch_id:
         related.append(("Batch", showing.link("jobs_batch", job.batch_id)))
+    if job.ended_batch:
+        related.append(("Callback of", showing.link("jobs_batch", UUID(job.ended_batch["batch"]))))
     if job.origin_id:
         related.append(("Requeued from", showing.link("jobs_job", job.origin_id)))
     requeues: list[UUID] = list(Job.objects.filter(origin_id=job.pk).order_by().ids()[:MOST_RELATED])

@@ -73,9 +73,9 @@ class BatchList(ApiListView[Batch]):
         answers_once=True,
         description=(
             "Up to 100,000 jobs: as one JSON document of at most 32 MB, or as `application/x-ndjson`, one "
-            "job a line and the options `name`, `tags`, `partial`, `start_interval_seconds`, `after` and "
-            "`on_failure` as query parameters. One job that is not valid rejects all, with the line and cause "
-            "of each; with `partial` the valid ones are accepted. Bodies may be sent with "
+            "job a line and the options `name`, `tags`, `partial`, `start_interval_seconds`, `after`, "
+            "`on_failure` and `on_finish` (its JSON) as query parameters. One job that is not valid rejects all, with "
+            "the line and cause of each; with `partial` the valid ones are accepted. Bodies may be sent with "
             "`Content-Encoding: gzip`, here as everywhere; sizes are those of the inflated body."
         ),
     )
@@ -95,6 +95,7 @@ class BatchList(ApiListView[Batch]):
             start_interval_seconds=given.start_interval_seconds,
             after=given.after,
             on_failure=given.on_failure,
+            on_finish=given.on_finish,
         )
         return 201, {
             "id": str(batch.id),

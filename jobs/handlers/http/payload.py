@@ -19,6 +19,7 @@ MAX_HTTP_SECONDS = 55.0
 
 IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD"})
+METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # the others may have one
 
 # Set by the connection, or undone by it; a job may not choose them.
 RESERVED_HEADERS = frozenset(
@@ -129,13 +130,19 @@ class HttpRequest(BaseModel):
             for expected in self.expected_statuses
         )
 
-    def body(self) -> tuple[bytes | None, str | None]:
-        """Return the body and its default content type."""
-        if self.json_body is not None:
-            return json.dumps(self.json_body, separators=(",", ":")).encode(), "application/json"
+    def body(self, otherwise: JsonValue = None) -> tuple[bytes | None, str | None]:
+        """
+        Return the body and its default content type.
+
+        Args:
+            otherwise: The JSON of a request that has none, where its method has one.
+        """
         if self.text is not None:
             return self.text.encode(), "text/plain; charset=utf-8"
-        return None, None
+        given = otherwise if self.json_body is None and self.method in METHODS_WITH_BODY else self.json_body
+        if given is None:
+            return None, None
+        return json.dumps(given, separators=(",", ":")).encode(), "application/json"
 
 
 def _check_headers(headers: dict[str, str]) -> None:

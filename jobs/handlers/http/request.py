@@ -48,9 +48,9 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, OutboundClient] = WeakKey
     retry="moderate",
 )
 async def http_request(job: RunningJob[HttpRequest]) -> Done:
-    """Call an HTTP API and keep its answer."""
+    """Call an HTTP API and keep its answer; as a batch's callback without a body of its own, tell it of the batch."""
     request = job.payload
-    body, content_type = request.body()
+    body, content_type = request.body(job.ended_batch.as_dict() if job.ended_batch else None)
     headers = dict(request.headers)
     if content_type and not any(name.lower() == "content-type" for name in headers):
         headers["Content-Type"] = content_type

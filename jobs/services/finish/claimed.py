@@ -20,6 +20,7 @@ class ClaimedJob(NamedTuple):
         target, path: Where its call goes, see jobs/lanes.py.
         group: The job with which it leaves as one call; its own id where it leaves alone.
         priority: Its tier.
+        ended_batch: Of a batch's callback, what became of the batch, as JSON text; None: it is none.
         costs: What it is estimated to take by unit, as JSON text; None: its cost says all.
         holds: It holds an estimate or a place in flight that its end settles.
         bound: What it can cost at most, in micro-units, where a budget holds that for it.
@@ -60,6 +61,7 @@ class ClaimedJob(NamedTuple):
     priority: str = ""
     fallback_step: int = 0
     fallback_reason: str = ""
+    ended_batch: str | None = None
     costs: str | None = None
     holds: bool = False
     bound: int | None = None

@@ -76,6 +76,7 @@ class _Letter:
     effect_key: str
     complete_by: datetime | None
     via: str | None
+    ended_batch: str | None
 
 
 @transaction.atomic
@@ -252,6 +253,7 @@ def _prepare(
         "origin": letter.job_id,
         "delay_seconds": delay_seconds or None,
         "kept_tags": tuple(tags),
+        "ended_batch": letter.ended_batch,
     }
     if options.payload is not None:
         # An edited payload may name another credential: it is held against what the project may use.

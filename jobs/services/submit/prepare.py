@@ -185,6 +185,7 @@ class PreparedJob:
     kept_tags: tuple[str, ...] = ()  # of the job whose place it takes
     way: ChosenWay = GOES_LIVE
     note: str = ""  # for its timeline
+    ended_batch: str | None = None  # whose callback it is, as JSON text
 
 
 class Rules:

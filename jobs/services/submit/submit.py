@@ -22,6 +22,7 @@ from queueops.tenancy.user_labels import label_users
 from .accept_document import Line, LineChecker, LineError
 from .choose_lane import choose_lanes
 from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of
+from .on_finish import prepare_callback
 from .prepare import JobSpec, PreparedJob, Rules, prepare_job
 from .tags import store_tags, tags_of_jobs
 from .ways import watch_ways
@@ -107,6 +108,7 @@ def submit_batch(
     first_line: int = 1,
     after: Sequence[UUID] = (),
     on_failure: OnFailure = OnFailure.CANCEL,
+    on_finish: JobSpec | None = None,
 ) -> BatchReceipt:
     """
     Store many jobs in one transaction and wake the executors.
@@ -119,6 +121,7 @@ def submit_batch(
         partial: Accept the valid lines and report the others; otherwise one bad line rejects all.
         start_interval_seconds: Start the jobs this far apart; 0: as soon as limits allow.
         after, on_failure: What all of it waits for, as of a job; its jobs may wait for others besides.
+        on_finish: The job to carry out when all of it has ended, however; see `prepare_callback` for what is refused.
 
     Raises:
         BatchRejected: A line is bad (partial: every line is). Nothing was stored.
@@ -127,9 +130,12 @@ def submit_batch(
     checker = LineChecker(
         project_id, only_user=only_user, start_interval_seconds=start_interval_seconds, first_line=first_line
     )
+    batch = Batch(project_id=project_id, user_id=only_user, name=name, submitted_by=actor)
+    callbacks = [prepare_callback(on_finish, batch, rules=checker.rules)] if on_finish else []
     with transaction.atomic():
-        room = refuse_when_full(project_id, 0)
-        batch = Batch.objects.create(project_id=project_id, user_id=only_user, name=name, submitted_by=actor)
+        room = refuse_when_full(project_id, len(callbacks)) - len(callbacks)
+        batch.on_finish_job = callbacks[0].id if callbacks else None
+        batch.save(force_insert=True)
         store_tags(project_id, {batch.pk: tags})
         named = Named(project_id, only_user=only_user)
         named.read(after)
@@ -141,7 +147,7 @@ def submit_batch(
             if checker.error_count and not partial:
                 continue  # only counts the errors from here on
             if accepted + len(prepared) > room:
-                refuse_when_full(project_id, accepted + len(prepared))
+                refuse_when_full(project_id, accepted + len(prepared) + len(callbacks))
             numbers = {job.id: line for line, job in prepared}
             jobs = _without_unknown(prepared, named, checker)
             added = insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch, named=named)
@@ -162,6 +168,10 @@ def submit_batch(
                 errors=[error.as_dict() for error in checker.errors],
             )
         Batch.objects.filter(pk=batch.pk).update(total=accepted)
+        if callbacks:
+            named.read([batch.pk])
+            insert_prepared(callbacks, project_id=project_id, actor=actor, named=named)
+            labels |= _labels(callbacks)
         label_users(project_id, labels)
         notify(Channel.READY)
     return BatchReceipt(batch.pk, accepted, duplicates, checker.error_count, checker.errors)
@@ -213,6 +223,7 @@ def insert_prepared(
             "scheduled_ats": nullable([job.way.live_at or job.spec.scheduled_at for job in jobs]),
             "complete_bys": nullable([job.way.complete_by for job in jobs]),
             "vias": nullable([job.way.via for job in jobs]),
+            "ended_batches": nullable([job.ended_batch for job in jobs]),
             "waits": nullable([told_of(_waits(job)) if job.spec.after else waits for job in jobs]),
             "delays": plain_array([_delay(job) for job in jobs]),
             "expires_ats": nullable([job.spec.expires_at for job in jobs]),

@@ -206,3 +206,11 @@ def _have_effect(job: RunningJob[Any]) -> Done:
     ledger().write(job.id, "effect")
     end_here("after_effect", job.payload.point, job.id)
     return Done({"pid": os.getpid()})
+
+
+@handler(kind="faults.told_of_batch", service="faults", payload=Work, idempotent=True)
+async def told_of_batch(job: RunningJob[Work]) -> Done:
+    """Be a batch's callback, and keep what it was told."""
+    assert job.ended_batch is not None
+    ledger().write(job.id, "effect")
+    return Done(job.ended_batch.as_dict())

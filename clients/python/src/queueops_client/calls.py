@@ -79,6 +79,7 @@ class Calls:
         start_interval_seconds: float,
         after: Sequence[Id],
         on_failure: OnFailure | None,
+        on_finish: JobSpec | Mapping[str, Any] | None,
         idempotency_key: str | None,
     ) -> Steps[SubmittedBatch]:
         key = idempotency_key or str(uuid4())
@@ -93,6 +94,7 @@ class Calls:
                 "start_interval_seconds": start_interval_seconds or None,
                 "after": [str(one) for one in after] or None,
                 "on_failure": on_failure,
+                "on_finish": None if on_finish is None else encoded(on_finish).decode(),
             },
             headers={
                 "content-type": "application/x-ndjson",

@@ -84,6 +84,7 @@ class QueueOps:
         start_interval_seconds: float = 0.0,
         after: Sequence[Id] = (),
         on_failure: OnFailure | None = None,
+        on_finish: JobSpec | Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> SubmittedBatch:
         """
@@ -98,6 +99,8 @@ class QueueOps:
             partial: Accept the valid jobs and report the others; otherwise one bad job rejects all.
             start_interval_seconds: Start the jobs so far apart.
             after, on_failure: What all of it waits for, as of a job.
+            on_finish: A job to carry out once, when all of it has ended; an `http.request` without a body of its own
+                posts the batch's id and counts.
             idempotency_key: One of your own makes the call safe to repeat by another process, for 7 days. The
                 jobs must then come out the same. By default a new one for each call.
 
@@ -117,6 +120,7 @@ class QueueOps:
                     start_interval_seconds=start_interval_seconds,
                     after=after,
                     on_failure=on_failure,
+                    on_finish=on_finish,
                     idempotency_key=idempotency_key,
                 )
             )

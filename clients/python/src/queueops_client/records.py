@@ -27,7 +27,9 @@ def _id(given: str | int) -> UUID | str | int:
 
 
 PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("id", "job", "batch", "batch_id", "user_id", "job_id", "origin", "requeued_as"), _id),
+    **dict.fromkeys(
+        ("id", "job", "batch", "batch_id", "user_id", "job_id", "origin", "requeued_as", "on_finish_job"), _id
+    ),
     **dict.fromkeys(
         (
             "at",
@@ -83,6 +85,7 @@ class Job(Record):
         cost_money: What its calls cost so far, in millionths of `currency`; None: not known, or a price is missing.
         prices: What it costs live and by batch, in millionths of `currency`; is_used: by what its last call used, else
             by what calls like it have.
+        ended_batch: Of a batch's callback: the batch, its name and counts.
     """
 
     id: UUID
@@ -101,6 +104,7 @@ class Job(Record):
     tags: Sequence[str] = ()
     payload: Any = None
     result: Any = None
+    ended_batch: Mapping[str, Any] | None = None
     progress: float | None = None
     progress_message: str | None = None
     retry_count: int | None = None
@@ -147,6 +151,7 @@ class Batch(Record):
         eta_earliest: Where its speed so far and the limits differ much: what the speed says.
         cost_money: What its jobs cost so far, in millionths of `currency`; None: not known, or a price is missing; in
             lists always.
+        on_finish_job: The job that is carried out when it ends; None: none was asked for.
     """
 
     id: UUID
@@ -163,6 +168,7 @@ class Batch(Record):
     eta_earliest: datetime | None = None
     created_at: datetime | None = None
     finished_at: datetime | None = None
+    on_finish_job: UUID | None = None
     recheck_after_seconds: float | None = None
     cost_money: int | None = None
     currency: str = ""

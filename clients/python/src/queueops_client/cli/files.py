@@ -60,6 +60,23 @@ def jobs_of(file: IO[str], *, kind: str, file_format: str) -> Iterator[dict[str,
         yield {**job, "kind": job.get("kind") or kind}
 
 
+def job_in(text: str) -> dict[str, Any]:
+    """
+    The job that an option gives: its JSON, or the name of a file with it after an @.
+
+    Raises:
+        BadFile
+    """
+    where = text[1:] if text.startswith("@") else "--on-finish"
+    if text.startswith("@"):
+        with opened(where) as file:
+            text = file.read()
+    job = _parsed(text, where)
+    if not isinstance(job, dict):
+        raise BadFile(f"{where}: a job is a JSON object.")
+    return job
+
+
 def format_of(name: str) -> str:
     return FORMATS.get(Path(name).suffix.lower(), "ndjson")
 

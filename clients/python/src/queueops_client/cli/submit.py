@@ -9,7 +9,7 @@ import click
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from queueops_client.cli.estimate import show_forecast, tell_refused
-from queueops_client.cli.files import STANDARD_INPUT, format_of, jobs_of, opened
+from queueops_client.cli.files import STANDARD_INPUT, format_of, job_in, jobs_of, opened
 from queueops_client.cli.session import Session, command
 from queueops_client.cli.watch import follow
 from queueops_client.cli.words import plural
@@ -42,6 +42,7 @@ from queueops_client.specs import OnFailure
     type=click.Choice(["cancel", "run", "hold"]),
     help="When one of those does not succeed: cancel (the default), run all the same, or hold until a requeue does.",
 )
+@click.option("--on-finish", metavar="JSON", help="A job to carry out when all have ended; @FILE reads it from a file.")
 @click.option("--idempotency-key", help="Makes a repeat harmless for 7 days, if the file is the same.")
 @click.option("--dry-run", is_flag=True, help="Submit nothing: say what it would cost, and when it would be done.")
 @click.option("--watch", "and_watch", is_flag=True, help="Watch the batch to its end.")
@@ -58,6 +59,7 @@ def submit(
     start_interval: float,
     after: tuple[str, ...],
     on_failure: OnFailure | None,
+    on_finish: str | None,
     idempotency_key: str | None,
     dry_run: bool,
     and_watch: bool,
@@ -68,6 +70,7 @@ def submit(
     A job is an object as the API takes it: kind, payload, priority, idempotency_key, and so on. In CSV a column is
     such a field or a place in the payload: payload.url for text, payload.values:json for JSON.
     """
+    callback = None if on_finish is None else job_in(on_finish)
     with session.queue() as queue:
         with opened(file) as source, _progress(session) as counted:
             jobs = jobs_of(source, kind=kind, file_format=file_format or format_of(file))
@@ -82,6 +85,7 @@ def submit(
                 start_interval_seconds=start_interval,
                 after=after,
                 on_failure=on_failure,
+                on_finish=callback,
                 idempotency_key=idempotency_key,
             )
         _tell(session, batch, and_watch=and_watch)
