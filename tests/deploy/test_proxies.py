@@ -24,7 +24,13 @@ def run(
 
 
 def test_haproxy_understands_its_file():
-    checked = run("haproxy", "-c", "-f", DEPLOY / "haproxy.cfg")
+    checked = run(
+        "haproxy",
+        "-c",
+        "-f",
+        DEPLOY / "ha/haproxy.cfg",
+        environ={f"HOST_{number}": f"10.0.0.1{number}" for number in (1, 2, 3)},
+    )
     assert (checked.returncode, "warning" in checked.stderr.lower()) == (0, False), checked.stderr
 
 

@@ -48,11 +48,11 @@ def _migrated() -> Path:
 
 
 @contextmanager
-def connected_to(host: str, port: int | str = "") -> Iterator[None]:
-    """Have every connection of this process, and of those that it starts, go to an embedded server's database."""
+def connected_to(host: str, port: int | str = "", *, user: str = SUPERUSER, password: str = "") -> Iterator[None]:
+    """Have every connection of this process, and of those that it starts, go to a server's database `queueops`."""
     connection.close()
     before = dict(connection.settings_dict)
-    connection.settings_dict.update(NAME=DATABASE_NAME, USER=SUPERUSER, PASSWORD="", HOST=host, PORT=str(port))
+    connection.settings_dict.update(NAME=DATABASE_NAME, USER=user, PASSWORD=password, HOST=host, PORT=str(port))
     try:
         yield
     finally:
