@@ -118,3 +118,10 @@ class UnknownBudget(QueueOpsError):
 
     code = "unknown_budget"
     status = 404
+
+
+class OperatorsBudget(QueueOpsError):
+    """An operator has set this budget; keys of its project may look at it and make others."""
+
+    code = "operators_budget"
+    status = 403

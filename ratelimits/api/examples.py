@@ -222,6 +222,7 @@ BUDGET = {
     "time_zone": "UTC",
     "policy": "wait",
     "note": "",
+    "set_by_operator": True,
     "currency": "USD",
     "amount": 100_000_000,
     "key": "",

@@ -39,7 +39,8 @@ class BudgetSerializer(serializers.ModelSerializer[Budget]):
     class Meta:
         model = Budget
         fields: ClassVar = [
-            *("id", "name", "scope", "user_id", "batch_id", "period", "time_zone", "policy", "note", "currency"),
+            *("id", "name", "scope", "user_id", "batch_id", "period", "time_zone", "policy", "note"),
+            *("set_by_operator", "currency"),
             *("amount", "key", "spent", "held", "left", "ends_at"),
         ]
 

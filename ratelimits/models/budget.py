@@ -44,6 +44,12 @@ class Budget(models.Model):
     )
     policy = models.CharField(max_length=6, choices=Policy, default=Policy.WAIT)
     note = models.TextField(blank=True)
+    set_by_operator = models.BooleanField(
+        default=True,
+        db_default=True,
+        editable=False,
+        help_text="An operator made or changed it: keys of the project may not change it.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

@@ -32,7 +32,7 @@ def manager(db: None) -> Api:
 
 
 def make_budget(project: str = "acme", **figures: Any) -> Budget:
-    return Budget.objects.create(project=make_project(project), **{**FIGURES, **figures})
+    return Budget.objects.create(project=make_project(project), **{**FIGURES, "set_by_operator": False, **figures})
 
 
 def send(api: Api, method: str, path: str, body: Any = None) -> Any:
@@ -150,6 +150,39 @@ def test_a_change_names_what_it_changes_alone_and_none_is_told_for_nothing(manag
     assert not AuditEntry.objects.exists()
     error_of(send(manager, "PATCH", f"/budgets/{budget.pk}/", {"name": ""}), 422)
     error_of(send(manager, "PATCH", f"/budgets/{budget.pk}/", {"amount": None}), 422)
+
+
+def test_what_an_operator_has_set_a_key_may_only_look_at(manager):
+    budget = make_budget(set_by_operator=True)
+    before = rows()
+    for method, query, body in (("PATCH", "", {"amount": 7}), ("PATCH", "", {}), ("DELETE", "?reason=over", None)):
+        error = error_of(send(manager, method, f"/budgets/{budget.pk}/{query}", body), 403)
+        assert (error["code"], rows()) == ("operators_budget", before)
+    assert manager.get(f"/budgets/{budget.pk}/").json()["set_by_operator"] is True
+    assert not AuditEntry.objects.exists()
+
+
+def test_what_a_key_makes_any_key_may_change_until_an_operator_does(manager):
+    made = send(manager, "POST", "/budgets/", FIGURES).json()
+    assert made["set_by_operator"] is False
+    address = f"/budgets/{made['id']}/"
+    assert send(Api(key_for("acme", scopes=["limits"])), "PATCH", address, {"amount": 6}).json()["amount"] == 6
+    operator = signed_in("change_budget")
+
+    def change(amount: int) -> Any:
+        body = json.dumps({"amount": amount})
+        return operator.patch(f"/api/v1{address}?project=acme", body, content_type="application/json").json()
+
+    assert change(6)["set_by_operator"] is False, "nothing was changed"
+    assert change(7)["set_by_operator"] is True
+    assert error_of(send(manager, "PATCH", address, {"amount": 8}), 403)["code"] == "operators_budget"
+
+
+def test_one_that_an_operator_makes_is_the_operators(db):
+    make_project("acme")
+    sent = json.dumps(FIGURES)
+    made = signed_in("add_budget").post("/api/v1/budgets/?project=acme", sent, content_type="application/json")
+    assert made.json()["set_by_operator"] is True
 
 
 def test_to_delete_one_takes_a_reason(manager):

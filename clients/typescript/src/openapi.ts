@@ -346,6 +346,8 @@ export interface components {
             period?: components["schemas"]["PeriodEnum"];
             policy?: components["schemas"]["BudgetPolicyEnum"];
             scope?: components["schemas"]["BudgetScopeEnum"];
+            /** @description An operator made or changed it: keys of the project may not change it. */
+            readonly set_by_operator: boolean;
             readonly spent: number;
             /** @description Where a day or month begins at midnight: Europe/Vienna. */
             time_zone?: string;

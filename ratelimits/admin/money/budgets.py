@@ -86,7 +86,7 @@ class BudgetForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(Budget)
 class BudgetAdmin(ServiceFormAdmin):
     form = BudgetForm
-    list_display = ("budget", "of_project", "whose", "spent", "left", "at_the_end")
+    list_display = ("budget", "of_project", "whose", "spent", "left", "at_the_end", "set_by")
     list_display_links = ("budget",)
     sortable_by = ()
     list_filter = (ProjectFilter,)
@@ -170,6 +170,10 @@ class BudgetAdmin(ServiceFormAdmin):
         if row.policy == Budget.Policy.REJECT:
             return showing.badge("red", "block", "jobs fail")
         return showing.badge("amber", "hourglass_top", "jobs wait")
+
+    @admin.display(description="set by")
+    def set_by(self, row: Budget) -> str:
+        return "an operator" if row.set_by_operator else "a key"
 
     @admin.display(description="amount")
     def amount_shown(self, row: Budget) -> str:

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from queueops.rest.parsers import parse_as, parse_query_as, read_document
 from queueops.rest.schema import operation
 from queueops.rest.views import CallerListView, CallerView
+from queueops.tenancy.callers.authentication import Caller
 from queueops.tenancy.callers.permissions import Need
 from queueops.tenancy.models import Scope
 from ratelimits.api import answers, examples, inputs
@@ -28,7 +29,12 @@ CHANGE = Need(Scope.LIMITS, "ratelimits.change_budget")
 DELETE = Need(Scope.LIMITS, "ratelimits.delete_budget")
 
 TAG = "money"
+OPERATORS = "Of one that an operator has set, the answer to a project's key is 403 `operators_budget`."
 REASON = OpenApiParameter("reason", str, description="For the audit trail.", required=True)
+
+
+def _by(caller: Caller, reason: str) -> dict[str, Any]:
+    return {"actor": caller.actor, "reason": reason, "by_operator": caller.operator is not None}
 
 
 def _shown(rows: Sequence[Budget]) -> Any:
@@ -67,8 +73,7 @@ class BudgetList(CallerListView[Budget]):
     )
     def post(self, request: Request) -> Response:
         given = parse_as(inputs.NewBudget, read_document(request))
-        project = self.caller.project_id
-        made = create_budget(project, given.figures(), actor=self.caller.actor, reason=given.reason)
+        made = create_budget(self.caller.project_id, given.figures(), **_by(self.caller, given.reason))
         [shown] = _shown([Budget.objects.get(pk=made.id)])
         return Response(shown, 201, headers={"Location": f"/api/v1/budgets/{made.id}/"})
 
@@ -95,12 +100,12 @@ class BudgetDetail(CallerView):
         body_example={"amount": 150_000_000, "reason": "the pilot goes on"},
         answer=BudgetSerializer,
         example=examples.BUDGET,
-        description="What is left out stays as it is. Of whom it is and its periods are fixed: make another.",
+        description="What is left out stays as it is. Of whom it is and its periods are fixed: make another. "
+        + OPERATORS,
     )
     def patch(self, request: Request, pk: int) -> Response:
         given = parse_as(inputs.ChangeBudget, read_document(request))
-        told = {"actor": self.caller.actor, "reason": given.reason, "project_id": self.caller.project_id}
-        change_budget(pk, given.figures(), **told)
+        change_budget(pk, given.figures(), project_id=self.caller.project_id, **_by(self.caller, given.reason))
         return Response(self._one(pk))
 
     @operation(
@@ -110,11 +115,11 @@ class BudgetDetail(CallerView):
         answer=answers.Removed,
         example={"removed": True},
         parameters=[REASON],
-        description="Jobs that wait for it go on. What was spent stays in the ledger.",
+        description="Jobs that wait for it go on. What was spent stays in the ledger. " + OPERATORS,
     )
     def delete(self, request: Request, pk: int) -> Response:
         given = parse_query_as(inputs.Reasoned, request.query_params.dict())
-        delete_budget(pk, actor=self.caller.actor, reason=given.reason, project_id=self.caller.project_id)
+        delete_budget(pk, project_id=self.caller.project_id, **_by(self.caller, given.reason))
         return Response({"removed": True})
 
     def _one(self, pk: int) -> Any:

@@ -13,7 +13,7 @@ from queueops.audit import trail
 from queueops.core.postgres.unique_names import faults_of, save_named
 from queueops.core.values.reasons import clean_reason
 from queueops.tenancy.models import Project
-from ratelimits.errors import InvalidBudget, UnknownBudget
+from ratelimits.errors import InvalidBudget, OperatorsBudget, UnknownBudget
 from ratelimits.models import Budget, BudgetHold
 
 from .budgets import forget
@@ -31,9 +31,14 @@ class SavedBudget:
 
 
 @transaction.atomic
-def create_budget(project_id: str, figures: dict[str, Any], *, actor: str, reason: str = "") -> SavedBudget:
+def create_budget(
+    project_id: str, figures: dict[str, Any], *, actor: str, reason: str = "", by_operator: bool = True
+) -> SavedBudget:
     """
     Give a project a budget. It counts what was spent in its period already, and holds half a second later everywhere.
+
+    Args:
+        by_operator: And not by a key of the project: then none may change it.
 
     Raises:
         InvalidBudget: Nothing was made.
@@ -41,7 +46,7 @@ def create_budget(project_id: str, figures: dict[str, Any], *, actor: str, reaso
     """
     if not Project.objects.filter(pk=project_id).exists():
         raise InvalidBudget(fields={"project": ["There is no such project."]})
-    budget = Budget(project_id=project_id, **figures)
+    budget = Budget(project_id=project_id, set_by_operator=by_operator, **figures)
     _store(budget)
     after = _figures(budget)
     _record("create_budget", budget, actor, reason, after=after)
@@ -50,18 +55,25 @@ def create_budget(project_id: str, figures: dict[str, Any], *, actor: str, reaso
 
 @transaction.atomic
 def change_budget(
-    budget_id: int, figures: dict[str, Any], *, actor: str, reason: str = "", project_id: str | None = None
+    budget_id: int,
+    figures: dict[str, Any],
+    *,
+    actor: str,
+    reason: str = "",
+    project_id: str | None = None,
+    by_operator: bool = True,
 ) -> SavedBudget:
     """
     Change a budget's name, amount, policy or note; of whom and when it counts stays as it is.
 
     Args:
         project_id: Whose it must be.
+        by_operator: What an operator changes is an operator's from then on.
 
     Raises:
-        UnknownBudget, InvalidBudget, ProjectMoving, ProjectMoved: Nothing was changed.
+        UnknownBudget, InvalidBudget, OperatorsBudget, ProjectMoving, ProjectMoved: Nothing was changed.
     """
-    budget = _locked(budget_id, project_id)
+    budget = _locked(budget_id, project_id, by_operator=by_operator)
     before = _figures(budget)
     if fixed := [name for name in WHOSE if name in figures and figures[name] != getattr(budget, name)]:
         raise InvalidBudget(fields={name: ["It cannot be changed: make another budget."] for name in fixed})
@@ -70,31 +82,36 @@ def change_budget(
     after = _figures(budget)
     changed = tuple(name for name in FIGURES if before[name] != after[name])
     if changed:
+        budget.set_by_operator = by_operator
         _store(budget)
         _record("change_budget", budget, actor, reason, before=before, after=after)
     return SavedBudget(budget.pk, changed)
 
 
 @transaction.atomic
-def delete_budget(budget_id: int, *, actor: str, reason: str = "", project_id: str | None = None) -> None:
+def delete_budget(
+    budget_id: int, *, actor: str, reason: str = "", project_id: str | None = None, by_operator: bool = True
+) -> None:
     """
     Delete a budget: jobs that wait for it go on. The ledger stays as it is.
 
     Raises:
-        UnknownBudget, ProjectMoving, ProjectMoved: Nothing was deleted.
+        UnknownBudget, OperatorsBudget, ProjectMoving, ProjectMoved: Nothing was deleted.
     """
-    budget = _locked(budget_id, project_id)
+    budget = _locked(budget_id, project_id, by_operator=by_operator)
     periods = list(budget.periods.order_by("pk").select_for_update().values_list("pk", flat=True))
     BudgetHold.objects.filter(period__in=periods).delete()
     _record("delete_budget", budget, actor, reason, before=_figures(budget))
     budget.delete()
 
 
-def _locked(budget_id: int, project_id: str | None) -> Budget:
+def _locked(budget_id: int, project_id: str | None, *, by_operator: bool) -> Budget:
     rows = Budget.objects.select_for_update(of=("self",)).filter(pk=budget_id)
     found = (rows if project_id is None else rows.filter(project_id=project_id)).first()
     if found is None:
         raise UnknownBudget
+    if found.set_by_operator and not by_operator:
+        raise OperatorsBudget
     return found
 
 
