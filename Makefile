@@ -6,7 +6,7 @@ READY := .venv/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check audit format bench soak docs proofs site lock clean
+.PHONY: help run test versions check audit format bench soak docs proofs site lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ run: $(READY) ## Start everything on this machine (web, workers, sandbox, Postgr
 
 test: $(READY) ## Run the tests (ARGS="-k name" for some of them)
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+
+versions: ## Run a part of the tests on each Python and Django that is promised and here (ARGS="3.13:6.0" for one)
+	@.ci/versions $(ARGS)
 
 check: $(READY) ## Format, lint, types, import contracts, migrations, generated documents
 	$(BIN)/ruff format --check .

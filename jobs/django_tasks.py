@@ -1,5 +1,5 @@
 """
-A backend for `django.tasks` (the backport `django-tasks`): `@task` functions run as jobs of one project.
+A backend for `django.tasks`: `@task` functions run as jobs of one project.
 
     TASKS = {"default": {"BACKEND": "jobs.django_tasks.QueueOpsBackend", "OPTIONS": {"project": "tasks"}}}
 
@@ -10,24 +10,30 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, overload
 from uuid import UUID
 
 from django.apps import apps
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured, ValidationError
-from django_tasks import TaskResult, TaskResultStatus, task_backends
-from django_tasks.backends.base import BaseTaskBackend
-from django_tasks.base import Task, TaskError
-from django_tasks.exceptions import TaskResultDoesNotExist
-from django_tasks.signals import task_enqueued
 
+from jobs import task_framework
 from jobs.models import DeadLetter, Job, JobEvent
 from jobs.services.submit.prepare import JobSpec
 from jobs.services.submit.submit import submit_job
 from jobs.states import RUNNING, TERMINAL, WAITING, EventType, JobState, Priority
+from jobs.task_framework import (
+    BaseTaskBackend,
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_backends,
+    task_enqueued,
+)
 from queueops.tenancy.models import Project, project_id_rule
 
 KIND = "django.task"
@@ -45,10 +51,16 @@ class TaskNotFinished(Exception):
     """Stands in a result's errors where no exception of the task ended it: cancelled, crashed, expired."""
 
 
+if TYPE_CHECKING:
+    AnyTask = Task[..., Any]
+else:
+    AnyTask = Task  # Django's own is not generic
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOpsTask(Task[..., Any]):
+class QueueOpsTask(AnyTask):
     """
-    A task with what a queue must know beyond django.tasks; each is a keyword of `@task`.
+    A task with what a queue must know beyond django.tasks; each is a keyword of this module's `@task`.
 
     Attributes:
         repeatable: Running it twice does no harm. Only such a task is run again after it failed or its
@@ -60,6 +72,45 @@ class QueueOpsTask(Task[..., Any]):
     repeatable: bool = False
     retry_policy: str | None = None
     timeout_seconds: float = 300.0
+
+
+@overload
+def task(function: Callable[..., Any], /) -> QueueOpsTask: ...
+
+
+@overload
+def task(
+    *,
+    repeatable: bool = ...,
+    retry_policy: str | None = ...,
+    timeout_seconds: float = ...,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], QueueOpsTask]: ...
+
+
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    repeatable: bool = False,
+    retry_policy: str | None = None,
+    timeout_seconds: float = 300.0,
+    **options: Any,
+) -> QueueOpsTask | Callable[[Callable[..., Any]], QueueOpsTask]:
+    """
+    Decorate a function as `@task` of django.tasks does, which takes no keywords of a backend from Django 6.0 on.
+
+    Args:
+        function: Where the decorator stands without brackets.
+        repeatable, retry_policy, timeout_seconds: See `QueueOpsTask`.
+        options: Those of django.tasks: `priority`, `queue_name`, `backend`, `takes_context`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> QueueOpsTask:
+        made: QueueOpsTask = task_framework.task(**options)(function)
+        return replace(made, repeatable=repeatable, retry_policy=retry_policy, timeout_seconds=timeout_seconds)
+
+    return decorate if function is None else decorate(function)
 
 
 class QueueOpsBackend(BaseTaskBackend):

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import django
+
 from queueops.core import env
 from queueops.core.database import database_settings
 from queueops.core.embedded.cluster import EmbeddedServer
@@ -43,7 +45,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_q",
-    "django_tasks",
+    *(["django_tasks"] if django.VERSION < (6, 0) else []),  # in Django itself from 6.0 on: jobs/task_framework.py
     "queueops.site",
     "queueops.audit",
     "queueops.tenancy",

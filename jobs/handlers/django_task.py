@@ -6,6 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from inspect import iscoroutinefunction
+from traceback import format_exception
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,15 +14,21 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
-from django_tasks import TaskContext, TaskResult, TaskResultStatus
-from django_tasks.base import Task, TaskError
-from django_tasks.signals import task_finished, task_started
-from django_tasks.utils import get_exception_traceback, get_module_path, normalize_json
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from jobs.django_tasks import KIND, QueueOpsBackend, backend_of, find_task
 from jobs.handlers.errors import ProviderError
 from jobs.handlers.registry import Done, RunningJob, handler, on_close
+from jobs.task_framework import (
+    Task,
+    TaskContext,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+    task_finished,
+    task_started,
+)
 
 MAX_TASK_SECONDS = 6 * 3600.0
 
@@ -134,8 +141,8 @@ def _succeeded(result: TaskResult[Any], value: Any) -> Done:
 
 def _failed(result: TaskResult[Any], error: Exception) -> ProviderError:
     """Tell the receivers of task_finished, and describe the failure with its class; raise it from the exception."""
-    path = get_module_path(type(error))
-    result.errors.append(TaskError(exception_class_path=path, traceback=get_exception_traceback(error)))
+    path = f"{type(error).__module__}.{type(error).__qualname__}"
+    result.errors.append(TaskError(exception_class_path=path, traceback="".join(format_exception(error))))
     _end(result, TaskResultStatus.FAILED)
     details = {"exception_class": path}
     if isinstance(error, ProviderError):

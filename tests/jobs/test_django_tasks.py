@@ -11,15 +11,21 @@ from django.apps import apps
 from django.db import transaction
 from django.test import Client, override_settings
 from django.utils import timezone
-from django_tasks import TaskResultStatus, default_task_backend
-from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist, TaskResultMismatch
 
-from jobs.django_tasks import KIND, QueueOpsBackend, TaskNotFinished, find_task, priority_of
+from jobs.django_tasks import KIND, QueueOpsBackend, TaskNotFinished, find_task, priority_of, task
 from jobs.models import DeadLetter, Job
 from jobs.services.operate.dead_letters import requeue_dead_letters
 from jobs.services.operate.operate import cancel_jobs
 from jobs.services.submit.prepare import InvalidJob, JobSpec
 from jobs.services.submit.submit import submit_job
+from jobs.task_framework import (
+    BaseTaskBackend,
+    InvalidTaskError,
+    TaskResultDoesNotExist,
+    TaskResultMismatch,
+    TaskResultStatus,
+    default_task_backend,
+)
 from jobs.testing import StillUnfinished, drain
 from queueops.tenancy.models import ProducerKey, Project, Scope
 from tests.factories import make_project
@@ -123,7 +129,7 @@ def test_what_is_no_json_fails_the_task():
     result.refresh()
     assert [error.exception_class for error in result.errors] == [TypeError]
     with pytest.raises(TypeError):
-        tasks.add.enqueue(object(), 1)  # type: ignore[arg-type]
+        tasks.add.enqueue(object(), 1)
 
 
 @database
@@ -181,7 +187,7 @@ def test_a_module_beside_the_tasks_is_not_imported(tmp_path, monkeypatch):
     (tmp_path / "imported_app").mkdir()
     for name in ("__init__", "scripts", "tasks"):
         (tmp_path / f"imported_app/{name}.py").write_text(
-            "from django_tasks import task\n@task()\ndef work(): ...\n" if name != "__init__" else ""
+            "from jobs.task_framework import task\n@task()\ndef work(): ...\n" if name != "__init__" else ""
         )
     monkeypatch.syspath_prepend(tmp_path)
     # Installing it for real would load the admin and the handlers of all apps again.
@@ -250,9 +256,19 @@ def test_the_options_are_checked(options, ids):
     assert [message.id for message in backend.check()] == ids
 
 
+def test_the_keywords_are_the_tasks_own_and_need_no_brackets():
+    assert (tasks.succeed_at.repeatable, tasks.succeed_at.takes_context) == (True, True)
+    assert tasks.never_end.timeout_seconds == 0.2
+    bare = task(tasks.no_task)
+    assert (bare.repeatable, bare.retry_policy, bare.timeout_seconds) == (False, None, 300)
+    with pytest.raises(TypeError, match="colour"):
+        task(colour="red")(tasks.no_task)
+
+
 def test_a_task_of_another_backend_is_refused():
+    dummy = f"{BaseTaskBackend.__module__.removesuffix('.base')}.dummy.DummyBackend"
     with (
-        override_settings(TASKS={"default": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"}}),
+        override_settings(TASKS={"default": {"BACKEND": dummy}}),
         pytest.raises(ValueError, match="no QueueOpsBackend"),
     ):
         find_task(f"{PATH}.add")

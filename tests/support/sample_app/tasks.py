@@ -1,7 +1,7 @@
 """Tasks as an application has them."""
 
-from django_tasks import TaskContext, task
-
+from jobs.django_tasks import task
+from jobs.task_framework import TaskContext
 from queueops.tenancy.models import Project
 
 
