@@ -263,6 +263,7 @@ LOGGING = {
         "django": {"level": QUEUEOPS.log_level},
         # django-q2 tells of every process and task; at INFO it would drown what ours say.
         "django-q": {"level": "DEBUG" if QUEUEOPS.log_level == "DEBUG" else "WARNING"},
+        "fido2": {"level": "WARNING"},  # of every passkey
         "mcp": {"level": "WARNING"},  # likewise, of every request
     },
 }

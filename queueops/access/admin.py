@@ -10,14 +10,14 @@ from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.db.models import F, Model, QuerySet
+from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from queueops.access.models import SignInCount
+from queueops.access.models import Passkey, SignInCount
 from queueops.access.services import guard, second_factor
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
@@ -49,15 +49,16 @@ def _reset(ids: Sequence[int], *, actor: str, reason: str) -> VerbOutcome:
     return VerbOutcome(taken, len(ids) - taken)
 
 
+HAS_PASSKEY = Exists(Passkey.objects.filter(user=OuterRef("pk")))
 RESET = Verb(
     name="reset-second-factor",
     permission="access.reset_authenticator",
     label="Reset second factor",
     done="reset",
-    explains="The app's codes and the recovery codes are good for nothing from then on; the next sign-in asks for the"
-    " password alone, and for a new second factor where one is required. Be sure of who asks you.",
+    explains="The app's codes, the recovery codes and all passkeys are good for nothing from then on; the next sign-in"
+    " asks for the password alone, and for a new second factor where one is required. Be sure of who asks you.",
     icon="phonelink_erase",
-    applies=lambda rows: rows.exclude(authenticator=None),
+    applies=lambda rows: rows.filter(Q(HAS_PASSKEY) | Q(authenticator__isnull=False)),
     carry_out=_reset,
     form=ReasonForm,
     overrides=True,
@@ -138,7 +139,11 @@ class UserAdmin(AuditedPeopleMixin, DjangoUserAdmin, QueueAdmin):  # type: ignor
 
     @admin.display(description="second factor", boolean=True)
     def has_second_factor(self, user: User) -> bool:
-        return second_factor.authenticator_of(user) is not None
+        return second_factor.authenticator_of(user) is not None or user.has_passkey  # type: ignore[attr-defined]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        people: QuerySet[User] = super().get_queryset(request)
+        return people.annotate(has_passkey=HAS_PASSKEY)
 
     def audited(self, obj: User) -> Mapping[str, Any]:
         return {

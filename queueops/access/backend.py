@@ -7,11 +7,14 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
+from django.contrib.postgres.expressions import ArraySubquery
 from django.core.exceptions import PermissionDenied
+from django.db.models import OuterRef
 from django.http import HttpRequest
 
 from queueops.core.web.client_address import client_address
 
+from .models import Passkey
 from .services.guard import Purpose, SignInLocked, guarded
 
 ONLY = "superusers"
@@ -44,6 +47,7 @@ class GuardedBackend(ModelBackend):
             raise PermissionDenied from locked  # no other backend is asked
 
     def get_user(self, user_id: Any) -> User | None:
-        # With the authenticator, or every request of a session would read it by a second query.
-        user = User.objects.select_related("authenticator").filter(pk=user_id).first()
+        # With the second factors, or every request of a session would read them by queries of their own.
+        keys = ArraySubquery(Passkey.objects.filter(user=OuterRef("pk")).values("pk"))
+        user = User.objects.select_related("authenticator").annotate(passkey_ids=keys).filter(pk=user_id).first()
         return user if user and self.user_can_authenticate(user) else None

@@ -54,3 +54,24 @@ class PasswordForm(forms.Form):
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "current-password"}),
         help_text="Yours, once more: whoever finds an open session must not be able to change how you sign in.",
     )
+
+
+class PasskeyForm(forms.Form):
+    """What the browser gave for a challenge; passkey.js fills it in."""
+
+    credential = forms.JSONField(widget=forms.HiddenInput, error_messages={"required": "Your browser gave no passkey."})
+
+
+class NewPasskeyForm(PasswordForm):
+    field_order = ("name", "password")
+    name = forms.CharField(
+        max_length=60,
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}),
+        help_text="How you will know it again: “office key”, “phone”.",
+    )
+
+
+class NamedPasskeyForm(forms.Form):
+    """Of somebody who has no password here."""
+
+    name = NewPasskeyForm.base_fields["name"]

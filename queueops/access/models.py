@@ -1,4 +1,4 @@
-"""What signing in keeps: authenticators, recovery codes, and how often somebody failed."""
+"""What signing in keeps: authenticators, passkeys, recovery codes, and how often somebody failed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,25 @@ class Authenticator(models.Model):
 
     def __str__(self) -> str:
         return f"second factor of {self.user.get_username()}"
+
+
+class Passkey(models.Model):
+    """A second factor that proves itself to this host alone (WebAuthn): a phone, a computer or a security key."""
+
+    user = models.ForeignKey(User, models.CASCADE, related_name="passkeys")
+    name = models.CharField(max_length=60)
+    credential = models.BinaryField(editable=False, unique=True, help_text="Its id, and the public key.")
+    sign_count = models.BigIntegerField(editable=False, help_text="Of its newest use; many always say 0.")
+    challenge = models.CharField(max_length=64, blank=True, editable=False, help_text="Digest of the last one it met.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    used_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        default_permissions = ()
+        ordering = ("pk",)
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class RecoveryCode(models.Model):

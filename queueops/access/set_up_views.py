@@ -23,9 +23,10 @@ from queueops.core.errors import QueueOpsError
 from . import pending
 from .backend import may_use_password
 from .forms import AppCodeForm, CodeForm, PasswordForm
+from .models import Passkey
 from .services import second_factor
 from .services.guard import Purpose, SignInLocked, guarded
-from .services.sessions import SECOND_FACTOR, is_fresh
+from .services.sessions import SECOND_FACTOR, is_fresh, note_factors
 from .views import check_code, sign_in, told_to_wait
 
 SETTING_UP = "second_factor_being_set_up"  # in the session: the sealed secret, until a code of it was shown
@@ -51,7 +52,7 @@ class SignInAgain(QueueOpsError):
 @require_http_methods(["GET", "POST"])
 def second_factor_page(request: HttpRequest) -> HttpResponse:
     """Everything is a POST; a GET only shows how things are."""
-    user = _person(request)
+    user = person(request)
     if user is None:
         return redirect_to_login(request.get_full_path())
     step = request.POST.get("step", "")
@@ -69,32 +70,45 @@ def second_factor_page(request: HttpRequest) -> HttpResponse:
     return told_to_wait(response, locked) if locked else response
 
 
-def _person(request: HttpRequest) -> User | None:
+def person(request: HttpRequest) -> User | None:
     """Who is signed in to the admin, or about to be and owing a second factor."""
     if admin.site.has_permission(request) and isinstance(request.user, User):
         return request.user
     user = pending.user_of(request)
-    return user if user and second_factor.authenticator_of(user) is None else None
+    return user if user and not second_factor.factors_of(user) else None
 
 
 def _form(request: HttpRequest, step: str) -> forms.Form | None:
-    if step == "begin" and not _gives_password(request):
+    if step == "begin" and not gives_password(request):
         return forms.Form(request.POST)
     return FORMS[step](request.POST) if step in FORMS else None
 
 
-def _gives_password(request: HttpRequest) -> bool:
+def gives_password(request: HttpRequest) -> bool:
     """Who is about to be signed in has shown it a moment ago, and who comes from the provider may have none."""
     return request.user.is_authenticated and may_use_password(request.user)
+
+
+def prove(request: HttpRequest, user: User, given: dict[str, Any]) -> None:
+    """
+    Have somebody who is signed in show once more who they are, or an open session found would change how they sign in.
+
+    Raises:
+        WrongPassword, SignInLocked, SignInAgain
+    """
+    if not request.user.is_authenticated:
+        return  # about to be signed in: shown a moment ago
+    if not gives_password(request):
+        if not is_fresh(request.session):
+            raise SignInAgain
+    elif not authenticate(request, username=user.get_username(), password=given["password"]):
+        raise getattr(request, "sign_in_locked", None) or WrongPassword()
 
 
 def _carry_out(request: HttpRequest, user: User, step: str, given: dict[str, Any]) -> HttpResponse:
     actor = f"user:{user.pk}"
     if step == "begin":
-        if "password" in given and not authenticate(request, username=user.get_username(), **given):
-            raise getattr(request, "sign_in_locked", None) or WrongPassword()
-        if request.user.is_authenticated and "password" not in given and not is_fresh(request.session):
-            raise SignInAgain
+        prove(request, user, given)
         _begin(request)
         return HttpResponseRedirect(reverse("access:second-factor"))
     if step == "confirm":
@@ -105,7 +119,8 @@ def _carry_out(request: HttpRequest, user: User, step: str, given: dict[str, Any
     if step == "codes":
         return _codes_page(request, second_factor.renew_recovery_codes(authenticator, actor=actor))
     second_factor.turn_off(user, actor=actor)
-    messages.success(request, "The second factor is off.")
+    note_factors(request.session, User.objects.get(pk=user.pk))
+    messages.success(request, "Codes of the app are off.")
     return HttpResponseRedirect(reverse("access:second-factor"))
 
 
@@ -152,8 +167,9 @@ def _page(request: HttpRequest, user: User, **given: Any) -> TemplateResponse:
         "layout": "admin/base_site.html" if request.user.is_authenticated else "unfold/layouts/unauthenticated.html",
         "authenticator": authenticator,
         "codes_left": authenticator.recovery_codes.filter(used_at=None).count() if authenticator else 0,
+        "passkeys": Passkey.objects.filter(user=user).count(),
         "required": second_factor.is_required_of(user),
-        "begin_form": PasswordForm() if _gives_password(request) else forms.Form(),
+        "begin_form": PasswordForm() if gives_password(request) else forms.Form(),
         "confirm_form": AppCodeForm(),
         "codes_form": CodeForm(prefix=None, auto_id="codes_%s"),
         "off_form": CodeForm(auto_id="off_%s"),

@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from .passkey_views import passkeys_page
 from .provider_views import begin, callback, end
 from .set_up_views import second_factor_page
 from .views import SignIn, SignOut, ask_for_code
@@ -16,4 +17,5 @@ urlpatterns = [
     path("login/provider/end/", end, name="provider-end"),
     path("logout/", SignOut.as_view(), name="sign-out"),
     path("second-factor/", second_factor_page, name="second-factor"),
+    path("second-factor/passkeys/", passkeys_page, name="passkeys"),
 ]

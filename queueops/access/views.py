@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import login
@@ -19,8 +20,8 @@ from django.views.decorators.http import require_http_methods
 from queueops.core.errors import QueueOpsError
 
 from . import pending
-from .forms import CodeForm, SignInForm
-from .services import second_factor
+from .forms import CodeForm, PasskeyForm, SignInForm
+from .services import passkeys, second_factor
 from .services.guard import Purpose, SignInLocked, guarded
 from .services.sessions import BY_PROVIDER, SECOND_FACTOR
 from .services.trail import tell_second_factor, tell_sign_in
@@ -74,7 +75,7 @@ def past_first_factor(request: HttpRequest, user: User, goes_on_to: str, *, vouc
     Args:
         vouched: The provider has asked for a second factor.
     """
-    has, needs = second_factor.authenticator_of(user), second_factor.is_required_of(user)
+    has, needs = bool(second_factor.factors_of(user)), second_factor.is_required_of(user)
     if (has or needs) and not vouched:
         pending.begin(request, user, goes_on_to)
         return HttpResponseRedirect(reverse("access:code" if has else "access:second-factor"))
@@ -89,26 +90,48 @@ def past_first_factor(request: HttpRequest, user: User, goes_on_to: str, *, vouc
 @never_cache
 @require_http_methods(["GET", "POST"])
 def ask_for_code(request: HttpRequest) -> HttpResponse:
-    """The second step of signing in."""
+    """The second step of signing in: a code, or a passkey."""
     user = pending.user_of(request)
-    authenticator = second_factor.authenticator_of(user)
-    if user is None or authenticator is None:
+    if user is None or not second_factor.factors_of(user):
         return HttpResponseRedirect(reverse("admin:login"))
-    form = CodeForm(request.POST or None)
+    form: forms.Form = PasskeyForm(request.POST) if "credential" in request.POST else CodeForm(request.POST or None)
     locked: SignInLocked | None = None
     if form.is_valid():
         try:
-            shown = check_code(user, form.cleaned_data["code"])
+            return sign_in(request, user, _show(request, user, form.cleaned_data))
         except QueueOpsError as error:
-            form.add_error("code", error.message)
+            form.add_error(None if "credential" in form.fields else "code", error.message)
             locked = error if isinstance(error, SignInLocked) else None
-        else:
-            if shown.recovery_codes_left is not None:
-                messages.warning(request, f"Recovery codes left: {shown.recovery_codes_left}. Make new ones in time.")
-            return sign_in(request, user, authenticator.pk)
-    context = {**admin.site.each_context(request), "title": "Second factor", "form": form}
+    context = {
+        **admin.site.each_context(request),
+        "title": "Second factor",
+        "form": form if "code" in form.fields else CodeForm(),
+        "faults": form.non_field_errors(),
+        "has_app": second_factor.authenticator_of(user) is not None,
+        "options": passkeys.ask_for(request, user),
+    }
     response = TemplateResponse(request, "admin/access/code.html", context)
     return told_to_wait(response, locked) if locked else response
+
+
+def _show(request: HttpRequest, user: User, given: dict[str, Any]) -> int | str:
+    """
+    Return which second factor was shown.
+
+    Raises:
+        WrongCode, WrongPasskey, SignInLocked, CredentialKeysMissing
+    """
+    if "credential" in given:
+        owner = user.get_username()
+        passkey = guarded(Purpose.CODE, lambda: passkeys.show(request, user, given["credential"]), account=owner)
+        if passkey is None:
+            raise passkeys.WrongPasskey
+        tell_second_factor(user)
+        return second_factor.factor_of_passkey(passkey.pk)
+    shown = check_code(user, given["code"])
+    if shown.recovery_codes_left is not None:
+        messages.warning(request, f"Recovery codes left: {shown.recovery_codes_left}. Make new ones in time.")
+    return shown.authenticator.pk
 
 
 def check_code(user: User, code: str) -> second_factor.Shown:
@@ -127,13 +150,13 @@ def check_code(user: User, code: str) -> second_factor.Shown:
     return shown
 
 
-def sign_in(request: HttpRequest, user: User, authenticator_id: int) -> HttpResponse:
+def sign_in(request: HttpRequest, user: User, factor: int | str) -> HttpResponse:
     """Sign somebody in who has shown both factors, and go where they wanted to."""
     goes_on_to = pending.goes_on_to(request)
     del request.session[pending.KEY]
     login(request, user)
     tell_sign_in(user)
-    request.session[SECOND_FACTOR] = authenticator_id
+    request.session[SECOND_FACTOR] = factor
     return HttpResponseRedirect(goes_on_to)
 
 

@@ -266,7 +266,9 @@ def examine_sign_in() -> DoctorFinding:
         return DoctorFinding("sign-in", DoctorVerdict.WARN, "no tables yet", "Run manage.py migrate.")
     locked = guard.locked_names()
     bare = list(
-        User.objects.filter(is_superuser=True, is_active=True, authenticator=None).values_list("username", flat=True)
+        User.objects.filter(is_superuser=True, is_active=True, authenticator=None, passkeys=None).values_list(
+            "username", flat=True
+        )
     )
     required = settings.QUEUEOPS.second_factor == "required"
     if not settings.DEBUG and bare and not required:

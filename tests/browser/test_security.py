@@ -24,6 +24,7 @@ PAGES = [
     "/me/",
     "/admin/",
     "/admin/second-factor/",
+    "/admin/second-factor/passkeys/",
     "/admin/jobs/job/",
     "/admin/jobs/batch/",
     "/admin/jobs/deadletter/",

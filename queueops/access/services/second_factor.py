@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models.functions import Now
 
-from queueops.access.models import Authenticator, RecoveryCode
+from queueops.access.models import Authenticator, Passkey, RecoveryCode
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
 from queueops.tenancy import credentials
@@ -75,6 +75,20 @@ class Shown:
 
 def authenticator_of(user: Any) -> Authenticator | None:
     return getattr(user, "authenticator", None)
+
+
+def factors_of(user: Any) -> list[int | str]:
+    """What a session may have shown as second factor, one for each that somebody has; empty: they have none."""
+    if not getattr(user, "pk", None):
+        return []
+    authenticator, keys = authenticator_of(user), getattr(user, "passkey_ids", None)
+    if keys is None:
+        keys = user.passkeys.values_list("pk", flat=True)
+    return [*([authenticator.pk] if authenticator else []), *(factor_of_passkey(key) for key in keys)]
+
+
+def factor_of_passkey(passkey_id: int) -> str:
+    return f"passkey:{passkey_id}"
 
 
 def is_required_of(user: Any) -> bool:
@@ -136,7 +150,7 @@ def set_up(user: User, secret: bytes, code: str, *, actor: str) -> tuple[Authent
     step = _step_of(secret, code)
     if step is None:
         raise WrongCode
-    User.objects.select_for_update().get(pk=user.pk)  # two set-ups at once: the second sees the first
+    lock(user)  # two set-ups at once: the second sees the first
     if Authenticator.objects.filter(user=user).exists():
         raise AlreadySetUp
     authenticator = Authenticator.objects.create(user=user, secret=seal(secret), last_step=step)
@@ -171,22 +185,33 @@ def renew_recovery_codes(authenticator: Authenticator, *, actor: str) -> list[st
     return _issue_codes(authenticator)
 
 
+@transaction.atomic
 def turn_off(user: User, *, actor: str) -> None:
     """
+    Take the app's codes away, recovery codes with them; passkeys stay.
+
     Raises:
         SecondFactorRequired
     """
-    if is_required_of(user):
+    lock(user)
+    if is_required_of(user) and not Passkey.objects.filter(user=user).exists():
         raise SecondFactorRequired
-    take_away([user.pk], actor=actor)
+    if Authenticator.objects.filter(user=user).delete()[0]:
+        trail.record(actor=actor, action="reset_second_factor", target=_target(user.pk))
+
+
+def lock(user: User) -> None:
+    """Until the transaction ends nobody else adds or takes a second factor of theirs."""
+    User.objects.select_for_update().get(pk=user.pk)
 
 
 @transaction.atomic
 def take_away(user_ids: Sequence[int], *, actor: str, reason: str = "") -> int:
-    """Take second factors away, recovery codes with them, and return how many there were."""
-    found = Authenticator.objects.select_for_update().filter(user_id__in=user_ids).order_by("pk")
-    owners = [authenticator.user_id for authenticator in found]
+    """Take all second factors of people away, and return of how many people."""
+    people = User.objects.select_for_update().filter(pk__in=user_ids).order_by("pk")
+    owners = [user.pk for user in people if factors_of(user)]
     Authenticator.objects.filter(user_id__in=owners).delete()
+    Passkey.objects.filter(user_id__in=owners).delete()
     for owner in owners:
         trail.record(actor=actor, action="reset_second_factor", target=_target(owner), reason=reason)
     return len(owners)

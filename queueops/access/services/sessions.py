@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from . import second_factor
 
 BEGAN_AT, SEEN_AT = "began_at", "seen_at"
-SECOND_FACTOR = "second_factor"  # the authenticator that was shown when signing in
+SECOND_FACTOR = "second_factor"  # which of them was shown when signing in
 BY_PROVIDER = "provider"  # in its place: the provider has asked for a second factor
 FRESH_SECONDS = 600  # who has no password here shows by a sign-in of so long ago who it is
 PRODUCER_KEY = "producer_key"  # the key's id: producers without an account
@@ -38,12 +38,19 @@ def stands(session: SessionBase, user: AbstractBaseUser | AnonymousUser | None) 
 
 
 def owes_second_factor(session: SessionBase, user: Any) -> bool:
-    authenticator = second_factor.authenticator_of(user)
-    if settings.QUEUEOPS.oidc_issuer and session.get(SECOND_FACTOR) == BY_PROVIDER:
+    shown = session.get(SECOND_FACTOR)
+    if settings.QUEUEOPS.oidc_issuer and shown == BY_PROVIDER:
         return False
-    if authenticator is not None:
-        return bool(session.get(SECOND_FACTOR) != authenticator.pk)
+    if factors := second_factor.factors_of(user):
+        return shown not in factors
     return second_factor.is_required_of(user)
+
+
+def note_factors(session: SessionBase, user: Any) -> None:
+    """Have the session of somebody who has just changed their second factors stand by one that they have now."""
+    factors = second_factor.factors_of(user)
+    if session.get(SECOND_FACTOR) not in (*factors, BY_PROVIDER):
+        session[SECOND_FACTOR] = next(iter(factors), None)
 
 
 def signed_in(session: SessionBase) -> bool:
