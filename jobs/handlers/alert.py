@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import close_old_connections
+from django.db.models import CharField, F, Func, Value
 from django.urls import reverse
 from django.utils import timezone
 from pydantic import BaseModel
@@ -41,7 +42,7 @@ class AlertPayload(BaseModel, title="Delivery"):
     route: int
     service: str
     alert: int | None
-    event: Literal["opened", "resolved", "test"]
+    event: Literal["opened", "acknowledged", "resolved", "test"]
     digest: Digest | None = None
 
 
@@ -121,15 +122,16 @@ def _compose(delivery: AlertPayload) -> Told | None:
         about, severity = str(alert.pk), alert.severity
         if link := _link(alert.pk):
             lines.append(f"Alert: {link}")
-    # An incident is what the alert is now: of two messages on their way, the one about its beginning may arrive last.
-    if route.channel == AlertRoute.Channel.PAGERDUTY and alert is not None:
-        is_over = alert.resolved_at is not None
+    # An incident is what the alert is now: a message that was put off, or is sent once more, must not open it again.
+    if route.channel == AlertRoute.Channel.PAGERDUTY and delivery.event != "test":
+        is_over = not _is_open(digest) if alert is None else alert.resolved_at is not None
     return Told(
         channel=route.channel,
         target=route.target,
         secret="" if route.channel == AlertRoute.Channel.EMAIL else secret_of(route),
         about=about,
         is_over=is_over,
+        is_acknowledged=delivery.event == "acknowledged",
         severity=severity,
         link=link,
         subject=" ".join(subject.split())[:200],
@@ -155,6 +157,17 @@ def _sum_up(digest: Digest, event: str) -> tuple[str, list[str], dict[str, Any]]
         lines.append(f"Alerts: {link}")
     shown = {"message": message, "alerts": [_data(alert) for alert in first], "runbook": about.runbook, "link": link}
     return f"{state}: {message}", lines, digest.model_dump() | shown
+
+
+def _is_open(digest: Digest | None) -> bool:
+    """Whether an alert of the group is open: all of them are one incident."""
+    from ratelimits.models import QuotaAlert
+
+    if digest is None:
+        return False
+    project = Func(F("subject"), Value("/"), Value(2), function="split_part", output_field=CharField())
+    rows = QuotaAlert.objects.filter(kind=digest.kind, severity=digest.severity, resolved_at=None)
+    return rows.annotate(of=project).filter(of=digest.project).exists()
 
 
 def _data(alert: Any) -> dict[str, Any]:

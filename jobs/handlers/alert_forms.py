@@ -2,7 +2,8 @@
 Alerts as Slack, Microsoft Teams and PagerDuty want them. Pure.
 
 Sources, read 2026-11: Slack's incoming webhooks and Block Kit (a section has at most 3,000 characters, a header 150);
-Teams' workflows, which take a message with an adaptive card; PagerDuty's Events API v2 (a summary has at most 1,024).
+Teams' workflows, which take a message of at most 28 kB with an adaptive card; PagerDuty's Events API v2 (a summary has
+at most 1,024).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SLACK_SECTION, SLACK_HEADER, PAGERDUTY_SUMMARY = 3_000, 150, 1_024
+TEAMS_TEXT, TEAMS_LINES = 1_500, 40  # a character may take twelve bytes of JSON
 PAGERDUTY_SEVERITIES = {"notice": "info", "warning": "warning", "critical": "critical"}
 TEAMS_COLOURS = {"notice": "accent", "warning": "warning", "critical": "attention"}
 
@@ -23,6 +25,7 @@ class Told:
     Attributes:
         secret: What signs a webhook's messages; of Slack and Teams the URL, of PagerDuty the integration key.
         about: What is the same in each message about one alert.
+        is_acknowledged: All that it says is that somebody looks after it.
         link: Where to look; None: this installation does not know its address.
         content: As webhooks have it.
     """
@@ -32,6 +35,7 @@ class Told:
     secret: str
     about: str
     is_over: bool
+    is_acknowledged: bool
     severity: str
     link: str | None
     subject: str
@@ -91,7 +95,7 @@ def _teams(told: Told) -> dict[str, Any]:
         # A run of text is shown as it is; a text block would take what is in it for Markdown.
         "body": [
             _lines([{"text": told.subject, "weight": "bolder", "color": colour}]),
-            *[_lines([{"text": line}]) for line in told.text.splitlines() if line],
+            *[_lines([{"text": line}]) for line in told.text[:TEAMS_TEXT].splitlines()[:TEAMS_LINES] if line],
         ],
     }
     if told.link:
@@ -105,14 +109,14 @@ def _lines(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _pagerduty(told: Told, message_id: str) -> dict[str, Any]:
-    """One incident an alert: its end resolves what its beginning opened. A test is an incident of its own."""
+    """One incident an alert, which follows its life by one key. A test is an incident of its own."""
     about = message_id if told.about == "test" else told.about
     event = {
         "routing_key": told.secret,
-        "event_action": "resolve" if told.is_over else "trigger",
+        "event_action": "resolve" if told.is_over else "acknowledge" if told.is_acknowledged else "trigger",
         "dedup_key": f"queueops/{about}",
     }
-    if told.is_over:
+    if event["event_action"] != "trigger":
         return event
     payload = {
         "summary": told.subject[:PAGERDUTY_SUMMARY],

@@ -23,6 +23,7 @@ from ratelimits.services.alerts.alerts import COMES_BACK
 from tests.factories import make_dead_letter, make_project, make_route
 from tests.ratelimits.counting import make_limit
 from tests.support.background import in_background
+from tests.support.deliveries import deliver
 from tests.support.http_server import serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -148,7 +149,7 @@ def test_a_beginning_that_arrives_after_the_end_leaves_no_incident_open(receiver
     alerts.resolve_alert("dead_letters", "growth")
     send_unsent(50)
     assert [job.payload["event"] for job in Job.objects.order_by("pk")] == ["opened", "resolved"]
-    drain()
+    deliver()
     assert [body["event_action"] for body in receiver.bodies] == ["resolve", "resolve"]
     assert {body["dedup_key"] for body in receiver.bodies} == {f"queueops/{alert.pk}"}
 

@@ -22,6 +22,7 @@ from ratelimits.services.alerts.allowance_alerts import tend_allowance_alerts
 from tests.factories import make_allowance, make_project, make_route, make_usage_event
 from tests.jobs.test_alerts_sent import email_route, mail, text_of  # noqa: F401 - its fixture
 from tests.support.background import in_background
+from tests.support.deliveries import deliver
 from tests.support.http_server import serving
 from tests.support.people import signed_in
 from tests.support.racing import run_together
@@ -120,7 +121,7 @@ def test_critical_ones_do_not_wait_and_their_end_is_one_message(mail):  # noqa: 
         assert send_unsent(50) == 1
     alerts.resolve(QuotaAlert.objects.all())
     assert send_unsent(50) == 1
-    drain()
+    deliver()
     assert [subject.split(": ")[0] for subject in subjects(mail)] == ["[QueueOps] Critical"] * 2 + [
         "[QueueOps] Resolved"
     ]

@@ -4,8 +4,9 @@ Handing alerts over to those who want to be told: a job each, so that delivery i
 Use of a limit and work that waits for it are told when they last for a minute, once for all whom the limit counts, and
 not again when they come back; nor while it is told that the provider refuses.
 A route is told once that an alert opened that it wants, again when its severity rises, and when a critical one is over;
-PagerDuty, whose incidents would stay open, when any that it was told of is over. The job's idempotency key names alert,
-route, event and severity: nobody is told twice.
+PagerDuty, whose incidents would stay open, when any that it was told of is over, and that somebody looks after it. The
+job's idempotency key names alert, route, event and severity: nobody is told twice. What is told later waits for what
+was told the same route of the same before, and has not arrived: of two on their way the first could arrive last.
 
 What is silenced waits until the silence ends, and is told then if it still is open.
 
@@ -14,9 +15,10 @@ Alerts of users' allowances may be thousands at once: those of a project, kind a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
+from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
@@ -24,7 +26,8 @@ from django.db.models import CharField, Exists, F, Func, OuterRef, Q, QuerySet, 
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.models import Job, PauseSwitch, new_id
+from jobs.models import Job, OnFailure, PauseSwitch, new_id
+from jobs.services.submit.dependencies import Named
 from jobs.services.submit.prepare import JobSpec, prepare_job
 from jobs.services.submit.submit import insert_prepared
 from queueops.core.notify import Channel, notify
@@ -45,8 +48,11 @@ MOST_IN_DIGEST = 10_000
 PASSING = timedelta(seconds=60)  # for which what comes and goes has to last before it is told
 MOST_SILENCED = 1_000  # silenced alerts, which wait here, that are looked past
 EXAMPLES = 5  # alerts that a digest shows
+ACKNOWLEDGED_LATELY = timedelta(days=1)  # of those told no more is asked then whether it was told
+MOST_ACKNOWLEDGED = 100  # the newest
+MOST_BEFORE = 20  # messages that a later one waits for
 
-Event = Literal["opened", "resolved", "test"]
+Event = Literal["opened", "acknowledged", "resolved", "test"]
 
 
 @transaction.atomic
@@ -90,7 +96,7 @@ def send_unsent(most: int) -> int:
 
     one_by_one(unsent, tell, what="telling of the alert")
     _mark([alert.pk for alert in unsent])  # one that raised too: tried for ever, the oldest would stop those after it
-    submitted = sum(told) + _send_digests(routes)
+    submitted = sum(told) + _send_digests(routes) + _send_acknowledged(routes)
     if submitted:
         notify(Channel.READY)
     return submitted
@@ -151,8 +157,29 @@ def _was_paged(route: AlertRoute, alert: QuotaAlert) -> bool:
     """Whether PagerDuty was told that it opened, with whatever severity it had then."""
     if route.channel != AlertRoute.Channel.PAGERDUTY:
         return False
-    keys = [f"opened:{alert.pk}:{route.pk}:{severity}" for severity in SEVERITIES]
-    return Job.objects.filter(project_id=PROJECT, idempotency_key__in=keys).exists()
+    return Job.objects.filter(project_id=PROJECT, idempotency_key__in=_keys(alert.pk, route, "opened")).exists()
+
+
+def _keys(first: int, route: AlertRoute, *events: Event) -> list[str]:
+    return [f"{event}:{first}:{route.pk}:{severity}" for event in events for severity in SEVERITIES]
+
+
+def _send_acknowledged(routes: Sequence[AlertRoute]) -> int:
+    """Tell PagerDuty of open alerts that it was told of and that somebody looks after now."""
+    pagers = [route for route in routes if route.channel == AlertRoute.Channel.PAGERDUTY]
+    open_ones = QuotaAlert.objects.filter(resolved_at=None, acknowledged_at__gt=Now() - ACKNOWLEDGED_LATELY)
+    alerts = list(open_ones.order_by("-acknowledged_at")[:MOST_ACKNOWLEDGED]) if pagers else []
+    pairs = [(alert, route) for alert in alerts for route in pagers]
+    asked = [key for alert, route in pairs for key in _keys(alert.pk, route, "opened", "acknowledged")]
+    known = set(
+        Job.objects.filter(project_id=PROJECT, idempotency_key__in=asked).values_list("idempotency_key", flat=True)
+    )
+    return sum(
+        _tell([route], "acknowledged", alert.severity, first=alert.pk, content={"alert": alert.pk})
+        for alert, route in pairs
+        if known.intersection(_keys(alert.pk, route, "opened"))
+        and f"acknowledged:{alert.pk}:{route.pk}:{alert.severity}" not in known
+    )
 
 
 def service_of(route: AlertRoute) -> str:
@@ -216,10 +243,25 @@ def _tell(routes: Sequence[AlertRoute], event: Event, severity: str, *, first: i
 def _submit(route: AlertRoute, event: Event, key: str, content: dict[str, Any]) -> bool:
     payload = {"route": route.pk, "service": service_of(route), "alert": None, "event": event, **content}
     _make_project()
-    job = prepare_job(
-        JobSpec(kind=KIND, payload=payload, priority="urgent", idempotency_key=key), effect_key=f"alert:{key}"
-    )
-    return bool(insert_prepared([job], project_id=PROJECT, actor="system"))
+    before = _on_their_way(route, content) if event in ("acknowledged", "resolved") else []
+    named = Named(PROJECT)
+    named.read(before)
+    # A message that is given up opens no incident any more: what comes after it goes all the same.
+    waits = {"after": before, "on_failure": OnFailure.RUN} if before else {}
+    spec = JobSpec(kind=KIND, payload=payload, priority="urgent", idempotency_key=key, **waits)
+    job = prepare_job(spec, effect_key=f"alert:{key}")
+    return bool(insert_prepared([job], project_id=PROJECT, actor="system", named=named))
+
+
+def _on_their_way(route: AlertRoute, content: Mapping[str, Any]) -> list[UUID]:
+    """Messages to a route about the same alert, or group of users, that have not ended."""
+    unfinished = Job.objects.of_project(PROJECT).unfinished()
+    if alert := content.get("alert"):
+        told = unfinished.filter(idempotency_key__in=_keys(alert, route, "opened", "acknowledged"))
+    else:
+        about = {name: content["digest"][name] for name in ("project", "kind", "severity")}
+        told = unfinished.filter(service=service_of(route), payload__digest__contains=about)
+    return list(told.order_by("pk").values_list("pk", flat=True)[:MOST_BEFORE])
 
 
 def _make_project() -> None:
