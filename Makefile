@@ -71,10 +71,11 @@ soak: $(READY) ## Run the long forms of the fault tests
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet
 
 lock: ## Compile requirements.lock and those of deploy/ from pyproject.toml (needs uv)
-	$(COMPILE) --extra dev --extra mcp --extra oidc --extra s3 --output-file requirements.lock
+	$(COMPILE) --extra dev --extra mcp --extra oidc --extra otel --extra s3 --output-file requirements.lock
 	$(COMPILE) --constraints requirements.lock --output-file deploy/requirements.lock
 	$(COMPILE) --constraints requirements.lock --extra mcp --output-file deploy/requirements-mcp.lock
 	$(COMPILE) --constraints requirements.lock --extra oidc --output-file deploy/requirements-oidc.lock
+	$(COMPILE) --constraints requirements.lock --extra otel --output-file deploy/requirements-otel.lock
 	$(COMPILE) --constraints requirements.lock --extra s3 --output-file deploy/requirements-s3.lock
 
 clean: ## Remove the virtual environment and caches; .data (the database) stays

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from subprocess import PIPE, Popen
 
 from django.db import connection
@@ -21,19 +23,25 @@ from django.db import connection
 from bench.harness.limits import users_batch
 from bench.harness.processes import cluster, cpu_seconds, wait_until_finished
 from bench.harness.report import ROOT
-from bench.harness.seeding import one_batch
+from bench.harness.seeding import one_batch, sampled_batches
 from bench.harness.session import Session, run
 from jobs.services.operate.pauses import pause_scope, resume_scope
+from tests.support.collector import collecting
 
 JOBS = 50_000
 PROCESSES = 2
 ROUNDS = 2
 FULL_ROUNDS = 6
 LIMITED = "limited"
+TRACED = "traced"
+SAMPLED = 100  # one submission of so many
 WAL_TARGET = 1.7 * 1024
 
 
 def measure(session: Session) -> None:
+    if TRACED in session.options:
+        _compare_traced(session)
+        return
     report = session.report
     ours: list[float] = []
     costs: list[Costs] = []
@@ -66,6 +74,28 @@ def measure(session: Session) -> None:
     )
 
 
+def _compare_traced(session: Session) -> None:
+    """The same jobs with OpenTelemetry off and on, one after the other: none of them sampled, some, all."""
+    with tempfile.TemporaryDirectory() as directory, collecting(Path(directory)) as collector:
+        sampled = partial(sampled_batches, JOBS, environ=collector.environ)
+        shapes: dict[str, tuple[str, Callable[[], None]]] = {
+            "unsampled": (f"batch_{JOBS}", partial(one_batch, JOBS)),
+            "sampled": (f"sampled_{SAMPLED}_{JOBS}", partial(sampled, one_of=SAMPLED)),
+            "all_sampled": (f"sampled_1_{JOBS}", partial(sampled, one_of=1)),
+        }
+        for name, (template, seed) in shapes.items():
+            cpu: dict[bool, list[float]] = {False: [], True: []}
+            for _ in range(FULL_ROUNDS if session.full else ROUNDS):
+                for on in (False, True):
+                    cost = _cluster(session, template, seed, collector.environ if on else {})[1]
+                    cpu[on].append((cost.python + cost.postgres) / JOBS * 1e6)
+            off, with_spans = statistics.median(cpu[False]), statistics.median(cpu[True])
+            note = f"off: {_spread(cpu[False])}; on: {_spread(cpu[True])} us a job; target of sampled: at most 3"
+            session.report.metric(f"{name}_percent", (with_spans / off - 1) * 100, f"{name}, CPU", note, unit="%")
+        told = f"{len(collector.spans()):,}"
+        session.report.figure("spans collected", told, f"sampled: one submission of {SAMPLED}, and all, 100 jobs each")
+
+
 @dataclass(frozen=True, slots=True)
 class Costs:
     """
@@ -83,14 +113,16 @@ class Costs:
     dead_rows: int
 
 
-def _cluster(session: Session, template: str, seed: Callable[[], None]) -> tuple[float, Costs]:
+def _cluster(
+    session: Session, template: str, seed: Callable[[], None], environ: Mapping[str, str] | None = None
+) -> tuple[float, Costs]:
     with session.databases.copy(template, seed) as url:
         pause_scope("global", "", actor="bench")
-        with cluster(url, executors=PROCESSES) as workers:
+        with cluster(url, executors=PROCESSES, environ=environ) as workers:
             python, postgres, wal = cpu_seconds(workers.pid), cpu_seconds(session.postmaster), _wal_bytes()
             begun = time.monotonic()
             resume_scope("global", "", actor="bench")
-            seconds = wait_until_finished(JOBS, seconds=120) - begun
+            seconds = wait_until_finished(JOBS, seconds=300) - begun
             python, postgres = cpu_seconds(workers.pid) - python, cpu_seconds(session.postmaster) - postgres
             wal = _wal_bytes() - wal
         costs = Costs(python, postgres, wal, _dead_rows())  # a backend tells the rows that it wrote when it ends
@@ -170,4 +202,11 @@ def _spread(rates: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    run("drain", measure, options={LIMITED: "also measure the same with limits that never bind"})
+    run(
+        "drain",
+        measure,
+        options={
+            LIMITED: "also measure the same with limits that never bind",
+            TRACED: "only what OpenTelemetry costs: off and on, in turns",
+        },
+    )

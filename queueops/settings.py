@@ -166,6 +166,8 @@ CORS_ALLOW_HEADERS = (
     "content-encoding",
     "content-type",
     "idempotency-key",
+    "traceparent",
+    "tracestate",
     "x-api-key",
     "x-project",
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from unittest import mock
 
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from jobs.services.submit.submit import submit_batch
+from queueops.core import tracing
 from queueops.tenancy.models import ProducerKey, Project
 
 PROJECT = "bench"
@@ -33,6 +36,23 @@ def one_batch(count: int) -> None:
     """A batch submitted as producers do it, none of it started."""
     one_project()
     submit_batch(noop_lines(count), project_id=PROJECT, actor="bench")
+
+
+def sampled_batches(count: int, *, one_of: int, environ: Mapping[str, str]) -> None:
+    """
+    Batches of as many jobs as are traced of a submission; one of so many was submitted within a sampled trace.
+
+    Args:
+        environ: What turns tracing on.
+    """
+    one_project()
+    with mock.patch.dict(os.environ, {**environ, "OTEL_TRACES_SAMPLER": "parentbased_always_off"}):
+        tracing.tracer.cache_clear()
+        for number in range(count // tracing.MOST_TRACED):
+            headers = {"traceparent": f"00-{number + 1:032x}-{1:016x}-01"} if number % one_of == 0 else {}
+            with tracing.from_caller(headers):
+                submit_batch(noop_lines(tracing.MOST_TRACED), project_id=PROJECT, actor="bench")
+    tracing.tracer.cache_clear()
 
 
 @contextmanager

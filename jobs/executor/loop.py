@@ -53,6 +53,7 @@ from ratelimits.rate_headers import StatedQuota, read_quotas
 
 from .attempt_log import KEEPER, AttemptLog, current_log
 from .holding import LoopWatch, tell_whose
+from .spans import JobSpans
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class HandlerLoop:
         wake: Callable[[], None],
         budget_seconds: float = LOOP_BUDGET_SECONDS,
         keeps_ends: bool = False,
+        spans: JobSpans | None = None,
     ) -> None:
         self.slots = slots
         self.watch = LoopWatch(budget_seconds=budget_seconds, wake=wake)
@@ -124,6 +126,7 @@ class HandlerLoop:
         self._strays: dict[Future[Answer], float] = {}  # threads whose job has ended, and their last moment
         self._outcomes: deque[Outcome] = deque()
         self._ends: deque[Outcome] | None = deque() if keeps_ends else None
+        self._spans = spans
         self._progress: dict[UUID, Progress] = {}
         self._first_outcome_at: float | None = None
         self.sends_late = False  # set at one call at a time, until one is in time: not sending it would stop all work
@@ -265,6 +268,8 @@ class HandlerLoop:
         headers_noted.set(run.headers)
         tell_of("job", run.facts)
         current_log.set(run.log)
+        if self._spans:
+            self._spans.begin_calls([run.job])
         try:
             outcome = _unsent(run) if self._is_too_late([run]) else self._answered(run, await self._call(run))
         except BaseException as error:  # noqa: BLE001 - sys.exit() too would end the loop, and every job in it
@@ -289,6 +294,8 @@ class HandlerLoop:
         headers_noted.set(ready[0].headers)
         tell_of("job", ready[0].facts)
         current_log.set(ready[0].log)
+        if self._spans:
+            self._spans.begin_calls([run.job for run in ready])
         try:
             handler = find_handler(ready[0].job.kind)
             async with asyncio.timeout(handler.timeout.total_seconds()):
@@ -465,6 +472,8 @@ class HandlerLoop:
     def _end(self, run: _Run, outcome: Outcome | None) -> None:
         if self._runs.pop((run.job.id, run.job.token), None) is None:
             return  # written off before
+        if self._spans:
+            self._spans.end_call(run.job, outcome)
         self.watch.end(run.job, comes_back=isinstance(outcome, Failed | GivenBack))
         if outcome is not None:
             if run.log:

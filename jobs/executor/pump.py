@@ -40,6 +40,7 @@ from jobs.services.finish.learn import Learning
 from jobs.services.finish.lost_claims import find_lost
 from jobs.services.operate.pools import ensure_pool
 from jobs.services.upkeep import executors
+from queueops.core import tracing
 from queueops.core.database import UnsuitableDatabase
 from queueops.core.logs import tell_of
 from queueops.core.notify import Channel, notify
@@ -56,6 +57,7 @@ from .duties import DUTY_SECONDS, Duties
 from .keyring import Keyring, Opened
 from .loop import CANCELLED, LOOP_BUDGET_SECONDS, OVERRUN_SECONDS, STOPPING, HandlerLoop
 from .outcome_log import OutcomeLog
+from .spans import JobSpans
 from .width import Width
 
 logger = logging.getLogger(__name__)
@@ -125,9 +127,12 @@ class ExecutorPump:
             if settings.outcome_log
             else None
         )
+        tracer = tracing.tracer()
+        self._spans = JobSpans(tracer, executor_id=self.id, pool=settings.pool) if tracer else None
         self.loop = HandlerLoop(
             slots=settings.slots,
             wake=self._wake,
+            spans=self._spans,
             budget_seconds=settings.loop_budget_seconds,
             keeps_ends=self._outcome_log is not None,
         )
@@ -176,6 +181,8 @@ class ExecutorPump:
     def start(self) -> None:
         """Begin. Call it after the fork: threads, loop and connection belong to this process alone."""
         self.loop.start()
+        if self._spans:
+            self._spans.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -401,6 +408,8 @@ class ExecutorPump:
             self._gate.hint()
 
     def _let_go(self, outcomes: list[finish.Outcome], notes: list[finish.Progress], lost: set[UUID]) -> None:
+        if self._spans:
+            self._spans.ended(outcomes)
         for outcome in outcomes:
             if self._owns(outcome.job):
                 self._disown(outcome.job.id)
@@ -417,6 +426,8 @@ class ExecutorPump:
         self._calls += sum(map(_is_call, claimed))
         if self._outcome_log:
             self._outcome_log.begin(claimed)
+        if self._spans:
+            self._spans.begin()
         self.loop.carry_out(claimed, credentials)
 
     def _log_ends(self) -> None:
@@ -465,6 +476,7 @@ class ExecutorPump:
         """
         if outcomes or notes:
             self._meet()
+        began = time.time_ns()
         try:
             with transaction.atomic():
                 lost: set[UUID] = set()
@@ -473,6 +485,8 @@ class ExecutorPump:
                 settlements = finish.settlements_of(outcomes, stated.statements_of(outcomes))
                 if wanted:
                     claimed = self._claim(wanted, settlements)
+                    if self._spans:
+                        self._spans.find(claimed, began)
                     return lost, claimed, self._keyring.open(claimed)
                 decide.settle(settlements)
                 return lost, [], {}
@@ -547,6 +561,8 @@ class ExecutorPump:
         """Interrupt handlers whose job is not ours any more; what they return is not wanted."""
         if lost:
             jobs = [self._disown(job_id) for job_id in lost]
+            if self._spans:
+                self._spans.forget(jobs)
             self.loop.cancel(jobs, reason=CANCELLED)
             # Their places in flight are free; what they have spent until now nobody knows.
             decide.settle([decide.Settlement(job.holder) for job in jobs if job.holds])
@@ -601,6 +617,8 @@ class ExecutorPump:
     def _leave(self) -> None:
         self._duties.batch_lane.stop()
         self.loop.stop()
+        if self._spans:
+            self._spans.stop()
         if self._outcome_log:
             self._log_ends()
             self._outcome_log.close()

@@ -4,7 +4,8 @@
 --         ids, user_ids, scheduled_ats, delays (seconds; instead of scheduled_ats), expires_ats, origins,
 --         idempotency_keys, effect_keys (null: the job's id), models, retry_policies, known_costs, costs_by_unit (JSON),
 --         credentials, lanes, coalesce_keys, complete_bys, vias, waits (JSON: for which others it
---         waits, so that it is held), ended_batches (JSON: whose callback it is): parallel arrays, one entry a job, or
+--         waits, so that it is held), ended_batches (JSON: whose callback it is), traceparents (of the submission that
+--         is traced; the log keeps it): parallel arrays, one entry a job, or
 --         null where every entry is; kinds, services, call_types, costs, priorities, targets, paths: likewise, or one
 --         entry for all;
 --         payloads: one JSON array, an element a job
@@ -13,7 +14,7 @@
 -- returns the ids that were not inserted, because a job with their idempotency key exists
 WITH given AS MATERIALIZED (
     SELECT id, payload, user_id, idempotency_key, effect_key, model, retry_policy, expires_at, origin,
-           known_cost, costs, credential, lane, coalesce_key, complete_by, via, waits, ended_batch,
+           known_cost, costs, credential, lane, coalesce_key, complete_by, via, waits, ended_batch, traceparent,
            coalesce(kind, (%(kinds)s::text[])[1]) AS kind, coalesce(service, (%(services)s::text[])[1]) AS service,
            coalesce(call_type, (%(call_types)s::text[])[1]) AS call_type, coalesce(cost, (%(costs)s::int[])[1]) AS cost,
            coalesce(priority, (%(priorities)s::text[])[1]) AS priority,
@@ -28,11 +29,11 @@ WITH given AS MATERIALIZED (
                %(known_costs)s::int[], %(credentials)s::text[], %(lanes)s::text[], %(coalesce_keys)s::text[],
                %(targets)s::text[], %(paths)s::int[], %(costs_by_unit)s::text[],
                %(complete_bys)s::timestamptz[], %(vias)s::text[], %(waits)s::text[],
-               %(ended_batches)s::text[]),
+               %(ended_batches)s::text[], %(traceparents)s::text[]),
         jsonb_array_elements(%(payloads)s::jsonb)
       ) AS t (id, kind, service, model, call_type, cost, priority, user_id, idempotency_key, effect_key, retry_policy,
               at, delay, expires_at, origin, known_cost, credential, lane, coalesce_key, target, path,
-              costs, complete_by, via, waits, ended_batch, payload)
+              costs, complete_by, via, waits, ended_batch, traceparent, payload)
 ), added AS (
     INSERT INTO jobs_job (
            id, project_id, user_id, batch_id, kind, service, model, call_type, cost, priority, status, held, payload,
@@ -58,9 +59,9 @@ WITH given AS MATERIALIZED (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, to_status, message, data)
     SELECT id, %(project)s::text, added.user_id, %(batch)s::uuid, added.service, 'state_change', 'queued',
            %(submitted_by)s::text,
-           CASE WHEN scheduled_at IS NOT NULL OR origin_id IS NOT NULL OR waits IS NOT NULL
+           CASE WHEN scheduled_at IS NOT NULL OR origin_id IS NOT NULL OR waits IS NOT NULL OR traceparent IS NOT NULL
                 THEN jsonb_strip_nulls(jsonb_build_object('scheduled_at', scheduled_at, 'origin', origin_id,
-                                                          'waits_for', waits::jsonb)) END
+                                                          'waits_for', waits::jsonb, 'traceparent', traceparent)) END
       FROM added JOIN given USING (id)
 ), counted AS (
     INSERT INTO jobs_jobcount AS total (project_id, batch_id, shard, queued)

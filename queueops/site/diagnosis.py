@@ -15,6 +15,7 @@ from django.db import DatabaseError, connection
 
 from jobs.services.upkeep.retention import find_overdue, is_archived
 from queueops.access.services import guard
+from queueops.core import tracing
 from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase, connect_directly
 from queueops.core.errors import QueueOpsError
 from queueops.core.pooler import POOLED, are_sessions_shared
@@ -31,7 +32,7 @@ from queueops.tenancy.secret_key import ensure_own_secret_key
 MAX_CLOCK_SKEW_SECONDS = 1.0
 LISTEN_WAIT_SECONDS = 2.0
 LATE_SUMS_SECONDS = 60.0
-CONNECTIONS_PER_WORKER = 3  # the executor's, its listener, and django-q2's
+CONNECTIONS_PER_WORKER = 3  # the executor's, its listener, and django-q2's; with spans another
 
 
 class DoctorVerdict(StrEnum):
@@ -60,6 +61,7 @@ def examine() -> Iterator[DoctorFinding]:
     yield database
     yield examine_metrics()
     yield examine_sandbox()
+    yield examine_tracing()
     if database.verdict is DoctorVerdict.FAIL:
         return
     for question in DATABASE_QUESTIONS:
@@ -392,6 +394,14 @@ def examine_sandbox() -> DoctorFinding:
     except OSError:
         return DoctorFinding("sandbox", DoctorVerdict.OK, f"not running on port {port}; only the demo needs it")
     return DoctorFinding("sandbox", DoctorVerdict.OK, f"answers on port {port}")
+
+
+def examine_tracing() -> DoctorFinding:
+    if not tracing.is_wanted():
+        return DoctorFinding("tracing", DoctorVerdict.OK, "off; no OTEL_* variable names where spans go")
+    if cause := tracing.trouble():
+        return DoctorFinding("tracing", DoctorVerdict.WARN, "asked for, but no spans are sent", cause)
+    return DoctorFinding("tracing", DoctorVerdict.OK, "spans go by OTLP to where the OTEL_* variables say")
 
 
 DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (

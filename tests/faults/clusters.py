@@ -69,7 +69,8 @@ def cluster(ledger: Ledger, *, executors: int = 2, **variables: object) -> Itera
     One more worker takes the one-slot quarantine seat. The block's end kills what is left.
 
     Args:
-        variables: Further settings by their name in lower case: `executor_slots=1`, `faults_host="b"`.
+        variables: Further settings by their name in lower case: `executor_slots=1`, `faults_host="b"`,
+            `otel_sdk_disabled="true"`.
     """
     settings: dict[str, object] = {
         "workers": executors,
@@ -82,7 +83,7 @@ def cluster(ledger: Ledger, *, executors: int = 2, **variables: object) -> Itera
         **variables,
     }
     environ = {
-        name.upper() if name.startswith("faults_") else f"QUEUEOPS_{name.upper()}": str(value)
+        name.upper() if name.startswith(("faults_", "otel_")) else f"QUEUEOPS_{name.upper()}": str(value)
         for name, value in settings.items()
     }
     with manage("qcluster", environ={"FAULTS_DIR": str(ledger.directory), **environ}) as process:

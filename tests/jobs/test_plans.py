@@ -12,6 +12,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from psycopg.types.json import Json
 
 from jobs.executor import pump
 from jobs.models import DeadLetter, Dependency, Job, JobEvent, Objective, new_id
@@ -294,6 +295,7 @@ def test_a_submission_reads_no_jobs(backlog):
             "vias",
             "waits",
             "ended_batches",
+            "traceparents",
         )
     )
     given |= {
@@ -303,6 +305,24 @@ def test_a_submission_reads_no_jobs(backlog):
     }  # fmt: skip
     assert_bounded(explain_file("insert_jobs", **given), rows=10, blocks=500)
     assert_bounded(explain_file("read_room", project="p1"), rows=100, blocks=100)
+
+
+def test_a_look_for_traces_reads_those_of_the_claimed_jobs_alone(as_executor):
+    jobs = list(Job.objects.filter(status="queued")[:200].values_list("pk", "project_id"))
+    traced: list[Any] = [(pk, project, Json({"traceparent": "00-1-2-01"})) for pk, project in jobs[:3]]
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO jobs_jobevent (job_id, project_id, event_type, data) VALUES (%s, %s, 'state_change', %s)",
+            traced,
+        )
+        cursor.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = 'jobs_jobevent_trace_idx'::regclass")
+        assert cursor.fetchone() == (True,)  # it is on every part
+    since = timezone.now() - timedelta(hours=1)
+    plan = explain_file(
+        "find_traces", ids=[pk for pk, _ in jobs], projects=sorted({project for _, project in jobs}), since=since
+    )
+    assert plan["Actual Rows"] == len(traced)
+    assert_bounded(plan, rows=20, blocks=50)
 
 
 def test_a_list_of_jobs_reads_the_newest_until_its_page_is_full(backlog):

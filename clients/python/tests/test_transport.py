@@ -289,3 +289,14 @@ def test_numbers_that_json_has_no_form_for_are_refused_before_anything_is_sent()
 
 def test_an_empty_filter_is_sent_for_the_server_to_refuse():
     assert request_of("GET", "/", params={"user": "", "state": None}).params == {"user": ""}
+
+
+def test_a_request_tells_of_the_programs_current_span(server, client):
+    trace = pytest.importorskip("opentelemetry.trace")
+    span = trace.NonRecordingSpan(trace.SpanContext(0x1F, 0x2E, is_remote=False, trace_flags=trace.TraceFlags(1)))
+    with trace.use_span(span):
+        client.request(server.url, "GET", "/api/v1/jobs/")
+    client.request(server.url, "GET", "/api/v1/jobs/")
+    within, without = server.asked
+    assert within.headers["traceparent"] == f"00-{0x1F:032x}-{0x2E:016x}-01"
+    assert "traceparent" not in without.headers

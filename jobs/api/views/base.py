@@ -16,6 +16,7 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from jobs.api.serializers import SHOWS_TRACEBACKS
 from jobs.services.submit.idempotency import answer_once
+from queueops.core import tracing
 from queueops.core.values.masking import masked
 from queueops.rest.views import CallerListView, CallerView, Row
 from queueops.tenancy.callers.permissions import Need, sees_secrets, sees_tracebacks
@@ -80,6 +81,10 @@ class ApiView(CallerView):
             effect: Returns status and what a renderer takes.
             digest: Of the request; asked for only when there is a key.
         """
+        with tracing.from_caller(self.request.headers):
+            return self._answer(effect, digest)
+
+    def _answer(self, effect: Effect, digest: Callable[[], str]) -> Response:
         key = self.idempotency_key()
         if key is None:
             status, body = effect()

@@ -13,6 +13,7 @@ import pydantic_core
 from django.db import transaction
 
 from jobs.models import Batch, Job, OnFailure
+from queueops.core import tracing
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
@@ -79,6 +80,14 @@ def submit_job(spec: JobSpec, *, project_id: str, actor: str, only_user: UUID | 
         UnknownKind, InvalidJob, PayloadTooLarge, ForeignUser, BadDeadline, NoBatchForm, QueueFull,
         UnknownDependency, IdempotencyKeyReused: Nothing was stored.
     """
+    about = {"messaging.destination.name": spec.kind, "queueops.project": project_id}
+    with tracing.submitting(f"submit {spec.kind}", about) as span:
+        submitted = _submit_one(spec, project_id, actor, only_user)
+        span.note(messaging__message__id=str(submitted.id))
+    return submitted
+
+
+def _submit_one(spec: JobSpec, project_id: str, actor: str, only_user: UUID | None) -> SubmittedJob:
     prepared = prepare_job(spec, rules=Rules(project_id, only_user=only_user))
     with transaction.atomic():
         refuse_when_full(project_id, 1)
@@ -132,7 +141,7 @@ def submit_batch(
     )
     batch = Batch(project_id=project_id, user_id=only_user, name=name, submitted_by=actor)
     callbacks = [prepare_callback(on_finish, batch, rules=checker.rules)] if on_finish else []
-    with transaction.atomic():
+    with tracing.submitting("submit batch", {"queueops.project": project_id}) as span, transaction.atomic():
         room = refuse_when_full(project_id, len(callbacks)) - len(callbacks)
         batch.on_finish_job = callbacks[0].id if callbacks else None
         batch.save(force_insert=True)
@@ -174,6 +183,7 @@ def submit_batch(
             labels |= _labels(callbacks)
         label_users(project_id, labels)
         notify(Channel.READY)
+        span.note(queueops__batch=str(batch.pk), messaging__batch__message_count=accepted)
     return BatchReceipt(batch.pk, accepted, duplicates, checker.error_count, checker.errors)
 
 
@@ -228,6 +238,7 @@ def insert_prepared(
             "delays": plain_array([_delay(job) for job in jobs]),
             "expires_ats": nullable([job.spec.expires_at for job in jobs]),
             "origins": plain_array([job.origin for job in jobs]),
+            "traceparents": tracing.carried(len(jobs)),
         },
     )
     added = {job.id for job in jobs} - {row[0] for row in rows}

@@ -15,6 +15,7 @@ import httpx
 from queueops_client.errors import BadConfiguration, ClientError, Unreachable
 from queueops_client.exchange import Answer, Emit, Pause, Received, RequestOptions, Send, Steps, exchange, request_of
 from queueops_client.retry import Retry
+from queueops_client.trace import trace_headers
 
 Value = TypeVar("Value")
 Token = str | Callable[[], str]
@@ -48,7 +49,9 @@ def _arguments(request: Send, token: str) -> dict[str, Any]:
     if not token.isascii() or not token.isprintable():
         # The key itself is not shown: messages end in logs.
         raise BadConfiguration("The key or token holds characters that no header can carry.")
-    headers = {**request.headers, "authorization": f"Bearer {token}"} if token else request.headers
+    headers = {**trace_headers(), **request.headers}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
     timeout = httpx.USE_CLIENT_DEFAULT if request.timeout is None else request.timeout
     return {
         "method": request.method,
