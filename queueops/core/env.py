@@ -695,6 +695,10 @@ def _declaration(item: "Field[Any]") -> Setting:
     )
 
 
+# Of the command `queueops`, which may be set in the same shell.
+OF_THE_CLIENT = frozenset({"QUEUEOPS_URL", "QUEUEOPS_KEY", "QUEUEOPS_KEY_FILE"})
+
+
 def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
     """
     Read every setting once.
@@ -719,7 +723,7 @@ def read(environ: Mapping[str, str], *, default_data_dir: Path) -> Environment:
     problems += [
         f"{key} is not a setting (docs/reference/settings.md lists them)"
         for key in sorted(environ)
-        if key.startswith("QUEUEOPS_") and key not in variables
+        if key.startswith("QUEUEOPS_") and key not in variables | OF_THE_CLIENT
     ]
     # Rules between settings are checked on what could be read, so that all problems show at once.
     found = Environment(**values)

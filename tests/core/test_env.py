@@ -1,10 +1,12 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from queueops.core.env import BadConfiguration, declared_settings, read
+import queueops_client
+from queueops.core.env import OF_THE_CLIENT, BadConfiguration, declared_settings, read
 from tests.support.processes import ROOT
 
 PRODUCTION = {
@@ -66,6 +68,13 @@ def test_an_unknown_variable_with_our_prefix_is_refused():
     assert problems_of(QUEUEOPS_WORKER="4") == [
         "QUEUEOPS_WORKER is not a setting (docs/reference/settings.md lists them)"
     ]
+
+
+def test_what_the_client_is_told_by_the_environment_is_left_to_it():
+    source = Path(queueops_client.__file__).parent / "cli"
+    named = {name for path in source.glob("*.py") for name in re.findall(r'"(QUEUEOPS_\w+)"', path.read_text())}
+    assert named == OF_THE_CLIENT
+    assert read_from(**dict.fromkeys(named, "x")) == read_from()
 
 
 def test_a_lease_must_outlast_a_missed_renewal():
