@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
+from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -32,10 +33,24 @@ INPUT_TOKENS, OUTPUT_TOKENS = 60_000, 40_000  # a window; input is what binds
 FEWEST, MOST = 200, 400  # tokens of a prompt
 ANSWER_TOKENS = 64
 DEPTHS = {**dict.fromkeys(MODES, 1_500), HIDDEN: 2_500}
+CACHED = "cached"
+FREE, COUNTED = "free", "counted"  # what a cache had: as at Anthropic, and as at OpenAI
+CACHED_SHARE = 0.9
+INSTRUCTION_TOKENS = 2_700  # the same in each call: with the mean of FEWEST and MOST, CACHED_SHARE of the input
+CACHED_QUOTAS = {FREE: INPUT_TOKENS, COUNTED: 10 * INPUT_TOKENS}  # a window, some 200 calls of either
+CACHED_DEPTH = 1_500
+CACHED_ANSWER_TOKENS = 16  # so that input binds where a tenth of it counts
 ALLOW_LOOPBACK = {"QUEUEOPS_ALLOW_LOOPBACK_TARGETS": "on"}
+
+Counts = Callable[[Mapping[str, Any]], int]  # what of a call a provider counts
 
 
 def measure(session: Session) -> None:
+    measured = measure_cached if CACHED in session.options else measure_modes
+    measured(session)
+
+
+def measure_modes(session: Session) -> None:
     window = FULL_WINDOW_SECONDS if session.full else WINDOW_SECONDS
     with ExitStack() as stack:
         providers = {name: stack.enter_context(running_sandbox()) for name in DEPTHS}
@@ -64,6 +79,54 @@ def measure(session: Session) -> None:
     report.figure("used beside the hidden consumer", f"{own:.1%}", f"{calls:,} calls; 70 % is left")
 
 
+def measure_cached(session: Session) -> None:
+    """Judged after a window, in which it is learned what a cache has."""
+    window = FULL_WINDOW_SECONDS if session.full else WINDOW_SECONDS
+    with ExitStack() as stack:
+        providers = {name: stack.enter_context(running_sandbox()) for name in CACHED_QUOTAS}
+        url = stack.enter_context(session.databases.copy("tokens", _seed))
+        _set_up_cached(providers, window)
+        stack.enter_context(cluster(url, environ=ALLOW_LOOPBACK))
+        wait_for(lambda: all(one.counters()["received"] for one in providers.values()), what="every provider's calls")
+        begun = time.time() + window
+        time.sleep((1 + WINDOWS) * window)
+        until = time.time()
+        calls = {name: [call for call in one.calls() if call["at"] >= begun] for name, one in providers.items()}
+        refused = sum(map(_refused, providers.values()))
+    counts: dict[str, Counts] = {FREE: _uncached, COUNTED: itemgetter("cost_tokens")}
+    used = {
+        name: _least_use(calls[name], window, until, counts=counts[name], quota=quota)
+        for name, quota in CACHED_QUOTAS.items()
+    }
+    note = f"any three consecutive windows of {window} s"
+    report = session.report
+    report.metric("cached_refusals", refused, "calls above a quota", "target: 0; the provider's count")
+    report.metric("cached_free_utilisation", used[FREE], "used where cached input is free", f"least of {note}")
+    report.metric("cached_counted_utilisation", used[COUNTED], "used where it counts", f"target: at least 0.96; {note}")
+    for name, some in calls.items():
+        cached = sum(call["cached_tokens"] for call in some) / max(1, sum(call["prompt_tokens"] for call in some))
+        report.figure(f"{name}: of the input, a cache had", f"{cached:.0%}", f"{len(some):,} calls")
+
+
+def _set_up_cached(providers: Mapping[str, Sandbox], window: float) -> None:
+    quota = {"window_mode": "sliding", "window_seconds": window, "requests_per_minute": None}
+    answers = {"output_tokens": CACHED_ANSWER_TOKENS}
+    providers[FREE].turn(
+        anthropic=quota
+        | answers
+        | {"input_tokens_per_minute": CACHED_QUOTAS[FREE], "output_tokens_per_minute": OUTPUT_TOKENS}
+    )
+    providers[COUNTED].turn(
+        openai=quota | answers | {"tokens_per_minute": CACHED_QUOTAS[COUNTED], "cached_share": CACHED_SHARE}
+    )
+    for name, provider in providers.items():
+        unit = "input_tokens" if name == FREE else "tokens"
+        _limit(name, unit, CACHED_QUOTAS[name], window, counts_cached=name == COUNTED)
+        asked = {"provider": "anthropic", "cache_system": True} if name == FREE else {"provider": "openai"}
+        asked |= {"system": "word" * INSTRUCTION_TOKENS, "max_output_tokens": CACHED_ANSWER_TOKENS}
+        _submit(name, provider, [_line(name, tokens, **asked) for tokens in _sizes(name, CACHED_DEPTH)])
+
+
 def _seed() -> None:
     one_project()
 
@@ -82,19 +145,32 @@ def _set_up(name: str, provider: Sandbox, window: float) -> None:
         }
     )
     for unit, capacity in (("input_tokens", INPUT_TOKENS), ("output_tokens", OUTPUT_TOKENS)):
-        figures = {
-            "name": f"{service}-{unit}".replace("_", "-"),
-            "service": service,
-            "scope": "project",
-            "per_model": True,
-            "unit": unit,
-            "counts_cached": False,
-            "algorithm": "sliding_window",
-            "capacity": capacity,
-            "window_seconds": window,
-            "slack_seconds": LATE_SECONDS,
-        }
-        create_limit(figures, actor="user:1")
+        _limit(service, unit, capacity, window)
+    _submit(service, provider, [_line(service, tokens) for tokens in _sizes(name, DEPTHS[name])])
+
+
+def _limit(service: str, unit: str, capacity: int, window: float, *, counts_cached: bool = False) -> None:
+    figures = {
+        "name": f"{service}-{unit}".replace("_", "-"),
+        "service": service,
+        "scope": "project",
+        "per_model": True,
+        "unit": unit,
+        "counts_cached": counts_cached,
+        "algorithm": "sliding_window",
+        "capacity": capacity,
+        "window_seconds": window,
+        "slack_seconds": LATE_SECONDS,
+    }
+    create_limit(figures, actor="user:1")
+
+
+def _sizes(name: str, depth: int) -> list[int]:
+    dice = Random(name)
+    return [dice.randint(FEWEST, MOST) for _ in range(depth)]
+
+
+def _submit(service: str, provider: Sandbox, lines: Sequence[dict[str, Any]]) -> None:
     credential = Credential.objects.create(
         name=service,
         service=service,
@@ -103,12 +179,10 @@ def _set_up(name: str, provider: Sandbox, window: float) -> None:
         base_url=provider.url,
     )
     credential.projects.add(Project.objects.get(pk=PROJECT))
-    dice = Random(name)
-    lines = [_line(service, dice.randint(FEWEST, MOST)) for _ in range(DEPTHS[name])]
     submit_batch(lines, project_id=PROJECT, actor="bench")
 
 
-def _line(service: str, tokens: int) -> dict[str, Any]:
+def _line(service: str, tokens: int, **asked: Any) -> dict[str, Any]:
     payload = {
         "provider": "anthropic",
         "service": service,
@@ -116,25 +190,41 @@ def _line(service: str, tokens: int) -> dict[str, Any]:
         "model": "small-1",
         "prompt": "word" * tokens,
         "max_output_tokens": ANSWER_TOKENS,
+        **asked,
     }
     return {"kind": "llm.generate", "payload": payload}
+
+
+def _uncached(call: Mapping[str, Any]) -> int:
+    return int(call["prompt_tokens"] - call["cached_tokens"])
 
 
 def _refused(provider: Sandbox) -> int:
     return sum(call["cause"] == "provider_quota" for call in provider.calls())
 
 
-def _least_use(calls: Sequence[Mapping[str, Any]], window: float, until: float) -> float:
-    """The least part of the input tokens that was used in any three windows in a row."""
-    taken = sorted((call["at"], call["prompt_tokens"]) for call in calls if call["accepted"] and call["at"] <= until)
+def _least_use(
+    calls: Sequence[Mapping[str, Any]],
+    window: float,
+    until: float,
+    *,
+    counts: Counts = itemgetter("prompt_tokens"),
+    quota: int = INPUT_TOKENS,
+) -> float:
+    """The least part of a quota that was used in any three windows in a row."""
+    taken = sorted((call["at"], counts(call)) for call in calls if call["accepted"] and call["at"] <= until)
     times = [at for at, _ in taken]
     sums: list[int] = [0, *accumulate(tokens for _, tokens in taken)]
     span = 3 * window
     found = [
         sums[bisect_right(times, at + span)] - sums[bisect_left(times, at) + 1] for at in times if at + span <= until
     ]
-    return float(min(found)) / (3 * INPUT_TOKENS)
+    return float(min(found)) / (3 * quota)
 
 
 if __name__ == "__main__":
-    run("tokens", measure)
+    run(
+        "tokens",
+        measure,
+        options={CACHED: "only input of which a cache has nine tenths, where it is free and where it counts"},
+    )
