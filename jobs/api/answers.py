@@ -13,7 +13,11 @@ from jobs.states import CallType, JobState
 
 class Submitted(BaseModel):
     id: UUID
-    created: bool = Field(description="False: a job with this idempotency_key and the same work existed already.")
+    created: bool = Field(description="False: `id` is a job that existed already.")
+    outcome: Literal["created", "duplicate", "pending", "replaced"] = Field(
+        description="duplicate: a job with this idempotency_key and the same work existed. pending: one with this "
+        "unique_key has not ended, and is left as it is. replaced: that one does this work now."
+    )
     url: str
 
 
@@ -28,6 +32,8 @@ class SubmittedBatch(BaseModel):
     id: UUID
     accepted: int
     duplicates: int = Field(description="Jobs whose idempotency_key existed already.")
+    pending: int = Field(description="Jobs not made because one with their unique_key has not ended.")
+    replaced: int = Field(description="Of those pending: whose work that one does now.")
     error_count: int
     errors: list[RefusedLine] = Field(description="The first 1,000.")
     url: str

@@ -18,7 +18,7 @@ SPEC = {
     "priority": "normal",
     "idempotency_key": "import-2026-03-02-row-7",
 }
-SUBMITTED = {"id": JOB_ID, "created": True, "url": f"/api/v1/jobs/{JOB_ID}/"}
+SUBMITTED = {"id": JOB_ID, "created": True, "outcome": "created", "url": f"/api/v1/jobs/{JOB_ID}/"}
 ON_FINISH = {"kind": "http.request", "payload": {"method": "POST", "url": "https://api.example.org/imported"}}
 BATCH = {"name": "import 2026-03-02", "partial": False, "on_finish": ON_FINISH, "jobs": [SPEC]}
 LINES = '{"kind":"http.request","payload":{"url":"https://api.example.org/rows/7"}}\n'
@@ -26,6 +26,8 @@ SUBMITTED_BATCH = {
     "id": BATCH_ID,
     "accepted": 1,
     "duplicates": 0,
+    "pending": 0,
+    "replaced": 0,
     "error_count": 0,
     "errors": [],
     "url": f"/api/v1/batches/{BATCH_ID}/",
@@ -78,6 +80,7 @@ JOB = {
     "progress": 0,
     "progress_message": "",
     "idempotency_key": "import-2026-03-02-row-7",
+    "unique_key": None,
     "tags": ["import", "region:eu"],
     "retry_policy": None,
     "retry_count": 1,

@@ -48,6 +48,7 @@ JOB_FIELDS = (
     "progress",
     "progress_message",
     "idempotency_key",
+    "unique_key",
     "tags",
     "retry_policy",
     "retry_count",
@@ -132,6 +133,7 @@ def tell_tags(rows: Sequence[Job | Batch]) -> None:
 
 class JobSerializer(serializers.ModelSerializer[Job]):
     tags = serializers.ListField(child=serializers.CharField())
+    unique_key = serializers.CharField(source="given_unique_key", allow_null=True)
     state = serializers.ChoiceField(source="status", choices=JobState.choices)
     costs = serializers.DictField(
         child=serializers.IntegerField(),

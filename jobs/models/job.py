@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.querysets import BatchQuerySet, JobQuerySet
-from jobs.states import RUNNING, TERMINAL, WAITING, CallType, EventType, JobState, Priority
+from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, CallType, EventType, JobState, Priority
 from queueops.tenancy.models import Project
 
 from .policies import RetryPolicy
@@ -142,6 +142,12 @@ class Job(models.Model):
     payload = models.JSONField()
     result = models.JSONField(null=True)
     idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # null: none was given
+    unique_key = models.CharField(
+        max_length=310, null=True, help_text="Its kind, a stroke and its producer's key. Null: there may be any number."
+    )
+    debounce_until = models.DateTimeField(
+        null=True, help_text="Later submissions of its key put it off until then at most. Null: it is not debounced."
+    )
     effect_key = models.CharField(max_length=200)
     retry_policy = models.ForeignKey(RetryPolicy, models.PROTECT, null=True, blank=True, db_index=False)
     retry_count = models.PositiveSmallIntegerField(default=0, db_default=0)
@@ -301,6 +307,23 @@ class Job(models.Model):
                 name="jobs_job_idempotency_key",
                 condition=models.Q(idempotency_key__isnull=False),
             ),
+            models.UniqueConstraint(
+                fields=["project", "unique_key"],
+                name="jobs_job_unique_key",
+                condition=models.Q(unique_key__isnull=False, debounce_until=None, status__in=sorted(UNFINISHED)),
+            ),
+            # Who left it never comes back: a token stays, or an end of a job would meet a later job of its key.
+            models.UniqueConstraint(
+                fields=["project", "unique_key"],
+                name="jobs_job_debounce_key",
+                condition=models.Q(
+                    unique_key__isnull=False,
+                    debounce_until__isnull=False,
+                    fencing_token=0,
+                    first_attempt_at=None,
+                    status__in=sorted(WAITING),
+                ),
+            ),
             models.CheckConstraint(condition=models.Q(progress__lte=100), name="jobs_job_progress_percent"),
             models.CheckConstraint(
                 condition=models.Q(status__in=sorted(RUNNING), lease_expires_at__isnull=False)
@@ -321,6 +344,11 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.id}"
+
+    @property
+    def given_unique_key(self) -> str | None:
+        """As its producer gave it."""
+        return None if self.unique_key is None else self.unique_key.partition("/")[2]
 
 
 class JobEvent(models.Model):

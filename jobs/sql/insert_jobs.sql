@@ -5,16 +5,18 @@
 --         idempotency_keys, effect_keys (null: the job's id), models, retry_policies, known_costs, costs_by_unit (JSON),
 --         credentials, lanes, coalesce_keys, complete_bys, vias, waits (JSON: for which others it
 --         waits, so that it is held), ended_batches (JSON: whose callback it is), traceparents (of the submission that
---         is traced; the log keeps it): parallel arrays, one entry a job, or
---         null where every entry is; kinds, services, call_types, costs, priorities, targets, paths: likewise, or one
---         entry for all;
+--         is traced; the log keeps it), unique_keys, debounces (seconds: the longest wait of a debounced job): parallel
+--         arrays, one entry a job, or null where every entry is; kinds, services, call_types, costs, priorities, targets,
+--         paths: likewise, or one entry for all;
 --         payloads: one JSON array, an element a job
--- locks   none but those of the unique key: waits for another insert of the same key to end
+-- locks   none but those of the unique indexes: waits for another insert of the same key to end
 -- clock   now(): the transaction's start
--- returns the ids that were not inserted, because a job with their idempotency key exists
+-- returns the ids that were not inserted, because a job with their idempotency key exists, or one with their unique key
+--         that has not ended
 WITH given AS MATERIALIZED (
     SELECT id, payload, user_id, idempotency_key, effect_key, model, retry_policy, expires_at, origin,
            known_cost, costs, credential, lane, coalesce_key, complete_by, via, waits, ended_batch, traceparent,
+           unique_key, debounce,
            coalesce(kind, (%(kinds)s::text[])[1]) AS kind, coalesce(service, (%(services)s::text[])[1]) AS service,
            coalesce(call_type, (%(call_types)s::text[])[1]) AS call_type, coalesce(cost, (%(costs)s::int[])[1]) AS cost,
            coalesce(priority, (%(priorities)s::text[])[1]) AS priority,
@@ -29,16 +31,17 @@ WITH given AS MATERIALIZED (
                %(known_costs)s::int[], %(credentials)s::text[], %(lanes)s::text[], %(coalesce_keys)s::text[],
                %(targets)s::text[], %(paths)s::int[], %(costs_by_unit)s::text[],
                %(complete_bys)s::timestamptz[], %(vias)s::text[], %(waits)s::text[],
-               %(ended_batches)s::text[], %(traceparents)s::text[]),
+               %(ended_batches)s::text[], %(traceparents)s::text[], %(unique_keys)s::text[], %(debounces)s::float8[]),
         jsonb_array_elements(%(payloads)s::jsonb)
       ) AS t (id, kind, service, model, call_type, cost, priority, user_id, idempotency_key, effect_key, retry_policy,
               at, delay, expires_at, origin, known_cost, credential, lane, coalesce_key, target, path,
-              costs, complete_by, via, waits, ended_batch, traceparent, payload)
+              costs, complete_by, via, waits, ended_batch, traceparent, unique_key, debounce, payload)
 ), added AS (
     INSERT INTO jobs_job (
            id, project_id, user_id, batch_id, kind, service, model, call_type, cost, priority, status, held, payload,
            idempotency_key, effect_key, retry_policy_id, scheduled_at, eligible_since, expires_at, origin_id, created_at,
-           known_cost, costs, credential, lane, coalesce_key, target, path, complete_by, via, ended_batch, pool)
+           known_cost, costs, credential, lane, coalesce_key, target, path, complete_by, via, ended_batch,
+           unique_key, debounce_until, pool)
     SELECT id, %(project)s::text, user_id, %(batch)s::uuid, kind, service, model, call_type, cost, priority, 'queued',
            %(held)s::boolean OR waits IS NOT NULL
                              OR service = ANY(ARRAY(SELECT key FROM jobs_pauseswitch WHERE scope = 'service'))
@@ -51,9 +54,9 @@ WITH given AS MATERIALIZED (
            coalesce(due, CASE WHEN waits IS NOT NULL THEN now() + interval '1 microsecond' ELSE now() END),
            expires_at, origin, now(),  -- the column's default is the statement's clock, the log has the transaction's
            known_cost, costs::jsonb, credential, lane, coalesce_key, target, path, complete_by, via, ended_batch::jsonb,
-           {{pool_of job}}
+           unique_key, now() + debounce * interval '1 second', {{pool_of job}}
       FROM (SELECT given.*, %(project)s::text AS project_id FROM given) AS job
-        ON CONFLICT (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+        ON CONFLICT DO NOTHING
     RETURNING id, user_id, service, scheduled_at, origin_id
 ), logged AS (
     INSERT INTO jobs_jobevent (job_id, project_id, user_id, batch_id, service, event_type, to_status, message, data)

@@ -89,9 +89,8 @@ def test_a_server_killed_between_commit_and_answer_answers_the_repetition_from_t
     assert job is not None
     with web() as (port, _):
         repeated = post(port, secret, BODY)
-    assert repeated == Answer(
-        201, {"id": str(job.pk), "created": True, "url": f"/api/v1/jobs/{job.pk}/"}, replayed=True
-    )
+    told = {"id": str(job.pk), "created": True, "outcome": "created", "url": f"/api/v1/jobs/{job.pk}/"}
+    assert repeated == Answer(201, told, replayed=True)
     assert Job.objects.get() == job
 
 

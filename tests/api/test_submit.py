@@ -13,7 +13,12 @@ def test_a_submitted_job_is_stored_and_its_address_shows_it(api: Api):
     response = api.post("/jobs/", {**SPEC, "priority": "urgent", "idempotency_key": "row-7"})
     assert response.status_code == 201
     job = Job.objects.get()
-    assert response.json() == {"id": str(job.pk), "created": True, "url": f"/api/v1/jobs/{job.pk}/"}
+    assert response.json() == {
+        "id": str(job.pk),
+        "created": True,
+        "outcome": "created",
+        "url": f"/api/v1/jobs/{job.pk}/",
+    }
     assert response["Location"] == f"/api/v1/jobs/{job.pk}/"
     shown = api.get(f"/jobs/{job.pk}/")
     assert shown.json()["state"] == "queued"
@@ -27,7 +32,7 @@ def test_a_job_with_a_known_idempotency_key_is_answered_with_200_and_the_first_j
     first = api.post("/jobs/", {**SPEC, "idempotency_key": "row-7"})
     second = api.post("/jobs/", {**SPEC, "idempotency_key": "row-7"})
     assert (first.status_code, second.status_code) == (201, 200)
-    assert second.json() == {**first.json(), "created": False}
+    assert second.json() == {**first.json(), "created": False, "outcome": "duplicate"}
     other = {**SPEC, "payload": {**SPEC["payload"], "method": "DELETE"}, "idempotency_key": "row-7"}
     assert error_of(api.post("/jobs/", other), 422)["code"] == "idempotency_key_reused"
 
@@ -164,6 +169,8 @@ def test_a_batch_document_becomes_a_batch_of_jobs(api: Api):
         "id": str(batch.pk),
         "accepted": 2,
         "duplicates": 0,
+        "pending": 0,
+        "replaced": 0,
         "error_count": 0,
         "errors": [],
         "url": f"/api/v1/batches/{batch.pk}/",

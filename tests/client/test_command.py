@@ -178,7 +178,17 @@ def test_a_pipe_is_submitted_and_told_of_in_json_without_colours(environ):
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     assert (told["accepted"], told["error_count"]) == (5, 0)
-    assert {"id", "accepted", "duplicates", "error_count", "errors", "url", "idempotency_key"} == set(told)
+    assert {
+        "id",
+        "accepted",
+        "duplicates",
+        "pending",
+        "replaced",
+        "error_count",
+        "errors",
+        "url",
+        "idempotency_key",
+    } == set(told)
     plain = in_a_pipe(environ, "status", told["id"])
     assert "\x1b" not in plain.stdout
     assert "0 of 5" in plain.stdout

@@ -107,7 +107,15 @@ Call = Callable[[Any, Stage], Any]
 CALLS: dict[str, tuple[Call, Any]] = {
     "submit": (
         lambda client, on: client.submit(
-            KIND, PAYLOAD, priority="low", delay_seconds=60, user_id=uuid4(), after=[str(on.job)], on_failure="hold"
+            KIND,
+            PAYLOAD,
+            priority="low",
+            delay_seconds=60,
+            user_id=uuid4(),
+            after=[str(on.job)],
+            on_failure="hold",
+            unique_key="k",
+            unique_in="project",
         ),
         Job,
     ),

@@ -296,6 +296,8 @@ def test_a_submission_reads_no_jobs(backlog):
             "waits",
             "ended_batches",
             "traceparents",
+            "unique_keys",
+            "debounces",
         )
     )
     given |= {

@@ -800,8 +800,15 @@ export interface components {
             readonly job_id: string | null;
             /** @description Fires before it that were missed; at most 1,000. */
             readonly left_out: number;
-            readonly outcome: components["schemas"]["OutcomeEnum"];
+            readonly outcome: components["schemas"]["FireOutcomeEnum"];
         };
+        /**
+         * @description * `submitted` - Submitted
+         *     * `refused` - Refused
+         *     * `skipped` - Skipped
+         * @enum {string}
+         */
+        FireOutcomeEnum: "submitted" | "refused" | "skipped";
         /** ForecastAnswer */
         ForecastAnswer: {
             /**
@@ -998,6 +1005,8 @@ export interface components {
             /** @description Whose they are; empty: nobody's, or they share no limit. */
             user: string;
         };
+        /** @enum {string} */
+        IfPendingEnum: "keep" | "replace";
         /** IngestedUsage */
         IngestedUsage: {
             /**
@@ -1060,6 +1069,7 @@ export interface components {
             readonly started_at: string | null;
             state: components["schemas"]["JobState"];
             tags: string[];
+            unique_key: string | null;
             /** Format: date-time */
             readonly updated_at: string;
             /** Format: uuid */
@@ -1142,6 +1152,7 @@ export interface components {
             readonly started_at: string | null;
             state: components["schemas"]["JobState"];
             tags: string[];
+            unique_key: string | null;
             /** Format: date-time */
             readonly updated_at: string;
             /** Format: uuid */
@@ -1198,6 +1209,18 @@ export interface components {
              */
             cost: number | null;
             /**
+             * Debounce Most Seconds
+             * @description At most so long after the first. By default ten times debounce_seconds.
+             * @default null
+             */
+            debounce_most_seconds: number | null;
+            /**
+             * Debounce Seconds
+             * @description Begin when so long no job with the unique_key was submitted; each replaces the one that waits.
+             * @default null
+             */
+            debounce_seconds: number | null;
+            /**
              * Delay Seconds
              * @description Not before this many seconds from now.
              * @default null
@@ -1215,6 +1238,12 @@ export interface components {
              * @default null
              */
             idempotency_key: string | null;
+            /**
+             * If Pending
+             * @description When a job with the unique_key has not ended: keep it as it is, or replace its work where it has not begun.
+             * @default keep
+             */
+            if_pending: components["schemas"]["IfPendingEnum"];
             /**
              * Kind
              * @description Which handler carries it out.
@@ -1258,6 +1287,18 @@ export interface components {
              * @default []
              */
             tags: string[];
+            /**
+             * Unique In
+             * @description Whether jobs of other kinds may have the same unique_key.
+             * @default kind
+             */
+            unique_in: components["schemas"]["UniqueInEnum"];
+            /**
+             * Unique Key
+             * @description While a job with it has not ended, no second one is created.
+             * @default null
+             */
+            unique_key: string | null;
             /**
              * User Id
              * @description The end user on whose behalf the call is made.
@@ -1764,13 +1805,6 @@ export interface components {
          * @enum {string}
          */
         OperationStatus: "running" | "done" | "cancelled" | "failed";
-        /**
-         * @description * `submitted` - Submitted
-         *     * `refused` - Refused
-         *     * `skipped` - Skipped
-         * @enum {string}
-         */
-        OutcomeEnum: "submitted" | "refused" | "skipped";
         Override: {
             /** Format: double */
             capacity: number;
@@ -2923,7 +2957,7 @@ export interface components {
         Submitted: {
             /**
              * Created
-             * @description False: a job with this idempotency_key and the same work existed already.
+             * @description False: `id` is a job that existed already.
              */
             created: boolean;
             /**
@@ -2931,6 +2965,11 @@ export interface components {
              * Format: uuid
              */
             id: string;
+            /**
+             * Outcome
+             * @description duplicate: a job with this idempotency_key and the same work existed. pending: one with this unique_key has not ended, and is left as it is. replaced: that one does this work now.
+             */
+            outcome: components["schemas"]["SubmittedOutcomeEnum"];
             /** Url */
             url: string;
         };
@@ -2955,9 +2994,23 @@ export interface components {
              * Format: uuid
              */
             id: string;
+            /**
+             * Pending
+             * @description Jobs not made because one with their unique_key has not ended.
+             */
+            pending: number;
+            /**
+             * Replaced
+             * @description Of those pending: whose work that one does now.
+             */
+            replaced: number;
             /** Url */
             url: string;
         };
+        /** @enum {string} */
+        SubmittedOutcomeEnum: "created" | "duplicate" | "pending" | "replaced";
+        /** @enum {string} */
+        UniqueInEnum: "kind" | "project";
         /**
          * Unit
          * @description What a limit counts; `ratelimits.costs` says what a call takes of each.

@@ -108,7 +108,7 @@ export class QueueOps {
   /**
    * Submit one job; when this resolves, it is stored durably.
    *
-   * @returns Its id, and in `created` whether the options' idempotency_key was new.
+   * @returns Its id, and in `created` and `outcome` whether it is new, or one with the options' idempotency_key or unique_key.
    */
   async submit(kind: string, payload: Record<string, unknown> = {}, options: JobOptions = {}): Promise<Job> {
     const content = encoded({ kind, payload, ...options });

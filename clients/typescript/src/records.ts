@@ -24,12 +24,12 @@ export abstract class Row<Raw extends object> {
   }
 }
 
-type JobFields = Pick<Schemas["JobDetail"], "id"> & Partial<Schemas["JobDetail"]> & Pick<Partial<Schemas["Submitted"]>, "created">;
+type JobFields = Pick<Schemas["JobDetail"], "id"> & Partial<Schemas["JobDetail"]> & Pick<Partial<Schemas["Submitted"]>, "created" | "outcome">;
 
 /**
  * A job. Lists and the answer to a submission leave some fields out; `QueueOps.job` has them all.
  *
- * `created`, of a submission: false: there was a job with this idempotency_key and the same work already.
+ * `created`, of a submission: false: this is a job that existed already; `outcome` says why.
  */
 export interface Job extends JobFields {}
 export class Job extends Row<JobFields> {

@@ -101,6 +101,8 @@ class BatchList(ApiListView[Batch]):
             "id": str(batch.id),
             "accepted": batch.accepted,
             "duplicates": batch.duplicates,
+            "pending": batch.pending,
+            "replaced": batch.replaced,
             "error_count": batch.error_count,
             "errors": [
                 {

@@ -64,7 +64,8 @@ class JobList(ApiListView[Job]):
         example=examples.SUBMITTED,
         answers_once=True,
         description=(
-            "201 once the job is stored durably; 200 when its `idempotency_key` was seen before with the same work."
+            "201 once the job is stored durably; 200 when its `idempotency_key` was seen before with the same work, or "
+            "a job with its `unique_key` has not ended: `outcome` says which."
         ),
     )
     def post(self, request: Request) -> Response:
@@ -75,7 +76,12 @@ class JobList(ApiListView[Job]):
             job = submit_job(
                 spec, project_id=self.caller.project_id, actor=self.caller.actor, only_user=self.caller.user_id
             )
-            answer = {"id": str(job.id), "created": job.created, "url": f"/api/v1/jobs/{job.id}/"}
+            answer = {
+                "id": str(job.id),
+                "created": job.created,
+                "outcome": job.outcome,
+                "url": f"/api/v1/jobs/{job.id}/",
+            }
             return (201 if job.created else 200), answer
 
         response = self.answer(submit, digest=lambda: digest_of(request, raw))

@@ -17,6 +17,11 @@ NOT_OF_A_CALLBACK = (
     "expires_at",
     "complete_by",
     "idempotency_key",
+    "unique_key",
+    "unique_in",
+    "if_pending",
+    "debounce_seconds",
+    "debounce_most_seconds",
     "after",
     "on_failure",
 )

@@ -38,6 +38,7 @@ from ratelimits.subjects import LONGEST_NAME
 from .choose_way import GOES_LIVE, ChosenWay, WayRules, choose_way
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600
+DEBOUNCES = 10  # the longest wait of a debounced job, where it is not given
 MOST_WAITED_FOR = 100  # by one job or batch
 
 
@@ -98,6 +99,29 @@ class JobSpec(BaseModel):
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(
         default=None, description="Unique in the project: a second job with it is not created."
     )
+    unique_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NO_NUL)] | None = Field(
+        default=None, description="While a job with it has not ended, no second one is created."
+    )
+    unique_in: Literal["kind", "project"] = Field(
+        default="kind", description="Whether jobs of other kinds may have the same unique_key."
+    )
+    if_pending: Literal["keep", "replace"] = Field(
+        default="keep",
+        description="When a job with the unique_key has not ended: keep it as it is, or replace its work where it has "
+        "not begun.",
+    )
+    debounce_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        le=MAX_DELAY_SECONDS,
+        description="Begin when so long no job with the unique_key was submitted; each replaces the one that waits.",
+    )
+    debounce_most_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        le=MAX_DELAY_SECONDS,
+        description="At most so long after the first. By default ten times debounce_seconds.",
+    )
     scheduled_at: Due | None = Field(default=None, description="Not before this time.")
     delay_seconds: float | None = Field(
         default=None, ge=0, le=MAX_DELAY_SECONDS, description="Not before this many seconds from now."
@@ -131,6 +155,34 @@ class JobSpec(BaseModel):
         if self.user_label is not None and self.user_id is None:
             raise PydanticCustomError("whose_label", "user_label says what the user of user_id is called: give both.")
         return self
+
+    @model_validator(mode="after")
+    def one_of_its_key(self) -> JobSpec:
+        if self.unique_key is None and (self.debounce_seconds or self.if_pending == "replace"):
+            raise PydanticCustomError("whose_key", "debounce_seconds and if_pending go by unique_key: give it, too.")
+        if self.debounce_seconds is None and self.debounce_most_seconds is not None:
+            raise PydanticCustomError("no_debounce", "debounce_most_seconds goes with debounce_seconds.")
+        if self.debounce_seconds and (self.scheduled_at is not None or self.delay_seconds is not None):
+            raise PydanticCustomError("one_time", "debounce_seconds says when it begins: give no other time.")
+        if self.debounce_seconds and self.debounce_seconds > (self.debounce_most_seconds or MAX_DELAY_SECONDS):
+            raise PydanticCustomError("short_debounce", "debounce_most_seconds is at least debounce_seconds.")
+        if self.replaces and (self.after or self.complete_by is not None or self.via is not None):
+            raise PydanticCustomError(
+                "replaces", "What replaces a job takes its place: give no after, complete_by, via."
+            )
+        return self
+
+    @property
+    def replaces(self) -> bool:
+        """Whether it takes the place of a job with its unique_key."""
+        return self.if_pending == "replace" or self.debounce_seconds is not None
+
+    @property
+    def longest_debounce(self) -> float | None:
+        """In seconds; None: it is not debounced."""
+        if self.debounce_seconds is None:
+            return None
+        return self.debounce_most_seconds or min(MAX_DELAY_SECONDS, DEBOUNCES * self.debounce_seconds)
 
 
 class WatchedWays(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 import pydantic_core
@@ -26,6 +26,7 @@ from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of
 from .on_finish import prepare_callback
 from .prepare import JobSpec, PreparedJob, Rules, prepare_job
 from .tags import store_tags, tags_of_jobs
+from .unique import KeyHolder, lock_keys, settle_keys, stored_key
 from .ways import watch_ways
 
 T = TypeVar("T")
@@ -48,8 +49,11 @@ class EmptyBatch(QueueOpsError):
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
+    """`created`: False: there is a job with this idempotency key and the same work, or one with its unique key."""
+
     id: UUID
-    created: bool  # False: a job with this idempotency key and the same work exists already
+    created: bool
+    outcome: Literal["created", "duplicate", "pending", "replaced"] = "created"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class BatchReceipt:
     accepted: int
     duplicates: int
     error_count: int
+    pending: int = 0  # jobs with a unique key that met one which has not ended
+    replaced: int = 0  # of those, whose work that one does now
     errors: list[LineError] = field(default_factory=list)
 
 
@@ -78,7 +84,7 @@ def submit_job(spec: JobSpec, *, project_id: str, actor: str, only_user: UUID | 
 
     Raises:
         UnknownKind, InvalidJob, PayloadTooLarge, ForeignUser, BadDeadline, NoBatchForm, QueueFull,
-        UnknownDependency, IdempotencyKeyReused: Nothing was stored.
+        UnknownDependency, IdempotencyKeyReused, UniqueKeyTaken: Nothing was stored.
     """
     about = {"messaging.destination.name": spec.kind, "queueops.project": project_id}
     with tracing.submitting(f"submit {spec.kind}", about) as span:
@@ -94,14 +100,16 @@ def _submit_one(spec: JobSpec, project_id: str, actor: str, only_user: UUID | No
         named = Named(project_id, only_user=only_user)
         named.read(spec.after)
         named.check(spec.after)
-        if insert_prepared([prepared], project_id=project_id, actor=actor, named=named):
-            label_users(project_id, _labels([prepared]))
-            notify(Channel.READY)
-            return SubmittedJob(prepared.id, created=True)
-        twins, reused = find_twins([prepared], project_id)
-        if reused:
-            raise reused_key(prepared)
-        return SubmittedJob(twins[prepared.id], created=False)
+        stored = _store([prepared], project_id=project_id, actor=actor, named=named)
+        for _, error in stored.refused:
+            raise error
+        if prepared.id in stored.twins:
+            return SubmittedJob(stored.twins[prepared.id], created=False, outcome="duplicate")
+        label_users(project_id, _labels([prepared]))
+        notify(Channel.READY)
+        if met := stored.met.get(prepared.id):
+            return SubmittedJob(met.id, created=False, outcome="replaced" if met.replaced else "pending")
+        return SubmittedJob(prepared.id, created=True)
 
 
 def submit_batch(
@@ -150,7 +158,8 @@ def submit_batch(
         named.read(after)
         named.check(after)
         named.store({batch.pk: Waits(after, on_failure)}, of_batch=True)
-        accepted = duplicates = 0
+        accepted = duplicates = pending = replaced = 0
+        keys_locked = False
         labels: dict[UUID, str] = {}
         for prepared in _one_ahead(checker.chunks(lines)):
             if checker.error_count and not partial:
@@ -159,18 +168,20 @@ def submit_batch(
                 refuse_when_full(project_id, accepted + len(prepared) + len(callbacks))
             numbers = {job.id: line for line, job in prepared}
             jobs = _without_unknown(prepared, named, checker)
-            added = insert_prepared(jobs, project_id=project_id, actor=actor, batch=batch, named=named)
-            accepted += len(added)
+            if not keys_locked and any(job.spec.unique_key for job in jobs):
+                lock_keys(project_id)
+                keys_locked = True
+            stored = _store(jobs, project_id=project_id, actor=actor, batch=batch, named=named)
+            accepted += len(stored.added)
+            duplicates += len(stored.twins)
+            pending += len(stored.met)
+            replaced += sum(met.replaced for met in stored.met.values())
             labels |= _labels(jobs)
-            missing = [job for job in jobs if job.id not in added]
-            if missing:
-                twins, reused = find_twins(missing, project_id)
-                duplicates += len(twins)
-                for job in reused:
-                    checker.refuse(numbers[job.id], reused_key(job))
+            for job, error in stored.refused:
+                checker.refuse(numbers[job.id], error)
         if not checker.seen:
             raise EmptyBatch
-        if checker.error_count and (not partial or not accepted + duplicates):
+        if checker.error_count and (not partial or not accepted + duplicates + pending):
             raise BatchRejected(
                 f"{checker.error_count} of {checker.seen} jobs are not valid; none was accepted.",
                 error_count=checker.error_count,
@@ -184,7 +195,39 @@ def submit_batch(
         label_users(project_id, labels)
         notify(Channel.READY)
         span.note(queueops__batch=str(batch.pk), messaging__batch__message_count=accepted)
-    return BatchReceipt(batch.pk, accepted, duplicates, checker.error_count, checker.errors)
+    return BatchReceipt(
+        batch.pk, accepted, duplicates, checker.error_count, pending=pending, replaced=replaced, errors=checker.errors
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What became of jobs, by their own ids. `twins`: the jobs of their idempotency keys."""
+
+    added: set[UUID]
+    twins: dict[UUID, UUID] = field(default_factory=dict)
+    met: dict[UUID, KeyHolder] = field(default_factory=dict)
+    refused: list[tuple[PreparedJob, QueueOpsError]] = field(default_factory=list)
+
+
+def _store(
+    jobs: list[PreparedJob], *, project_id: str, actor: str, named: Named, batch: Batch | None = None
+) -> _Stored:
+    """Insert jobs, or find those that have their keys; a job without keys costs one statement."""
+
+    def insert(some: list[PreparedJob]) -> set[UUID]:
+        return insert_prepared(some, project_id=project_id, actor=actor, batch=batch, named=named)
+
+    added = insert(jobs)
+    if len(added) == len(jobs):
+        return _Stored(added)
+    missing = [job for job in jobs if job.id not in added]
+    twins, reused = find_twins([job for job in missing if job.spec.idempotency_key], project_id)
+    known = twins.keys() | {job.id for job in reused}
+    refused: list[tuple[PreparedJob, QueueOpsError]] = [(job, reused_key(job)) for job in reused]
+    left = [job for job in missing if job.id not in known]
+    settled = settle_keys(left, project_id=project_id, actor=actor, insert=insert)
+    return _Stored(added | settled.added, twins, settled.met, [*refused, *settled.refused])
 
 
 def insert_prepared(
@@ -234,6 +277,8 @@ def insert_prepared(
             "complete_bys": nullable([job.way.complete_by for job in jobs]),
             "vias": nullable([job.way.via for job in jobs]),
             "ended_batches": nullable([job.ended_batch for job in jobs]),
+            "unique_keys": nullable([stored_key(job) for job in jobs]),
+            "debounces": nullable([job.spec.longest_debounce for job in jobs]),
             "waits": nullable([told_of(_waits(job)) if job.spec.after else waits for job in jobs]),
             "delays": plain_array([_delay(job) for job in jobs]),
             "expires_ats": nullable([job.spec.expires_at for job in jobs]),
@@ -277,7 +322,8 @@ def _one_for_all(values: list[Any]) -> list[Any]:
 
 
 def _delay(job: PreparedJob) -> float | None:
-    return job.spec.delay_seconds if job.delay_seconds is None else job.delay_seconds
+    given = job.spec.delay_seconds if job.delay_seconds is None else job.delay_seconds
+    return job.spec.debounce_seconds or given
 
 
 def _one_ahead(chunks: Iterator[T]) -> Iterator[T]:
@@ -315,7 +361,7 @@ def find_twins(jobs: list[PreparedJob], project_id: str) -> tuple[dict[UUID, UUI
             and twin["payload"] == pydantic_core.from_json(job.payload)
         ):
             twins[job.id] = twin["id"]
-        else:
+        elif twin is not None or not job.spec.unique_key:  # else it met the job of its unique key
             reused.append(job)
     return twins, reused
 

@@ -70,7 +70,8 @@ class AsyncQueueOps:
         Submit one job; when this returns, it is stored durably.
 
         Returns:
-            Its id, and in `created` whether the options' idempotency_key was new.
+            Its id, and in `created` and `outcome` whether it is new, or one with the options' idempotency_key or
+            unique_key.
         """
         return await self._run(self._calls.submit(JobSpec(kind=kind, payload=payload or {}, **options)))
 

@@ -76,7 +76,8 @@ class Job(Record):
     A job. Lists and the answer to a submission leave some fields None; `QueueOps.job` has them all.
 
     Attributes:
-        created: Of a submission: False: there was a job with this idempotency_key and the same work already.
+        created: Of a submission: False: this is a job that existed already. `outcome` says why: `created`; `duplicate`:
+            of its idempotency_key; `pending`: of its unique_key, left as it is; `replaced`: that one does the work now.
         waiting_for: Why it does not run now, in words.
         cost: Units or tokens, as estimated; `costs`: by unit, where the cost does not say all.
         complete_by: By when it is wanted.
@@ -92,6 +93,7 @@ class Job(Record):
     kind: str | None = None
     state: str | None = None
     created: bool | None = None
+    outcome: str | None = None
     batch: UUID | None = None
     user_id: UUID | None = None
     service: str | None = None
@@ -101,6 +103,7 @@ class Job(Record):
     priority: str | None = None
     held: bool | None = None
     idempotency_key: str | None = None
+    unique_key: str | None = None
     tags: Sequence[str] = ()
     payload: Any = None
     result: Any = None
@@ -190,6 +193,7 @@ class SubmittedBatch(Record):
     """
     Attributes:
         duplicates: Jobs whose own idempotency_key existed already; they are not in this batch.
+        pending: Jobs not made as one with their unique_key has not ended; `replaced`: whose work that one does now.
         errors: With `partial`, the first 1,000 lines refused: line (from 1), code, message, fields.
         idempotency_key: Under which it was submitted.
     """
@@ -197,6 +201,8 @@ class SubmittedBatch(Record):
     id: UUID
     accepted: int = 0
     duplicates: int = 0
+    pending: int = 0
+    replaced: int = 0
     error_count: int = 0
     errors: Sequence[Mapping[str, Any]] = ()
     idempotency_key: str = ""

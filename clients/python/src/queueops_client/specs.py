@@ -29,6 +29,10 @@ class JobOptions(TypedDict, total=False):
     Attributes:
         idempotency_key: Of the work itself: a second job with it is never created, in any batch.
         user_id: The end user on whose behalf the call is made.
+        unique_key: While a job with it, of the kind, or with `unique_in="project"` of any, has not ended, no second one
+            is created. `if_pending`: `keep` that one as it is, or `replace` its work where it has not begun.
+        debounce_seconds: Begin when so long nothing was submitted with the unique_key; each submission replaces the job
+            that waits, and puts it off, `debounce_most_seconds` after the first at most.
         scheduled_at: Not before then; or `delay_seconds` from now.
         expires_at: Fails if it still waits then.
         complete_by: By when it is wanted: what has time goes by a batch of its provider, at half the price.
@@ -44,6 +48,11 @@ class JobOptions(TypedDict, total=False):
     priority: Literal["urgent", "normal", "low"] | None
     user_id: UUID | str | None
     idempotency_key: str | None
+    unique_key: str | None
+    unique_in: Literal["kind", "project"] | None
+    if_pending: Literal["keep", "replace"] | None
+    debounce_seconds: float | None
+    debounce_most_seconds: float | None
     scheduled_at: datetime | str | None
     delay_seconds: float | None
     expires_at: datetime | str | None
@@ -95,6 +104,11 @@ class JobSpec:
     priority: Literal["urgent", "normal", "low"] | None = None
     user_id: UUID | str | None = None
     idempotency_key: str | None = None
+    unique_key: str | None = None
+    unique_in: Literal["kind", "project"] | None = None
+    if_pending: Literal["keep", "replace"] | None = None
+    debounce_seconds: float | None = None
+    debounce_most_seconds: float | None = None
     scheduled_at: datetime | str | None = None
     delay_seconds: float | None = None
     expires_at: datetime | str | None = None

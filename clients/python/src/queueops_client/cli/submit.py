@@ -127,6 +127,9 @@ def _tell(session: Session, batch: SubmittedBatch, *, and_watch: bool) -> None:
     session.show(batch.raw, f"Batch {batch.id}: {plural(batch.accepted, 'job')} accepted.")
     if batch.duplicates:
         session.note(f"{plural(batch.duplicates, 'duplicate')} left out: their idempotency_key exists already.")
+    if batch.pending:
+        replaced = f", {batch.replaced:,} of these with other work for it" if batch.replaced else ""
+        session.note(f"{plural(batch.pending, 'job')} left out{replaced}: one with their unique_key has not ended.")
     if batch.error_count:
         tell_refused(session, batch.errors, batch.error_count)
     if not and_watch:
