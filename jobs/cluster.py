@@ -42,6 +42,7 @@ from jobs.services.operate import bulk_run, pauses
 from jobs.services.operate.pools import ensure_pool
 from jobs.services.submit import uploads
 from jobs.services.upkeep import executors, partitions, retention, upkeep
+from queueops.audit import stream
 from queueops.core.clock import database_now
 from queueops.core.env import MEGABYTE
 from queueops.core.errors import QueueOpsError
@@ -66,6 +67,7 @@ ALLOWED_TASKS = frozenset(
         "jobs.cluster.sweep_leases",
         "jobs.cluster.expire_reservations",
         "jobs.cluster.clean_executors",
+        "jobs.cluster.stream_audit",
     }
 )
 
@@ -78,12 +80,14 @@ HOUSE_KEEPING = {
     "sweep_leases": 1,
     "expire_reservations": 1,
     "clean_executors": 1,
+    "stream_audit": 1,
 }
 
 HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= now() LIMIT 1"
 POLL_QUEUE_SECONDS = 1.0  # it ends at once when something comes
 READ_QUEUE_SECONDS = 0.05  # what another worker read first is not there any more
 RETENTION_SECONDS = 10.0
+STREAM_SECONDS = 30.0
 
 
 class TaskNotAllowed(Exception):
@@ -410,3 +414,9 @@ def clean_executors() -> list[int]:
     killed = executors.kill_stuck_executors(silent_seconds=lease, stuck_seconds=STUCK_SECONDS)
     executors.forget_gone_executors(silent_seconds=lease)
     return killed
+
+
+def stream_audit() -> None:
+    """Send what the audit trail has new; where `manage.py stream_audit` does, there is nothing to do."""
+    if target := settings.QUEUEOPS.audit_stream:
+        stream.send_new(target, seconds=STREAM_SECONDS)

@@ -31,3 +31,20 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.actor} {self.action} {self.target}"
+
+
+class AuditStream(models.Model):
+    """How far the trail has been sent to somewhere; written by stream.py alone."""
+
+    target = models.CharField(max_length=300, unique=True)
+    cursor = models.BigIntegerField(default=0, help_text="Id of the last entry that arrived there.")
+    holder = models.UUIDField(null=True, help_text="Of the process that sends.")
+    held_until = models.DateTimeField(null=True)
+    tried_at = models.DateTimeField(null=True)
+    fault = models.CharField(max_length=300, blank=True, help_text="Of the last try; empty: it went well.")
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.target

@@ -525,6 +525,14 @@ class Environment:
         parse.integer(31, 36_500),
         default=400,
     )
+    audit_stream: str = setting(
+        "Retention",
+        "Where house-keeping sends every entry of the audit trail: `syslog+tls://host:6514`, `syslog+tcp://`, "
+        "`syslog+udp://`, or `file:///path` on the worker's host.",
+        parse.AUDIT_TARGET,
+        default="",
+        shown_default="unset: nowhere",
+    )
     alert_retention_days: int = setting(
         "Retention",
         "Alerts are deleted after so many days, once they are resolved.",

@@ -15,6 +15,7 @@ from django.db import DatabaseError, connection
 
 from jobs.services.upkeep.retention import find_overdue, is_archived
 from queueops.access.services import guard
+from queueops.audit import stream
 from queueops.core import tracing
 from queueops.core.database import MINIMUM_POSTGRES, UnsuitableDatabase, connect_directly
 from queueops.core.errors import QueueOpsError
@@ -32,6 +33,7 @@ from queueops.tenancy.secret_key import ensure_own_secret_key
 MAX_CLOCK_SKEW_SECONDS = 1.0
 LISTEN_WAIT_SECONDS = 2.0
 LATE_SUMS_SECONDS = 60.0
+LATE_STREAM_SECONDS = 300.0  # a minute between two runs, and a transaction that lasts
 CONNECTIONS_PER_WORKER = 3  # the executor's, its listener, and django-q2's; with spans another
 
 
@@ -374,6 +376,20 @@ def examine_retention() -> DoctorFinding:
     )
 
 
+def examine_audit_stream() -> DoctorFinding:
+    target = settings.QUEUEOPS.audit_stream
+    if not target:
+        return DoctorFinding("audit stream", DoctorVerdict.OK, "none is set; the trail stays here")
+    if _scalar("SELECT to_regclass('audit_auditstream')") is None:
+        return DoctorFinding("audit stream", DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
+    lag = stream.lag_of(target)
+    behind = f"{target}: {lag.entries:,} entries behind, the oldest for {lag.seconds / 60:.0f} min"
+    if lag.fault or lag.seconds > LATE_STREAM_SECONDS:
+        advice = "Nothing is lost: they are sent when it answers. See docs/how-to/stream-the-audit-trail.md."
+        return DoctorFinding("audit stream", DoctorVerdict.WARN, f"{behind}; {lag.fault or 'not sent'}", advice)
+    return DoctorFinding("audit stream", DoctorVerdict.OK, behind if lag.entries else f"{target} has everything")
+
+
 def examine_metrics() -> DoctorFinding:
     if settings.QUEUEOPS.metrics_token:
         return DoctorFinding("metrics", DoctorVerdict.OK, "/metrics wants QUEUEOPS_METRICS_TOKEN")
@@ -421,6 +437,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_single_sign_on,
     examine_executors,
     examine_retention,
+    examine_audit_stream,
     examine_sums,
 )
 

@@ -19,7 +19,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.tenancy.callers.issuer_keys import give_connection_back
 
 DISCOVERY = "/.well-known/openid-configuration"
-TIMEOUT_SECONDS = 5.0  # of each of the three calls while somebody waits
+PROVIDER_SECONDS = 5.0  # of each of the three calls while somebody waits
 LEEWAY_SECONDS = 60  # between the provider's clock and ours
 KNOWN_SECONDS = 600  # the discovery document and keys; a key that is not known is looked for at once
 # A provider may publish `none` or HS256 too: the first proves nothing, the second would take public keys for secrets.
@@ -177,6 +177,6 @@ def _client() -> Any:
         client_kwargs={
             "scope": " ".join(config.oidc_scopes),
             "code_challenge_method": "S256",
-            "default_timeout": TIMEOUT_SECONDS,
+            "default_timeout": PROVIDER_SECONDS,
         },
     )

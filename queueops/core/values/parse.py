@@ -110,6 +110,16 @@ def _group_roles(value: str) -> tuple[tuple[str, str], ...]:
     return found
 
 
+def _audit_target(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme == "file":
+        if parts.netloc or not parts.path.startswith("/") or parts.path.endswith("/"):
+            raise ValueError(value)
+    elif parts.scheme not in {"syslog+tcp", "syslog+tls", "syslog+udp"} or not parts.hostname or not parts.port:
+        raise ValueError(value)
+    return value
+
+
 def _smtp_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"smtp", "smtps", "smtp+tls"} or not parts.hostname or parts.path.strip("/"):
@@ -179,6 +189,7 @@ ORIGINS = Parser("origins such as https://queue.example.org, separated by commas
 ORIGIN = Parser("an origin such as https://queue.example.org", _web_origin)
 ISSUER = Parser("an address such as https://login.example.org/realms/staff", _issuer)
 GROUP_ROLES = Parser("pairs such as `team-ops=operator; sre=administrator`", _group_roles)
+AUDIT_TARGET = Parser("syslog+tcp://, syslog+tls:// or syslog+udp://, then host:port, or file:///path", _audit_target)
 SMTP_URL = Parser("smtp://, smtps:// or smtp+tls://, then user:password@host:port", _smtp_url)
 POSTGRES_URL = Parser("postgresql://user:password@host:port/name", _postgres_url)
 FERNET_KEYS = Parser("Fernet keys (32 bytes in URL-safe Base64), newest first, separated by commas", _fernet_keys)

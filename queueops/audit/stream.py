@@ -1,0 +1,144 @@
+"""
+The audit trail sent elsewhere: every entry, in the order of their ids, at least once.
+
+How far it got is a row for each target, so that a restart loses nothing; one process at a time holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from uuid import UUID, uuid4
+
+from django.db import connection
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from queueops.core.values.masking import masked
+
+from .models import AuditEntry, AuditStream
+from .sinks import SentEntry, sink_of
+
+logger = logging.getLogger(__name__)
+
+MOST_ENTRIES = 500  # entries in one batch
+TERM = timedelta(seconds=60)  # longer than a batch takes: by then another process may send
+UNSETTLED_SECONDS = 0.05
+LAST_ID = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM jobs_auditentry_number"
+TAKE_XID = "SELECT pg_current_xact_id()::text::bigint"
+OLDEST_UNFINISHED = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """
+    Attributes:
+        entries: How many have arrived.
+        fault: What stopped it; empty: nothing did.
+        is_held: Another process sends there.
+    """
+
+    entries: int = 0
+    fault: str = ""
+    is_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    entries: int
+    seconds: float
+    fault: str
+
+
+def send_new(
+    target: str, *, seconds: float, holder: UUID | None = None, go_on: Callable[[], bool] | None = None
+) -> Sent:
+    """
+    Send what has not arrived yet, as far as it is certain that no entry with a smaller id can still appear.
+
+    Outside of a transaction: one of ours would keep the trail from settling.
+
+    Args:
+        seconds: After which no other batch is begun.
+        holder: Who asks, if it asks again and again.
+        go_on: Asked before each batch; without one the seconds alone count.
+    """
+    holder, until, sent = holder or uuid4(), time.monotonic() + seconds, 0
+    AuditStream.objects.get_or_create(target=target)
+    row = AuditStream.objects.filter(target=target)
+    free = Q(holder=None) | Q(holder=holder) | Q(held_until__lt=Now())
+    if not row.filter(free).update(holder=holder, held_until=Now() + TERM):
+        return Sent(is_held=True)
+    held = row.filter(holder=holder)
+    fault = ""
+    try:
+        sink, settled = sink_of(target), _settled_id(until)
+        cursor = row.values_list("cursor", flat=True).get()
+        while entries := list(AuditEntry.objects.filter(pk__gt=cursor, pk__lte=settled).order_by("pk")[:MOST_ENTRIES]):
+            sink.send([line_of(entry) for entry in entries])
+            if not held.update(cursor=entries[-1].pk, held_until=Now() + TERM):
+                return Sent(sent, is_held=True)  # it took longer than the term, and another sends all of it again
+            cursor, sent = entries[-1].pk, sent + len(entries)
+            if time.monotonic() >= until or (go_on is not None and not go_on()):
+                break
+    except OSError as error:
+        fault = f"{type(error).__name__}: {error}"[:300]
+        logger.warning("the audit trail waits: %s does not take it: %s", target, fault)
+    finally:
+        held.update(holder=None, tried_at=Now(), fault=fault)
+    return Sent(sent, fault)
+
+
+def lag_of(target: str) -> Lag:
+    """What has not arrived, and for how long."""
+    row = AuditStream.objects.filter(target=target).first()
+    waiting = AuditEntry.objects.filter(pk__gt=row.cursor if row else 0)
+    oldest = waiting.order_by("pk").values_list("created_at", flat=True).first()
+    seconds = max(0.0, (timezone.now() - oldest).total_seconds()) if oldest else 0.0
+    return Lag(waiting.count(), seconds, row.fault if row else "")
+
+
+def line_of(entry: AuditEntry) -> SentEntry:
+    """An entry as it is sent, its secrets masked as on the screen."""
+    at = entry.created_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    said = {
+        "id": entry.pk,
+        "created_at": at,
+        "project_id": entry.project_id,
+        "actor": entry.actor,
+        "action": entry.action,
+        "target": entry.target,
+        "moved": entry.moved,
+        "reason": masked(entry.reason),
+        "address": entry.address,
+    }
+    whole = {**said, "before": masked(entry.before), "after": masked(entry.after)}
+    return SentEntry(
+        json.dumps(whole), json.dumps({**said, "reason": said["reason"][:1000], "cut": True}), at, entry.action
+    )
+
+
+def _settled_id(until: float) -> int:
+    """
+    Return the id up to which every entry that will ever be there is visible; 0: not known before the time is over.
+
+    Ids come out of a sequence and commit out of order. The default of the column gives a transaction its own id before
+    an entry's, so whichever is younger than one taken after the sequence was read has greater ids of entries.
+    """
+    last, xid = _number(LAST_ID), _number(TAKE_XID)
+    while _number(OLDEST_UNFINISHED) <= xid:
+        if time.monotonic() >= until:
+            return 0
+        time.sleep(UNSETTLED_SECONDS)
+    return last
+
+
+def _number(statement: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return int(cursor.fetchone()[0])
