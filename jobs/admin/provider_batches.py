@@ -7,6 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
@@ -196,6 +198,15 @@ class ProviderBatchAdmin(ReadOnlyMixin, QueueAdmin):
         return showing.ago(batch.closed_at)
 
 
+def _kinds_with_form() -> list[str]:
+    return [one.kind for one in all_handlers() if one.batch is not None]
+
+
+def _has_form(kind: str) -> None:
+    if kind not in _kinds_with_form():
+        raise ValidationError("No kind of this name has a batch form here: no job would go by its policy.")
+
+
 @admin.register(BatchPolicy)
 class BatchPolicyAdmin(ServiceFormAdmin):
     list_display = ("kind", "project", "via", "complete_within_hours")
@@ -205,8 +216,10 @@ class BatchPolicyAdmin(ServiceFormAdmin):
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         found = super().formfield_for_dbfield(db_field, request, **kwargs)
         if db_field.name == "kind" and found is not None:
-            kinds = ", ".join(one.kind for one in all_handlers() if one.batch is not None)
-            found.help_text = f"A kind that has a batch form: {kinds}."
+            found.help_text = f"A kind that has a batch form: {', '.join(_kinds_with_form())}."
+            found.validators.append(_has_form)
+        if db_field.name == "complete_within_hours" and found is not None:
+            found.validators.append(MinValueValidator(1))
         return found
 
     def save_model(self, request: HttpRequest, obj: BatchPolicy, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature

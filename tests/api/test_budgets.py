@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.urls import reverse
 
 from queueops.audit.models import AuditEntry
 from ratelimits.models import Budget
@@ -183,6 +184,24 @@ def test_one_that_an_operator_makes_is_the_operators(db):
     sent = json.dumps(FIGURES)
     made = signed_in("add_budget").post("/api/v1/budgets/?project=acme", sent, content_type="application/json")
     assert made.json()["set_by_operator"] is True
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "told"),
+    [
+        ({"scope": "user"}, "user_id", "Name the user of a budget of one user, and of no other."),
+        ({"user_id": str(uuid4())}, "user_id", "Name the user of a budget of one user, and of no other."),
+        ({"scope": "batch"}, "batch_id", "Name the batch of a budget of one batch, and of no other."),
+        ({"money": "-1"}, "money", "Ensure this value is greater than or equal to 0."),
+    ],
+)
+def test_the_admins_form_says_at_the_field_whose_budget_it_cannot_be(admin_client, fields, field, told):
+    given = {"project": make_project().pk, "name": "b", "scope": "project", "money": "1", "period": "month"}
+    page = admin_client.post(
+        reverse("admin:ratelimits_budget_add"), given | {"time_zone": "UTC", "policy": "wait"} | fields
+    )
+    assert page.context["adminform"].form.errors == {field: [told]}
+    assert not Budget.objects.exists()
 
 
 def test_to_delete_one_takes_a_reason(manager):

@@ -113,6 +113,21 @@ def test_a_policy_allows_no_more_hours_than_a_deadline_may_be_away(lane, admin_c
     assert submit().complete_by < timezone.now() + timedelta(hours=MOST_DEADLINE_HOURS)
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"kind": "http.request"}, "No kind of this name has a batch form here"),
+        ({"kind": "nope"}, "No kind of this name has a batch form here"),
+        ({"complete_within_hours": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_a_policy_by_which_nothing_could_go_is_refused_by_its_field(db, admin_client, fields, told):
+    given = {"kind": "llm.generate", "via": "auto", "complete_within_hours": 48} | fields
+    page = admin_client.post(reverse("admin:jobs_batchpolicy_add"), given)
+    assert told in page.content.decode()
+    assert not BatchPolicy.objects.exists()
+
+
 def test_claims_see_a_job_of_the_lane_once_it_must_go_live(lane):
     lane.credential()
     job = submit(complete_by=in_hours(30))

@@ -271,7 +271,7 @@ def _credentials(job: Job) -> list[Reason]:
         return []
     count = CredentialPoolMember.objects.filter(pool__name=pool).count()
     if not count:
-        return [Reason("credentials", f"there is no credential in a pool {pool}")]
+        return [Reason("credentials", f"the pool {pool} has no credential")]
     every = "its one credential" if count == 1 else f"each of its {count} credentials"
     return [
         Reason(

@@ -49,7 +49,8 @@ def not_carried_out(batch: ProviderBatch, failed: Sequence[Failed]) -> Mapping[U
     return {
         job: GivenBack(
             o.job,
-            f"{o.failure.message} It goes {'by the next batch' if waits[job] else 'live'}, and no attempt is spent.",
+            f"{o.failure.message.rstrip('.')}: it goes {'by the next batch' if waits[job] else 'live'}, "
+            "and no attempt is spent",
             cost=0,
             wait_seconds=waits[job],
             via=Way.BATCH.value,

@@ -149,4 +149,4 @@ def _unfit(handler: Handler, payload: Any, spec: JobSpec, *, base_url: Callable[
         return "its provider has no batch API for such a payload"
     if spec.scheduled_at is not None or spec.delay_seconds:
         return "it is to begin at a time of its own"
-    return "" if is_whole else "it names no credential or no model"
+    return "" if is_whole else "it names no model, or no single credential: jobs of a pool go live"

@@ -54,7 +54,8 @@ def _without_progress() -> list[ProviderBatch]:
 
 def _opening(batch: ProviderBatch) -> Opening:
     if batch.state == ProviderBatch.State.FAILED:
-        what = f"was refused: {masked_text(batch.error)[:300]}. Its {batch.lines:,} jobs go on live or by another"
+        why = masked_text(batch.error)[:300].rstrip(".")
+        what = f"was refused: {why}. Its {batch.lines:,} jobs go on live or by another"
     elif batch.state == ProviderBatch.State.CREATING:
         what = f"could not be handed over: {masked_text(batch.error)[:300] or 'nobody has tried'}"
     else:

@@ -25,7 +25,13 @@ from ratelimits.admin.usage.parts import narrowed
 from ratelimits.models import Budget
 from ratelimits.models.money import MOST_MONEY
 from ratelimits.money import MICRO, MONEY_PLACES, shown
-from ratelimits.services.money.save_budget import FIGURES, change_budget, create_budget, delete_budget
+from ratelimits.services.money.save_budget import (
+    FIGURES,
+    change_budget,
+    create_budget,
+    delete_budget,
+    scope_faults,
+)
 from ratelimits.services.money.standings import BudgetStanding, standings_of
 
 FULL = 100  # percent
@@ -76,6 +82,14 @@ class BudgetForm(forms.ModelForm):  # type: ignore[type-arg]
         if "time_zone" in self.fields:
             self.fields["time_zone"].choices = [(zone, zone) for zone in zones()]  # type: ignore[attr-defined]
             self.fields["time_zone"].initial = self.instance.time_zone
+
+    def clean(self) -> dict[str, Any] | None:
+        given = super().clean() or self.cleaned_data
+        if {"scope", "user_id", "batch_id"} <= given.keys():  # of one that is there they are fixed
+            faults = scope_faults(given["scope"], user_id=given["user_id"], batch_id=given["batch_id"])
+            for name, told in faults.items():
+                self.add_error(name, told)
+        return given
 
     def figures(self) -> dict[str, Any]:
         """What the service is given."""

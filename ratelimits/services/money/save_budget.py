@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 from zoneinfo import available_timezones
 
 from django.db import transaction
@@ -124,10 +125,18 @@ def _store(budget: Budget) -> None:
 def _require_sound(budget: Budget) -> None:
     if budget.time_zone not in available_timezones():
         raise InvalidBudget(fields={"time_zone": ["There is no such time zone."]})
-    if (budget.user_id is not None) != (budget.scope == Budget.Scope.USER):
-        raise InvalidBudget(fields={"user_id": ["Name the user of a budget of one user, and of no other."]})
-    if (budget.batch_id is not None) != (budget.scope == Budget.Scope.BATCH):
-        raise InvalidBudget(fields={"batch_id": ["Name the batch of a budget of one batch, and of no other."]})
+    if faults := scope_faults(budget.scope, user_id=budget.user_id, batch_id=budget.batch_id):
+        raise InvalidBudget(fields=faults)
+
+
+def scope_faults(scope: str, *, user_id: UUID | None, batch_id: UUID | None) -> dict[str, list[str]]:
+    """What is wrong, by field, with whose budget it is to be."""
+    found = {}
+    if (user_id is not None) != (scope == Budget.Scope.USER):
+        found["user_id"] = ["Name the user of a budget of one user, and of no other."]
+    if (batch_id is not None) != (scope == Budget.Scope.BATCH):
+        found["batch_id"] = ["Name the batch of a budget of one batch, and of no other."]
+    return found
 
 
 def _figures(budget: Budget) -> dict[str, Any]:
