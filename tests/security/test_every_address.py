@@ -28,6 +28,7 @@ OWN = {
     "admin/password_change/done/",
     "admin/search/",
     "admin/second-factor/",
+    "admin/second-factor/passkeys/",
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
