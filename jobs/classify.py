@@ -14,6 +14,7 @@ from jobs.handlers.fallback import CONTEXT_TOO_LONG
 from jobs.handlers.registry import UnknownKind
 from jobs.tracebacks import traceback_of
 from queueops.core.outbound.client import OutboundResponse
+from queueops.core.sealing import defused
 from ratelimits.feedback import PushBack, parse_refusal
 
 MAX_MESSAGE = 2000
@@ -189,6 +190,7 @@ def fingerprint(kind: str, failure: Failure) -> str:
 
 def clean_json(text: str) -> str:
     """JSON text that jsonb takes: without NUL and without half of a surrogate pair."""
+    text = defused(text)
     return UNSTORABLE_ESCAPE.sub(lambda found: found["fine"] or r"\ufffd", text) if r"\u" in text else text
 
 
@@ -205,4 +207,4 @@ def _is_server_error(status: int | None) -> bool:
 
 def clean(message: str) -> str:
     """PostgreSQL's text holds no NUL, and lone surrogates are no Unicode."""
-    return message[:MAX_MESSAGE].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+    return defused(message[:MAX_MESSAGE]).replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

@@ -34,6 +34,7 @@ from jobs.task_framework import (
     task_backends,
     task_enqueued,
 )
+from queueops.tenancy.encryption import CannotRead
 from queueops.tenancy.models import Project, project_id_rule
 
 KIND = "django.task"
@@ -184,6 +185,7 @@ class QueueOpsBackend(BaseTaskBackend):
 
         Raises:
             TaskResultDoesNotExist: No such job of this backend, or the retention has deleted it.
+            CannotRead: It is encrypted, and this process has not the key.
         """
         job = self._job(result_id)
         while letter := DeadLetter.objects.filter(job=job).select_related("requeued_as").first():
@@ -238,9 +240,14 @@ class QueueOpsBackend(BaseTaskBackend):
 
     def _job(self, result_id: str) -> Job:
         try:
-            return Job.objects.of_project(self.project).get(pk=UUID(result_id), kind=KIND, payload__backend=self.alias)
+            job = Job.objects.of_project(self.project).get(pk=UUID(result_id), kind=KIND)
         except (ValueError, Job.DoesNotExist):
             raise TaskResultDoesNotExist(result_id) from None
+        if not isinstance(job.payload, dict):  # encrypted with a key that is not set here
+            raise CannotRead
+        if job.payload.get("backend") != self.alias:
+            raise TaskResultDoesNotExist(result_id)
+        return job
 
 
 def priority_of(number: int) -> Priority:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from jobs.states import JobState
+from queueops.core.sealing import opened_if, shown_json, shown_text
 from queueops.core.values.masking import masked, masked_text
 
 from . import messages
@@ -54,17 +55,20 @@ class Event:
 
     @cached_property
     def body(self) -> str:
-        return self._body(message=self.message, data=self.data)
+        return self._body(message=shown_text(self.message), data=None if self.data is None else shown_json(self.data))
 
     @cached_property
     def masked_body(self) -> str:
-        data = None if self.data is None else json.dumps(masked(json.loads(self.data)))
-        return self._body(message=masked_text(self.message), data=data)
+        """For people, whose lines nobody asks whether they may read what is encrypted."""
+        with opened_if(lambda: False):
+            data = None if self.data is None else json.dumps(masked(json.loads(shown_json(self.data))))
+            return self._body(message=masked_text(shown_text(self.message)), data=data)
 
     @cached_property
     def outline(self) -> str:
         """For overviews of much work: no secrets, and nothing of its content."""
-        return self._body(message=masked_text(self.message), data=None)
+        with opened_if(lambda: False):
+            return self._body(message=masked_text(shown_text(self.message)), data=None)
 
     def _body(self, *, message: str, data: str | None) -> str:
         return messages.event_body(

@@ -19,6 +19,7 @@ from jobs.models import Batch, Job, JobEvent
 from jobs.services.explain.event_log import Cursor
 from jobs.services.explain.snapshots import batch_snapshot, job_snapshot
 from jobs.tracebacks import without_diagnostics
+from queueops.core.sealing import left_sealed, opened_if
 from queueops.core.values.masking import masked
 
 from .events import OPS, Event, Group, user_group
@@ -87,7 +88,7 @@ class LiveSubject:
         newest = JobEvent.objects.order_by("-id").values_list("id", flat=True).first() or 0
         if cursor > newest or (newest - cursor > MAX_MISSED_IDS and not self.is_indexed):
             return None  # too old, or of another database
-        with self.reading():
+        with self.reading(), left_sealed():
             rows = self.log.filter(id__gt=cursor).order_by("id")[: MAX_MISSED + 1]
             events = [_event(row) for row in rows]
         return events if len(events) <= MAX_MISSED else None
@@ -186,10 +187,11 @@ def _of(viewer: Viewer) -> dict[str, Any]:
 
 
 def _job(pk: UUID, cursor: Cursor, *, hides_secrets: bool = True) -> str | None:
-    job = Job.objects.filter(pk=pk).first()
-    if job is None:
-        return None
-    answer = job_answer(job_snapshot(job), cursor=cursor)
+    with opened_if(lambda: not hides_secrets):
+        job = Job.objects.filter(pk=pk).first()
+        if job is None:
+            return None
+        answer = job_answer(job_snapshot(job), cursor=cursor)
     return dumped(masked(answer) if hides_secrets else answer)
 
 

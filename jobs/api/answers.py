@@ -206,3 +206,4 @@ class ProjectInfo(BaseModel):
     counts: dict[JobState, int]
     unfinished: int
     max_waiting_jobs: int = Field(description="Submissions beyond this many unfinished jobs are refused.")
+    encrypted: bool = Field(description="Payloads and results are encrypted in the database.")

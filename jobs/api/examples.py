@@ -346,4 +346,5 @@ PROJECT = {
     "counts": BATCH_ROW["counts"],
     "unfinished": 525,
     "max_waiting_jobs": 5_000_000,
+    "encrypted": False,
 }

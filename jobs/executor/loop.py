@@ -40,13 +40,14 @@ from jobs.handlers.registry import (
 )
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded
-from jobs.services.finish.kinds import refusal_of, version_of
+from jobs.services.finish.kinds import kept_closed, refusal_of, version_of
 from jobs.services.finish.result_text import result_text
 from jobs.services.finish.spend import told_once
 from jobs.tracebacks import secrets_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.logs import tell_of
 from queueops.core.outbound.client import OutboundResponse, answers_noted, headers_noted, refusal_noted
+from queueops.core.sealing import SealedAway
 from queueops.tenancy.credentials import OpenCredential
 from ratelimits.costs import Usage
 from ratelimits.rate_headers import StatedQuota, read_quotas
@@ -383,11 +384,10 @@ class HandlerLoop:
             # The process may be damaged. Ending it counts a crash for its jobs and leads the guilty one to quarantine.
             logger.critical("out of memory while carrying out job %s (%s)", run.job.id, run.job.kind)
             os._exit(OUT_OF_MEMORY_EXIT)
+        if isinstance(error, _InvalidPayload | SealedAway):
+            return _unread(run.job, error)
         if isinstance(error, TimeoutError):
             return self._failed(run, self._timeout(run))
-        if isinstance(error, _InvalidPayload):
-            refusal = refusal_of(version_of(find_handler(run.job.kind)))
-            return GivenBack(run.job, clean(refusal + str(error)), misfit=True)  # a later version may have made it
         if isinstance(error, pydantic_core.PydanticSerializationError):
             return self._failed(run, Failure("result_not_json", type(error).__qualname__, clean(str(error))))
         if isinstance(error, QueueOpsError) and error is run.credential:
@@ -399,6 +399,8 @@ class HandlerLoop:
         job = run.job
         handler = find_handler(job.kind)
         run.retry = handler.retry
+        if job.closed_by:
+            raise SealedAway(job.closed_by)
         try:
             payload = handler.schema.validate_json(job.payload)
             if job.fallback_step:
@@ -495,6 +497,13 @@ class HandlerLoop:
 
     def _elapsed_ms(self, run: _Run) -> float:
         return (time.monotonic() - run.begun) * 1000
+
+
+def _unread(job: ClaimedJob, error: _InvalidPayload | SealedAway) -> GivenBack:
+    if isinstance(error, SealedAway):
+        return GivenBack(job, kept_closed(error.key), cost=0, closed=True)
+    refusal = refusal_of(version_of(find_handler(job.kind)))
+    return GivenBack(job, clean(refusal + str(error)), misfit=True)  # a later version may have made it
 
 
 def _another_way(handler: Handler, payload: Any, step: int) -> Any:

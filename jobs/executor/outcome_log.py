@@ -23,6 +23,7 @@ from jobs.classify import is_retryable
 from jobs.handlers.registry import UnknownKind, find_handler
 from jobs.services.finish.claimed import ClaimedJob
 from jobs.services.finish.finish import Failed, Outcome, Succeeded
+from jobs.services.finish.sealed import message_of, result_of
 from queueops.core.errors import QueueOpsError
 from queueops.core.stores.disk import to_disk
 
@@ -180,11 +181,11 @@ def _ending(outcome: Outcome) -> str:
             return _line("ended", outcome.job, outcome="completed")
         if len(result) > RESULT_BYTES:
             return _line("ended", outcome.job, outcome="completed", result_bytes=len(result.encode()))
-        return _line("ended", outcome.job, outcome="completed", result=json.loads(result))
+        return _line("ended", outcome.job, outcome="completed", result=json.loads(result_of(outcome.job, result) or ""))
     if isinstance(outcome, Failed):
         failure = outcome.failure
         again = failure.push_back is not None or is_retryable(failure, repeatable=outcome.repeatable)
-        facts = {"error_code": failure.code, "message": failure.message[:MESSAGE_CHARACTERS]}
+        facts = {"error_code": failure.code, "message": message_of(outcome.job, failure.message[:MESSAGE_CHARACTERS])}
         return _line("ended", outcome.job, outcome="retry" if again else "failed", **facts)
     return _line("ended", outcome.job, outcome="not_done" if outcome.partial is None else "part")
 

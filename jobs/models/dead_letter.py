@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.querysets import DeadLetterQuerySet
+from queueops.tenancy.encryption import SealedJSONField, SealedTextField
 from queueops.tenancy.models import Project
 
 from .job import Job, new_id
@@ -27,13 +28,13 @@ class DeadLetter(models.Model):
     batch_id = models.UUIDField(null=True)
     kind = models.CharField(max_length=100)
     service = models.CharField(max_length=64)
-    payload = models.JSONField()
+    payload = SealedJSONField(whole=True)
     error_code = models.CharField(max_length=64)
     error_class = models.CharField(max_length=200)
-    error_message = models.TextField()
+    error_message = SealedTextField()
     http_status = models.PositiveSmallIntegerField(null=True)
     remediation = models.TextField(help_text="What the operator is told to do.")
-    attempts = models.JSONField(help_text="Each failed attempt with its time, error and delay.")
+    attempts = SealedJSONField(help_text="Each failed attempt with its time, error and delay.")
     retry_count = models.PositiveSmallIntegerField()
     crash_count = models.PositiveSmallIntegerField()
     fingerprint = models.CharField(max_length=32, help_text="Equal for failures with one cause.")
@@ -46,7 +47,7 @@ class DeadLetter(models.Model):
     )
     operation_id = models.UUIDField(null=True, blank=True, help_text="The bulk operation that resolved it.")
     note = models.TextField(default="", db_default="", blank=True)
-    timeline = models.JSONField(null=True, help_text="Its job's events, kept when the log's days go.")
+    timeline = SealedJSONField(null=True, help_text="Its job's events, kept when the log's days go.")
 
     objects = DeadLetterQuerySet.as_manager()
 

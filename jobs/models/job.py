@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from jobs.querysets import BatchQuerySet, JobQuerySet
 from jobs.states import RUNNING, TERMINAL, UNFINISHED, WAITING, CallType, EventType, JobState, Priority
+from queueops.tenancy.encryption import SealedJSONField, SealedTextField
 from queueops.tenancy.models import Project
 
 from .policies import RetryPolicy
@@ -139,8 +140,8 @@ class Job(models.Model):
     priority = models.CharField(max_length=10, choices=Priority.choices, default=Priority.NORMAL)
     status = models.CharField(max_length=12, choices=JobState.choices, default=JobState.QUEUED)
     held = models.BooleanField(default=False, db_default=False)
-    payload = models.JSONField()
-    result = models.JSONField(null=True)
+    payload = SealedJSONField(whole=True)
+    result = SealedJSONField(null=True, whole=True)
     idempotency_key = models.CharField(max_length=200, null=True, blank=True)  # null: none was given
     unique_key = models.CharField(
         max_length=310, null=True, help_text="Its kind, a stroke and its producer's key. Null: there may be any number."
@@ -162,7 +163,7 @@ class Job(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     first_attempt_at = models.DateTimeField(null=True)
     progress = models.PositiveSmallIntegerField(default=0, db_default=0)
-    progress_message = models.CharField(max_length=500, default="", db_default="")
+    progress_message = SealedTextField(default="", db_default="")
     lease_expires_at = models.DateTimeField(null=True)
     executor = models.UUIDField(null=True)
     fencing_token = models.BigIntegerField(default=0, db_default=0)
@@ -170,7 +171,7 @@ class Job(models.Model):
         null=True, help_text="Of a batch's callback: the batch, and its counts when it ended. Null: it is none."
     )
     last_error_code = models.CharField(max_length=64, default="", db_default="")
-    last_error_message = models.TextField(default="", db_default="")
+    last_error_message = SealedTextField(default="", db_default="")
     origin = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, db_index=False)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
@@ -364,9 +365,9 @@ class JobEvent(models.Model):
     event_type = models.CharField(max_length=12, choices=EventType.choices)
     from_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # null: no move
     to_status = models.CharField(max_length=12, choices=JobState.choices, null=True)  # null: no move
-    message = models.TextField(default="")
+    message = SealedTextField(default="")
     progress_percent = models.PositiveSmallIntegerField(null=True)
-    data = models.JSONField(null=True)
+    data = SealedJSONField(null=True)
     created_at = models.DateTimeField()
 
     class Meta:

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
+from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
 
 from .job import new_id
@@ -51,12 +52,12 @@ class Upload(models.Model):
     file_name = models.CharField(max_length=200)
     format = models.CharField(max_length=10, choices=Format.choices)
     default_kind = models.CharField(max_length=100, blank=True, help_text="Of lines that name none.")
-    content = models.BinaryField(null=True, help_text="Compressed by zlib.")
+    content = models.BinaryField(null=True, help_text="Compressed by zlib; then sealed, where the project is.")
     size_bytes = models.PositiveIntegerField()
     lines = models.PositiveIntegerField(help_text="Jobs in it, good and bad.")
     error_count = models.PositiveIntegerField()
-    errors = models.JSONField(help_text="The first of them: line, code, message, fields.")
-    sample = models.JSONField(help_text="What the first jobs would be.")
+    errors = SealedJSONField(whole=True, help_text="The first of them: line, code, message, fields.")
+    sample = SealedJSONField(whole=True, help_text="What the first jobs would be.")
     uploaded_by = models.CharField(max_length=100)
     created_at = models.DateTimeField(db_default=Now())
     batch_id = models.UUIDField(null=True, help_text="What was made of it.")

@@ -7,6 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models.functions import Now
 
+from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
 
 from .job import Batch, Job, new_id
@@ -19,7 +20,7 @@ class IdempotencyRecord(models.Model):
     key = models.CharField(max_length=200)
     request_digest = models.CharField(max_length=64)
     status_code = models.PositiveSmallIntegerField(null=True)
-    answer = models.JSONField(null=True)
+    answer = SealedJSONField(null=True)
     created_at = models.DateTimeField(db_default=Now(), db_index=True)
 
     class Meta:
@@ -40,7 +41,7 @@ class BulkOperation(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     action = models.CharField(max_length=40)
-    parameters = models.JSONField()
+    parameters = SealedJSONField()
     reason = models.TextField(blank=True)
     actor = models.CharField(max_length=100)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.RUNNING)

@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from jobs.firing import LONGEST_CRON, LONGEST_JITTER_SECONDS, MOST_MISSED, Fire, Missed, Times
+from queueops.tenancy.encryption import SealedJSONField
 from queueops.tenancy.models import Project
 
 from .job import new_id
@@ -30,7 +31,8 @@ class Schedule(models.Model):
         "working days.",
     )
     time_zone = models.CharField(max_length=64, default="UTC", help_text="Whose clock it goes by: Europe/Berlin.")
-    jobs = models.JSONField(
+    jobs = SealedJSONField(
+        whole=True,
         help_text="As in their submission, without times and idempotency keys. One is submitted as a job, several as "
         "a batch.",
     )

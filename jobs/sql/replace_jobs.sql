@@ -19,7 +19,8 @@ WITH given AS MATERIALIZED (
       ) AS t (id, service, model, cost, known_cost, costs, credential, lane, target, path, coalesce_key, priority,
               retry_policy, at, delay, expires_at, payload)
 ), candidate AS MATERIALIZED (
-    SELECT job.id, job.project_id, job.batch_id, job.kind, job.pool, job.last_error_code, job.debounce_until
+    SELECT job.id, job.project_id, job.batch_id, job.kind, job.pool, job.last_error_code, job.last_error_message,
+           job.debounce_until
       FROM jobs_job AS job JOIN given USING (id)
      WHERE job.project_id = %(project)s::text AND job.status = 'queued' AND job.fencing_token = 0
        AND job.first_attempt_at IS NULL AND job.via IS NULL
@@ -29,7 +30,7 @@ WITH given AS MATERIALIZED (
     SELECT job.*, {{held_otherwise job}}
                OR EXISTS (SELECT FROM jobs_dependency WHERE owner_id IN (job.id, job.batch_id)) AS is_held,
            {{pool_of job}} AS of_pool
-      FROM (SELECT given.*, project_id, batch_id, kind, pool, last_error_code,
+      FROM (SELECT given.*, project_id, batch_id, kind, pool, last_error_code, last_error_message,
                    CASE WHEN least(due, debounce_until) > now() THEN least(due, debounce_until) END AS starts
               FROM candidate JOIN given USING (id)) AS job
 ), moved AS (

@@ -95,6 +95,16 @@ class Environment:
         shown_default="made once (development); none (production)",
         secret=True,
     )
+    payload_keys: tuple[tuple[str, str], ...] = setting(
+        "Web",
+        "Encrypt the payloads and results of projects that are set so, each key with a name of your choice: "
+        "`2026b:KEY,2026a:KEY`. The first encrypts, each of them decrypts; the name is stored with what it encrypted. "
+        "The same on every web process and worker. In development one is made once and kept in the data directory.",
+        parse.NAMED_KEYS,
+        default=(),
+        shown_default="made once (development); none (production)",
+        secret=True,
+    )
     target_credential_keys: tuple[str, ...] = setting(
         "Web",
         "For `manage.py move_project` alone: the QUEUEOPS_CREDENTIAL_KEYS of the installation that a project moves to.",

@@ -30,6 +30,11 @@ def development_credential_key(data_dir: Path) -> str:
     return _kept(data_dir / "credential_key", new=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode())
 
 
+def development_payload_key(data_dir: Path) -> str:
+    """Return the Fernet key kept in `<data_dir>/payload_key` (mode 600), made like the secret key."""
+    return _kept(data_dir / "payload_key", new=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode())
+
+
 def _kept(path: Path, *, new: str) -> str:
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()

@@ -13,6 +13,8 @@ from django.contrib.auth.models import User
 from django.core import checks
 from django.db import DatabaseError, connection
 
+from jobs.models import PauseSwitch
+from jobs.services.upkeep.encrypt_payloads import keys_needed, still_plain
 from jobs.services.upkeep.retention import find_overdue, is_archived
 from queueops.access.services import guard
 from queueops.audit import stream
@@ -23,17 +25,19 @@ from queueops.core.pooler import POOLED, are_sessions_shared
 from queueops.core.postgres.conditions import standing_condition, try_to_write
 from queueops.core.postgres.horizon import DeadRows, most_dead_rows, oldest_transaction
 from queueops.core.postgres.replica import replica_standing
+from queueops.core.sealing import payload_keys
 from queueops.core.upgrade import missing_migrations
 from queueops.tenancy.callers.issuer_keys import fetch_keys
 from queueops.tenancy.checks import unsafe
 from queueops.tenancy.credentials import CredentialKeysMissing, unreadable_credentials
-from queueops.tenancy.models import Issuer
+from queueops.tenancy.models import Issuer, Project
 from queueops.tenancy.secret_key import ensure_own_secret_key
 
 MAX_CLOCK_SKEW_SECONDS = 1.0
 LISTEN_WAIT_SECONDS = 2.0
 LATE_SUMS_SECONDS = 60.0
 LATE_STREAM_SECONDS = 300.0  # a minute between two runs, and a transaction that lasts
+SET_PAYLOAD_KEYS = "Set QUEUEOPS_PAYLOAD_KEYS on every host, or set the projects not to be encrypted."
 CONNECTIONS_PER_WORKER = 3  # the executor's, its listener, and django-q2's; with spans another
 
 
@@ -237,6 +241,36 @@ def examine_credentials() -> DoctorFinding:
     return DoctorFinding("credentials", DoctorVerdict.OK, "every one can be opened")
 
 
+def examine_payload_keys() -> DoctorFinding:
+    """Looks through the rows of encrypted projects for one that a key is missing for, and for one that is plain."""
+    name = "payload keys"
+    if _scalar("SELECT to_regclass('jobs_pauseswitch')") is None:
+        return DoctorFinding(name, DoctorVerdict.WARN, "no table yet", "Run manage.py migrate.")
+    projects = list(Project.objects.filter(encrypted=True).values_list("pk", flat=True))
+    keys = list(payload_keys())
+    waits = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.SEALED).values_list("key", flat=True)
+    needed = dict.fromkeys((key for key in waits if key not in keys), "jobs that wait for it")
+    needed |= keys_needed(projects, keys)
+    if needed:
+        told = ", ".join(f"{key} ({where})" for key, where in sorted(needed.items()))
+        return DoctorFinding(
+            name,
+            DoctorVerdict.FAIL,
+            f"rows need keys that are not set here: {told}",
+            "Put them back into QUEUEOPS_PAYLOAD_KEYS, after the newest, on every host. Jobs that need them wait.",
+        )
+    if projects and not keys:
+        return DoctorFinding(name, DoctorVerdict.FAIL, "projects are encrypted, but there is no key", SET_PAYLOAD_KEYS)
+    if behind := still_plain(projects):
+        return DoctorFinding(
+            name,
+            DoctorVerdict.WARN,
+            f"not all that is stored is encrypted: {', '.join(behind)}",
+            "Run manage.py encrypt_payloads.",
+        )
+    return DoctorFinding(name, DoctorVerdict.OK, f"all there for {len(projects)} encrypted projects")
+
+
 def examine_secret_key() -> DoctorFinding:
     try:
         ensure_own_secret_key()
@@ -432,6 +466,7 @@ DATABASE_QUESTIONS: tuple[Callable[[], DoctorFinding], ...] = (
     examine_row_security,
     examine_secret_key,
     examine_credentials,
+    examine_payload_keys,
     examine_issuers,
     examine_sign_in,
     examine_single_sign_on,

@@ -10,9 +10,12 @@ from typing import Any
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import OpClass
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models.functions import Now, Upper
+
+from queueops.core.sealing import payload_keys
 
 LONGEST_LABEL = 100  # characters of what a user is called
 USER_PLACE = "{user_id}"  # where the user's id belongs in a project's `user_address`
@@ -91,6 +94,13 @@ class Project(models.Model):
         ],
         help_text="Where your own pages show an end user: https://app.example.org/users/{user_id}. Pages link there.",
     )
+    encrypted = models.BooleanField(
+        "encrypt payloads",
+        default=False,
+        db_default=False,
+        help_text="Payloads, results and what carries pieces of them cannot be read in a dump of the database, and "
+        "jobs are not found by fields of their payload. For what is stored already run manage.py encrypt_payloads.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     move = models.CharField(max_length=6, choices=ProjectMove, blank=True, default="", db_default="", editable=False)
     move_target = models.CharField(
@@ -102,10 +112,21 @@ class Project(models.Model):
 
     class Meta:
         ordering = ("id",)
+        permissions = [("decrypt_project", "Can read what is encrypted of projects")]
         constraints = [models.CheckConstraint(condition=models.Q(weight__gt=0), name="project_weight_positive")]
 
     def __str__(self) -> str:
         return self.id
+
+    def clean(self) -> None:
+        if not self.encrypted:
+            return
+        if self.anonymous_read:
+            raise ValidationError({"encrypted": "Everybody may read this project: there is nothing to hide."})
+        if self.pk == PLATFORM:
+            raise ValidationError({"encrypted": "The platform finds its own jobs by their payloads."})
+        if not payload_keys():
+            raise ValidationError({"encrypted": "There is no key: set QUEUEOPS_PAYLOAD_KEYS on every host first."})
 
 
 class UserLabel(models.Model):

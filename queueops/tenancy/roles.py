@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 VIEWER = frozenset({"tenancy.view_project", "tenancy.view_credentialpool"})
-OPERATOR = frozenset({"tenancy.reinstate_credentialpool"})
+OPERATOR = frozenset({"tenancy.reinstate_credentialpool", "tenancy.decrypt_project"})
 ADMINISTRATOR = frozenset(
     {
         "tenancy.add_project",

@@ -2199,6 +2199,11 @@ export interface components {
             counts: {
                 [key: string]: number;
             };
+            /**
+             * Encrypted
+             * @description Payloads and results are encrypted in the database.
+             */
+            encrypted: boolean;
             /** Id */
             id: string;
             /**

@@ -43,6 +43,7 @@ class ProjectDetail(ApiView):
                 "counts": counts,
                 "unfinished": sum(count for state, count in counts.items() if state not in TERMINAL),
                 "max_waiting_jobs": project.max_waiting_jobs,
+                "encrypted": project.encrypted,
             }
         )
 

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from jobs.lanes import pool_of_lane
 from jobs.models import POOLED
-from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.claimed import ClaimedJob, opened
 from jobs.services.finish.kinds import ServedKinds
 from jobs.states import JobState
 from jobs.transitions import Lease, Move, move_jobs
@@ -140,7 +140,7 @@ def claim_suspect(
 
 def _known(chosen: list[ClaimedJob], kinds: ServedKinds | None) -> list[ClaimedJob]:
     """The rows of the others are free again when this claim commits: nothing was written about them."""
-    return chosen if kinds is None else kinds.known_of(chosen)
+    return [opened(job) for job in (chosen if kinds is None else kinds.known_of(chosen))]
 
 
 def promote_due(*, most: int = PROMOTE_AT_ONCE) -> tuple[int, float | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.handlers.registry import Coalesce, UnknownKind, find_handler
-from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.claimed import ClaimedJob, opened
 from queueops.core.sql import run_sql_as
 
 from .afford import Affordable
@@ -39,7 +39,7 @@ def with_companions(admitted: Sequence[ClaimedJob], affordable: Affordable[Claim
             "token": admitted[0].token,
         },
     )
-    for job in found:
+    for job in map(opened, found):
         beside[job.coalesce_key or ""].append(job)
     claimed = []
     for job in admitted:

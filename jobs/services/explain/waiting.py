@@ -16,7 +16,7 @@ from django.utils import timezone
 from jobs.handlers.registry import all_handlers
 from jobs.lanes import pool_of_lane
 from jobs.models import BudgetWait, Executor, Job, JobEvent, OnFailure, PauseSwitch, ServiceBreaker
-from jobs.services.finish.kinds import INVALID_PAYLOAD
+from jobs.services.finish.kinds import INVALID_PAYLOAD, KEY_MISSING
 from jobs.services.operate.budget_waits import why_unknown
 from jobs.services.operate.pauses import SILENT_EXECUTOR_SECONDS
 from jobs.states import WAITING, JobState
@@ -205,6 +205,8 @@ def _pauses(job: Job, *, is_explained: bool) -> list[Reason]:
     if job.held and job.last_error_code == INVALID_PAYLOAD:
         covered[PauseSwitch.Scope.UNFIT] = job.kind
     found = []
+    if job.held and job.last_error_code == KEY_MISSING and PauseSwitch.objects.filter(scope="sealed").exists():
+        found.append(Reason("paused", job.last_error_message))
     for switch in PauseSwitch.objects.filter(key__in=covered.values()).order_by("created_at"):
         scope = PauseSwitch.Scope(switch.scope)
         if switch.key != covered.get(scope) or (

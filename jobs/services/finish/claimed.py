@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
+from queueops.core.sealing import SealedAway, is_whole_sealed, keys_in, open_json
+
 
 class ClaimedJob(NamedTuple):
     """
@@ -25,6 +27,8 @@ class ClaimedJob(NamedTuple):
         holds: It holds an estimate or a place in flight that its end settles.
         bound: What it can cost at most, in micro-units, where a budget holds that for it.
         fallback_step, fallback_reason: Which of its payload's other ways it goes, and why.
+        sealed: Its row's payload is encrypted, so what comes of it has to be; one that could not be opened here is a
+            token still.
         send_by: When its call must have begun, by this process's monotonic clock; None: it leaves with another's, or
             no limit counts it by time.
     """
@@ -66,11 +70,28 @@ class ClaimedJob(NamedTuple):
     holds: bool = False
     bound: int | None = None
     send_by: float | None = None
+    sealed: bool = False
+
+    @property
+    def closed_by(self) -> str:
+        """The key that its payload needs and this process does not have; empty: it can be read."""
+        return min(keys_in(self.payload), default="") if is_whole_sealed(self.payload) else ""
 
     @property
     def holder(self) -> str:
         """The name under which this claim settles what it holds."""
         return holder_of(self.id, self.token)
+
+
+def opened(job: ClaimedJob) -> ClaimedJob:
+    """A job as its row has it, with its payload opened where it is encrypted and this process has the key."""
+    if not is_whole_sealed(job.payload):
+        return job
+    try:
+        partial = job.partial and open_json(job.partial)
+        return job._replace(payload=open_json(job.payload), partial=partial, sealed=True)
+    except SealedAway:
+        return job._replace(sealed=True)
 
 
 def holder_of(job_id: UUID, token: int) -> str:

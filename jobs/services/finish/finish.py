@@ -25,10 +25,11 @@ from ratelimits.services.limiter.decide import Settlement, Statement
 
 from .breaker import Answered, Unanswered, record_answers
 from .claimed import ClaimedJob
-from .kinds import INVALID_PAYLOAD, set_aside
+from .kinds import INVALID_PAYLOAD, KEY_MISSING, REFUSED_BY, keep_closed, set_aside
 from .lost_claims import find_lost
 from .refused import note_accepted, note_refused
 from .reroute import move_another_way, ways_on
+from .sealed import data_of, message_of, outward, result_of
 from .spend import record_spend
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ class GivenBack:
         stated: What the provider said of its quotas.
         coalesce_key: With whom it leaves next; None: as it was.
         misfit: This process's handler does not take its payload: it waits for one that does.
+        closed: Its payload is encrypted with a key that this process does not have: it waits for one that does.
         wait_seconds: Until it may run.
     """
 
@@ -109,6 +111,7 @@ class GivenBack:
     coalesce_key: str | None = None
     calls: Calls = ()
     misfit: bool = False
+    closed: bool = False
     log: Lines = ()
     usage: Usage | None = None
     stated: tuple[StatedQuota, ...] = ()
@@ -156,7 +159,15 @@ def record_outcomes(
     given_back = [outcome for outcome in outcomes if isinstance(outcome, GivenBack)]
     _move(
         "complete",
-        [Move(o.job.id, token=o.job.token, result=o.result, data=_figures(o)) for o in succeeded],
+        [
+            Move(
+                o.job.id,
+                token=o.job.token,
+                result=result_of(o.job, o.result),
+                data=data_of(o.job, _figures(o)),
+            )
+            for o in succeeded
+        ],
         flushed,
     )
     _move(
@@ -166,10 +177,10 @@ def record_outcomes(
                 o.job.id,
                 token=o.job.token,
                 delay_seconds=o.wait_seconds,
-                message=o.reason,
-                error_code=INVALID_PAYLOAD if o.misfit else None,
-                result=o.partial,
-                data=_facts_of_part(o),
+                message=_reason(o),
+                error_code=KEY_MISSING if o.closed else INVALID_PAYLOAD if o.misfit else None,
+                result=result_of(o.job, o.partial),
+                data=data_of(o.job, _facts_of_part(o)),
                 coalesce_key=o.coalesce_key,
             )
             for o in given_back
@@ -177,6 +188,7 @@ def record_outcomes(
         flushed,
     )
     set_aside([o.job for o in given_back if o.misfit and o.job.id not in flushed.lost])
+    keep_closed([o.job for o in given_back if o.closed and o.job.id not in flushed.lost])
     note_accepted([*succeeded, *(o for o in given_back if o.partial is not None)])
     unspent = record_answers(*_answers(succeeded, given_back, failed))
     if failed:
@@ -222,18 +234,26 @@ def retry_policies() -> dict[str, backoff.Policy]:
     }
 
 
-def bury(edge: str, failures: Mapping[UUID, tuple[str, Failure]], moves: Sequence[Move]) -> set[UUID]:
+def bury(
+    edge: str,
+    failures: Mapping[UUID, tuple[str, Failure]],
+    moves: Sequence[Move],
+    *,
+    sealed: Mapping[UUID, ClaimedJob] | None = None,
+) -> set[UUID]:
     """
     Fail jobs for good along `edge` and write their dead letters, in the caller's transaction.
 
     Args:
         failures: By job id: its kind and what failed it.
+        sealed: By job id, those of them whose errors are to be encrypted.
 
     Returns:
         The ids that moved; only they have a dead letter.
     """
     moved = move_jobs(edge, moves)
     buried = [(job_id, *failures[job_id]) for job_id in moved]
+    hidden = sealed or {}
     if buried:
         run_sql(
             "jobs",
@@ -243,7 +263,10 @@ def bury(edge: str, failures: Mapping[UUID, tuple[str, Failure]], moves: Sequenc
                 "ids": [job_id for job_id, _, _ in buried],
                 "codes": [failure.code for _, _, failure in buried],
                 "classes": [failure.error_class for _, _, failure in buried],
-                "messages": [failure.message for _, _, failure in buried],
+                "messages": [
+                    message_of(hidden[job_id], failure.message) if job_id in hidden else failure.message
+                    for job_id, _, failure in buried
+                ],
                 "statuses": [failure.status for _, _, failure in buried],
                 "remedies": [failure.remedy for _, _, failure in buried],
                 "fingerprints": [fingerprint(kind, failure) for _, kind, failure in buried],
@@ -295,7 +318,8 @@ def _write_failures(
     _move("retry", retries, flushed)
     _move("hand_back", waits, flushed)
     move_another_way([way for job, way in ways.items() if job not in flushed.lost and job not in rerouted.waits])
-    flushed.lost |= {move.id for move in deaths} - bury("fail", reasons, deaths)
+    sealed = {outcome.job.id: outcome.job for outcome in failed if outcome.job.sealed}
+    flushed.lost |= {move.id for move in deaths} - bury("fail", reasons, deaths, sealed=sealed)
 
 
 def _next_try(outcome: Failed, policies: Mapping[str, backoff.Policy]) -> tuple[float, str | None]:
@@ -335,8 +359,11 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
         token=outcome.job.token,
         delay_seconds=delay_seconds,
         error_code=failure.code,
-        message=failure.message,
-        data=clean_json(json.dumps({name: value for name, value in facts.items() if value is not None}, default=str)),
+        message=message_of(outcome.job, failure.message),
+        data=data_of(
+            outcome.job,
+            clean_json(json.dumps({name: value for name, value in facts.items() if value is not None}, default=str)),
+        ),
     )
 
 
@@ -358,6 +385,16 @@ def _facts_of_part(outcome: GivenBack) -> str | None:
     if outcome.log:
         facts |= {"log": outcome.log}
     return clean_json(json.dumps(facts)) if facts else None
+
+
+def _reason(given_back: GivenBack) -> str:
+    """What its event says; of a misfit the version that refused it stays legible, or it would be tried for ever."""
+    job, reason = given_back.job, given_back.reason
+    if given_back.closed:
+        return reason
+    refusal = REFUSED_BY.match(reason) if given_back.misfit else None
+    known = refusal[0] if refusal else ""
+    return known + message_of(job, reason.removeprefix(known))
 
 
 def _was_picked_up(job: ClaimedJob) -> bool:
@@ -389,7 +426,7 @@ def _answers(
             continue
         if is_outage(failure):
             where = (outcome.service, job.target, job.project, job.id, job.group or job.id, job.path)
-            unanswered.append(Unanswered(*where, failure.message))
+            unanswered.append(Unanswered(*where, outward(job, failure.code, failure.message)))
         elif failure.outcome == "answered":
             answered.append(Answered(outcome.service, job.target, job.path))
     return answered, unanswered
@@ -402,7 +439,7 @@ def _write_progress(progress: Collection[Progress], flushed: Flushed) -> None:
         "ids": [note.job.id for note in progress],
         "tokens": [note.job.token for note in progress],
         "percents": [note.percent for note in progress],
-        "messages": [note.message for note in progress],
+        "messages": [message_of(note.job, note.message) for note in progress],
     }
     written = {row[0] for row in run_sql("jobs", "record_progress", parameters)}
     flushed.lost |= {note.job.id for note in progress} - written

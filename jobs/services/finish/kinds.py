@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,17 +30,19 @@ from jobs.services.operate import pauses
 from jobs.services.operate.pools import alive
 from jobs.states import WAITING, JobState
 from queueops.core.notify import Channel, notify
+from queueops.core.sealing import payload_keys
 
 from .claimed import ClaimedJob
 
 KINDS_LOOK_SECONDS = 5.0
 CHUNKS = 4  # held or put back at once; house-keeping does the rest, and claims and renewals go on
 INVALID_PAYLOAD = "invalid_payload"
+KEY_MISSING = "payload_key_missing"
 SYSTEM = "system"
 
 Scope = PauseSwitch.Scope
 KindOfPool = tuple[str, str]  # its name, and the pool that its jobs are in; empty: in none
-UNSERVED = frozenset({Scope.UNKNOWN, Scope.UNFIT})
+UNSERVED = frozenset({Scope.UNKNOWN, Scope.UNFIT, Scope.SEALED})
 NOTHING: frozenset[KindOfPool] = frozenset()
 JOBS_POOL = Coalesce("pool", Value(""))
 
@@ -167,7 +170,8 @@ def take_up(served: Mapping[str, str], *, pool: str = "", strange: Collection[Ki
         pool: Whose jobs alone it claims: of others it takes up none, whose workers would only hold them again.
         strange: What it leaves to others.
     """
-    for switch in PauseSwitch.objects.filter(scope__in=UNSERVED, key__in=list(served)):
+    _take_up_closed(pool)
+    for switch in PauseSwitch.objects.filter(scope__in=UNSERVED - {Scope.SEALED}, key__in=list(served)):
         if switch.scope == Scope.UNKNOWN:
             if pool in {"", switch.pool} and (switch.key, switch.pool) not in strange:
                 switch.delete()
@@ -184,6 +188,38 @@ def take_up(served: Mapping[str, str], *, pool: str = "", strange: Collection[Ki
             notify(Channel.READY)
 
 
+def _take_up_closed(pool: str) -> None:
+    """Put back what waits for a payload key that this executor has."""
+    for switch in PauseSwitch.objects.filter(scope=Scope.SEALED, key__in=list(payload_keys())):
+        waiting = Job.objects.filter(closed_by(switch.key))
+        mine = waiting.filter(pool=pool) if pool else waiting
+        ids = list(mine.values_list("pk", flat=True)[: pauses.HOLD_CHUNK])
+        if ids and Job.objects.filter(closed_by(switch.key), pk__in=ids).update(held=False, updated_at=Now()):
+            notify(Channel.READY)
+        if not waiting.exists():
+            switch.delete()
+
+
+def keep_closed(jobs: Sequence[ClaimedJob]) -> None:
+    """Hold jobs, just given back in the caller's transaction, whose payload is encrypted with a key not set here."""
+    for key in sorted({job.closed_by for job in jobs}):
+        PauseSwitch.objects.get_or_create(
+            scope=Scope.SEALED, key=key, defaults={"paused_by": SYSTEM, "reason": "payloads need it"}
+        )
+    ids = [job.id for job in jobs]
+    Job.objects.filter(pk__in=ids, status=JobState.RETRIED).update(held=True, updated_at=Now())
+
+
+def kept_closed(key: str) -> str:
+    """The last error of a job whose payload needs a key that its worker did not have; held_otherwise.sql has it too."""
+    return f"its payload is encrypted with the key {key}, which is not among QUEUEOPS_PAYLOAD_KEYS here"
+
+
+def closed_by(key: str) -> Q:
+    """The jobs that wait for a worker that has the payload key of this name."""
+    return Q(held=True, status__in=WAITING, last_error_code=KEY_MISSING, last_error_message=kept_closed(key))
+
+
 def set_aside(jobs: Sequence[ClaimedJob]) -> None:
     """Hold jobs, just given back in the caller's transaction, whose payload this process's handler does not take."""
     for kind in sorted({job.kind for job in jobs}):
@@ -192,6 +228,9 @@ def set_aside(jobs: Sequence[ClaimedJob]) -> None:
         )
     ids = [job.id for job in jobs]
     Job.objects.filter(pk__in=ids, status=JobState.RETRIED).update(held=True, updated_at=Now())
+
+
+REFUSED_BY = re.compile(r"schema \w*: ")  # as refusal_of words it
 
 
 def refusal_of(version: str) -> str:

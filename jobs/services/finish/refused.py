@@ -19,6 +19,8 @@ from jobs.lanes import pool_of_lane
 from queueops.tenancy import pools, refusals
 from queueops.tenancy.refusals import RefusedCall
 
+from .sealed import outward
+
 if TYPE_CHECKING:
     from .finish import Failed, GivenBack, Succeeded
 
@@ -59,9 +61,14 @@ def note_refused(failed: Sequence[Failed]) -> Rerouted:
     if not refused:
         return found
     refusals.record(
-        RefusedCall(job.credential or "", job.project, job.id, job.group or job.id, one.failure.message)
+        RefusedCall(
+            one.job.credential or "",
+            one.job.project,
+            one.job.id,
+            one.job.group or one.job.id,
+            outward(one.job, one.failure.code, one.failure.message),
+        )
         for one in refused
-        for job in (one.job,)
     )
     pools.forget()
     met = refusals.refused_by([one.job.id for one in refused])

@@ -22,6 +22,7 @@ from jobs.services.submit.ways import WayColumns, as_text, columns_of, shown, wa
 from jobs.states import JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
+from queueops.core.sealing import SealedAway, open_json
 from queueops.core.sql import nullable, plain_array, run_sql
 
 from .claimed import ClaimedJob
@@ -100,7 +101,10 @@ def reroute_waiting() -> int:
 
 
 def _way_of(row: WaitsForWay) -> Reroute | None:
-    known = ways_of(row.kind, row.payload)
+    try:
+        known = ways_of(row.kind, open_json(row.payload))
+    except SealedAway:
+        return None
     to_step = known and next_way(known[1], row.fallback_step, row.reason)
     if not known or not to_step:
         return None

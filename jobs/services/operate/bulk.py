@@ -18,7 +18,9 @@ from jobs.handlers.registry import find_handler
 from jobs.models import Batch, BulkOperation
 from jobs.services.submit.prepare import JobSpec, Rules, prepare_job
 from jobs.states import Priority
+from queueops.core.sealing import seal_value
 from queueops.core.values.reasons import clean_reason, required_reason
+from queueops.tenancy.encryption import is_encrypted
 
 from .bulk_run import begin
 from .dead_letter_filter import DeadLetterFilter, parse_filter
@@ -66,7 +68,7 @@ def start_bulk_requeue(
         rates = [rate for rate in (rows_per_minute, spread_rate) if rate is not None]
         parameters = {
             "filter": until_now.model_dump(mode="json", exclude_none=True),
-            "payload": payload,
+            "payload": payload if payload is None or not _is_encrypted(until_now) else seal_value(payload),
             "priority": None if priority is None else Priority(priority).value,
             "spread_seconds": spread_seconds,
             "most": most,
@@ -80,6 +82,12 @@ def start_bulk_requeue(
             rows_per_minute=min(rates, default=None),
             stop_at_failed_percent=stop_at_failed_percent,
         )
+
+
+def _is_encrypted(wanted: DeadLetterFilter) -> bool:
+    """Whether one of the projects whose letters are meant has its payloads encrypted."""
+    projects = wanted.letters().order_by().values_list("project_id", flat=True).distinct()
+    return any(is_encrypted(project) for project in projects)
 
 
 def start_bulk_discard(

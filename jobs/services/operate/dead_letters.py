@@ -33,6 +33,7 @@ from jobs.services.submit.submit import insert_prepared
 from jobs.states import Priority
 from queueops.audit import trail
 from queueops.core.notify import Channel, notify
+from queueops.core.sealing import SealedAway, open_json
 from queueops.core.sql import run_sql
 from queueops.core.values.reasons import clean_reason, required_reason
 from queueops.tenancy.models import Project, ProjectMove
@@ -262,9 +263,9 @@ def _prepare(
         payload = handler.schema.validate_json(prepared.payload)
         return _keeps_way(prepared, letter, payload, rules_of)
     try:
-        payload = handler.schema.validate_json(letter.payload)
+        payload = handler.schema.validate_json(open_json(letter.payload))
         details, _ = describe(handler, payload, spec)
-    except ValidationError:
+    except (ValidationError, SealedAway):
         payload, details = None, Details(model=letter.model)  # its handler has changed; it fails again, and says how
     prepared = PreparedJob(
         id=new_id(),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -45,20 +47,33 @@ JSON_COLUMNS = frozenset({"payload", "attempts"})
 
 def dead_letters_as_ndjson(letters: DeadLetterQuerySet, reader: RowReader = on_primary) -> Iterator[str]:
     """One JSON object a line, in the order of ids."""
-    for row in _rows(letters, reader):
-        yield json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False) + "\n"
+    rows = _rows(letters, _as_now(reader))
+    return (json.dumps(row, cls=DjangoJSONEncoder, ensure_ascii=False) + "\n" for row in rows)
 
 
 def dead_letters_as_csv(letters: DeadLetterQuerySet, reader: RowReader = on_primary) -> Iterator[str]:
     """A header, then one line a dead letter; payload and attempts are JSON. No cell can act as a formula."""
-    yield csv_line(COLUMNS)
-    for row in _rows(letters, reader):
-        yield csv_line(
+    rows = _rows(letters, _as_now(reader))
+    lines = (
+        csv_line(
             json.dumps(row[column], cls=DjangoJSONEncoder, ensure_ascii=False)
             if column in JSON_COLUMNS
             else row[column]
             for column in COLUMNS
         )
+        for row in rows
+    )
+    return chain([csv_line(COLUMNS)], lines)
+
+
+def _as_now(reader: RowReader) -> RowReader:
+    """Pages are read as the answer is sent, when it is not known any more whether who asked may read what is sealed."""
+    here = copy_context()
+
+    def reading(read: Callable[[], Any]) -> Any:
+        return here.run(reader, read)
+
+    return reading
 
 
 def _rows(letters: DeadLetterQuerySet, reader: RowReader) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,9 @@ from jobs.services.submit.submit import submit_batch, submit_job
 from queueops.core.clock import database_moment
 from queueops.core.errors import QueueOpsError
 from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.sealing import WITHHELD
 from queueops.core.values.masking import masked_text
+from queueops.tenancy.encryption import is_encrypted
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +113,8 @@ def _try(schedule: Schedule, due_at: datetime, left_out: int) -> None:
         if not isinstance(error, QueueOpsError):  # a handler's own code
             logger.exception("schedule %s could not be submitted", schedule.pk)
         code, message = _told(error)
+        if is_encrypted(schedule.project_id):
+            message = WITHHELD
         schedule.refused_in_a_row += 1
         told = {"error_code": code, "error_message": masked_text(message)[:MOST_MESSAGE]}
         _note(schedule, due_at, outcome=Outcome.REFUSED, left_out=left_out, **told)

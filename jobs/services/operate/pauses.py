@@ -45,7 +45,8 @@ SILENT_EXECUTOR_SECONDS = 30  # without a heartbeat its slots don't count
 Scope = PauseSwitch.Scope
 OF_A_KIND = frozenset({Scope.KIND, Scope.UNKNOWN})
 HOLDING = frozenset({Scope.BATCH, Scope.SERVICE, Scope.KIND, Scope.UNKNOWN})
-OPERATORS = {scope.value: scope for scope in Scope if scope not in (Scope.UNKNOWN, Scope.UNFIT)}  # paused by hand
+OURS = frozenset({Scope.UNKNOWN, Scope.UNFIT, Scope.SEALED})
+OPERATORS = {scope.value: scope for scope in Scope if scope not in OURS}  # paused by hand
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def pause_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: st
     if not schedule.paused:
         schedule.paused = True
         schedule.set_next(None)
-        schedule.save()
+        schedule.save(update_fields=["paused", "next_due_at", "next_fire_at"])
         _record_verb("pause", schedule, actor=actor, reason=reason)
     return schedule
 
@@ -139,7 +139,7 @@ def resume_schedule(schedule_id: UUID, *, project_id: str, actor: str, reason: s
         schedule.paused = False
         schedule.refused_in_a_row = 0
         schedule.set_next(following)
-        schedule.save()
+        schedule.save(update_fields=["paused", "refused_in_a_row", "next_due_at", "next_fire_at"])
         _record_verb("resume", schedule, actor=actor, reason=reason)
     return schedule
 

@@ -18,7 +18,7 @@ from jobs.classify import Failure, clean, failure_of
 from jobs.handlers.batch_form import LineResult, line_of
 from jobs.handlers.registry import find_handler
 from jobs.models import BatchPace, Job, ProviderBatch, ProviderBatchLine, Way
-from jobs.services.finish.claimed import ClaimedJob
+from jobs.services.finish.claimed import ClaimedJob, opened
 from jobs.services.finish.finish import (
     Failed,
     GivenBack,
@@ -31,6 +31,7 @@ from jobs.services.finish.finish import (
 from jobs.services.finish.result_text import result_text
 from jobs.states import JobState
 from queueops.core.notify import Channel, notify
+from queueops.core.sealing import SealedAway
 from queueops.core.sql import run_sql_as
 from queueops.core.values.numbers import nearest_rank
 from ratelimits.services.limiter.decide import Settlement, settle
@@ -161,7 +162,7 @@ def lock_lines(batch_id: UUID, numbers: Sequence[int]) -> list[Line]:
             row.pop("number"),
             row.pop("line_state"),
             bool(row.pop("is_owned")),
-            ClaimedJob(**row | {"window_used": 0.0} | held.get((row["id"], row["token"]), {})),
+            opened(ClaimedJob(**row | {"window_used": 0.0} | held.get((row["id"], row["token"]), {}))),
         )
         for row in rows
     ]
@@ -235,6 +236,8 @@ def _record(outcomes: Sequence[Outcome]) -> None:
 
 def _outcome(job: ClaimedJob, answer: LineResult, *, spoken: Spoken, secrets: tuple[str, ...]) -> Outcome:
     handler = find_handler(job.kind)
+    if job.closed_by:
+        raise SealedAway(job.closed_by)  # the answer stays at the provider until somebody can read it
     try:
         payload = handler.schema.validate_json(job.payload)
     except ValidationError as error:

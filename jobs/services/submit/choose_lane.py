@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from jobs.lanes import lane_name, path_of, subject_of, target_of, target_of_pool
 from queueops.tenancy.credentials import Account, find_accounts
+from queueops.tenancy.encryption import is_encrypted
 from ratelimits.costs import OUTPUT_TOKENS
 from ratelimits.services.limiter.estimates import learned_output, learned_unknown
 from ratelimits.services.limits.catalogue import limited_services
@@ -38,6 +39,7 @@ class ChosenLane(NamedTuple):
 
 def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLane]:
     """Return what is chosen for each job; one query for the limits, one for the credentials named."""
+    hides = is_encrypted(project_id)
     limited = limited_services()
     accounts = find_accounts({job.details.credential for job in jobs if job.details.credential})
     lanes: dict[tuple[object, ...], str] = {}
@@ -61,7 +63,7 @@ def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLan
                     principals=account.principals,
                 )
                 lane = lanes[made_of] = lane_name(subject, project=project_id, user=user, target=target)
-        chosen.append(ChosenLane(lane, target, path, _coalesce_key(job, lane), _cost(job), _units(job)))
+        chosen.append(ChosenLane(lane, target, path, _coalesce_key(job, lane, hides=hides), _cost(job), _units(job)))
     return chosen
 
 
@@ -77,11 +79,11 @@ def _target(job: PreparedJob, account: Account) -> tuple[str, int]:
     return target, path_of(details.model) if details.model else 0
 
 
-def _coalesce_key(job: PreparedJob, lane: str | None) -> str | None:
+def _coalesce_key(job: PreparedJob, lane: str | None, *, hides: bool) -> str | None:
     if job.details.coalesce is None:
         return None
     key = f"{job.handler.kind}|{job.details.credential or ''}|{lane}|{job.details.coalesce}"
-    if len(key) <= LONGEST_KEY and "#" not in key:
+    if not hides and len(key) <= LONGEST_KEY and "#" not in key:
         return key
     return f"{job.handler.kind}|{hashlib.sha256(key.encode()).hexdigest()}"
 

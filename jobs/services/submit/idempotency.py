@@ -10,6 +10,8 @@ from django.db import transaction
 
 from jobs.models import IdempotencyRecord
 from queueops.core.errors import IdempotencyKeyReused
+from queueops.core.sealing import seal_value
+from queueops.tenancy.encryption import is_encrypted
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ def answer_once(
         if not is_first and record.status_code is not None:
             return StoredAnswer(record.status_code, record.answer or {}, replayed=True)
         status_code, answer = effect()
-        IdempotencyRecord.objects.filter(pk=record.pk).update(status_code=status_code, answer=answer)
+        kept = seal_value(answer) if is_encrypted(project_id) else answer
+        IdempotencyRecord.objects.filter(pk=record.pk).update(status_code=status_code, answer=kept)
         return StoredAnswer(status_code, answer, replayed=False)
 
 

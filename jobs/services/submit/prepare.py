@@ -28,6 +28,7 @@ from jobs.lanes import escaped
 from jobs.models import OnFailure, RetryPolicy, new_id
 from jobs.states import Priority
 from queueops.core.errors import ForeignUser, QueueOpsError, fields_of
+from queueops.core.sealing import MARK
 from queueops.core.values.moments import Moment
 from queueops.core.values.tags import Tags
 from queueops.core.web.nul import NO_NUL, NUL_ESCAPE
@@ -336,6 +337,8 @@ def prepare_job(spec: JobSpec, *, rules: Rules | None = None, **extra: Any) -> P
         )
     if NUL_ESCAPE.search(text):
         raise InvalidJob("The payload holds a NUL character.", fields={"payload": ["\\u0000 cannot be stored"]})
+    if MARK.encode() in text:
+        raise InvalidJob("The payload holds a reserved text.", fields={"payload": [f"{MARK!r} cannot be stored"]})
     if spec.retry_policy is not None and spec.retry_policy not in rules.retry_policies:
         raise InvalidJob("Unknown retry policy.", fields={"retry_policy": [f"{spec.retry_policy!r} does not exist"]})
     details, cost = describe(handler, payload, spec)

@@ -17,6 +17,7 @@ from queueops.core import tracing
 from queueops.core.errors import IdempotencyKeyReused, QueueOpsError
 from queueops.core.notify import Channel, notify
 from queueops.core.sql import nullable, plain_array, run_sql
+from queueops.tenancy.encryption import note_encrypted
 from queueops.tenancy.moves import refuse_moved
 from queueops.tenancy.user_labels import label_users
 
@@ -24,6 +25,7 @@ from .accept_document import Line, LineChecker, LineError
 from .choose_lane import choose_lanes
 from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of
 from .on_finish import prepare_callback
+from .payloads import payloads_to_store
 from .prepare import JobSpec, PreparedJob, Rules, prepare_job
 from .tags import store_tags, tags_of_jobs
 from .unique import KeyHolder, lock_keys, settle_keys, stored_key
@@ -268,7 +270,7 @@ def insert_prepared(
             "paths": _one_for_all([one.path for one in chosen]),
             "coalesce_keys": nullable([one.coalesce_key for one in chosen]),
             "priorities": _one_for_all([job.spec.priority.value for job in jobs]),
-            "payloads": f"[{','.join([job.payload for job in jobs])}]",
+            "payloads": f"[{','.join(payloads_to_store([job.payload for job in jobs], project_id))}]",
             "user_ids": plain_array([job.spec.user_id for job in jobs]),
             "idempotency_keys": nullable([job.spec.idempotency_key for job in jobs]),
             "effect_keys": nullable([job.effect_key or None for job in jobs]),
@@ -288,7 +290,7 @@ def insert_prepared(
     )
     added = {job.id for job in jobs} - {row[0] for row in rows}
     watch_ways([job for job in jobs if job.details.watched is not None and job.id in added], project_id)
-    store_tags(project_id, tags_of_jobs([job for job in jobs if job.id in added]))
+    store_tags(project_id, tags_of_jobs([job for job in jobs if job.id in added], project_id))
     if named is not None:
         named.store({job.id: _waits(job) for job in jobs if job.spec.after and job.id in added})
     return added
@@ -374,7 +376,8 @@ def refuse_when_full(project_id: str, coming: int) -> int:
         QueueFull: `coming` jobs do not fit.
         ProjectMoving, ProjectMoved: It was asked in the transaction that inserts, so none comes behind a move's copy.
     """
-    [(most, counted, move, moved_to)] = run_sql("jobs", "read_room", {"project": project_id})
+    [(most, counted, move, moved_to, encrypted)] = run_sql("jobs", "read_room", {"project": project_id})
+    note_encrypted(project_id, is_on=encrypted)
     limit, unfinished = int(most), int(counted)
     if move:
         refuse_moved(project_id, move, moved_to)

@@ -9,6 +9,7 @@ from uuid import UUID
 from jobs.handlers.registry import all_handlers
 from jobs.models import Tag
 from queueops.core.values.tags import LONGEST_TAG, field_tag
+from queueops.tenancy.encryption import is_encrypted
 
 from .prepare import PreparedJob
 
@@ -22,10 +23,14 @@ def store_tags(project_id: str, tags: Mapping[UUID, Collection[str]]) -> None:
         Tag.objects.bulk_create(rows, batch_size=TAGS_OF_AN_INSERT)
 
 
-def tags_of_jobs(jobs: Sequence[PreparedJob]) -> dict[UUID, Collection[str]]:
-    """What those are tagged with that are: as their producers say, and by the fields that their kinds are found by."""
+def tags_of_jobs(jobs: Sequence[PreparedJob], project_id: str) -> dict[UUID, Collection[str]]:
+    """
+    What those are tagged with that are: as their producers say, and by the fields that their kinds are found by; not by
+    these where nothing of the payload may be read in the database.
+    """
+    by_field = not is_encrypted(project_id)
     return {
-        job.id: dict.fromkeys([*job.spec.tags, *job.kept_tags, *_field_tags(job)])
+        job.id: dict.fromkeys([*job.spec.tags, *job.kept_tags, *(_field_tags(job) if by_field else ())])
         for job in jobs
         if job.spec.tags or job.kept_tags or job.handler.searchable
     }

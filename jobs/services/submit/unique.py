@@ -16,6 +16,7 @@ from queueops.core.errors import QueueOpsError
 from queueops.core.sql import nullable, plain_array, run_sql
 
 from .choose_lane import choose_lanes
+from .payloads import payloads_to_store
 from .prepare import PreparedJob
 from .tags import store_tags, tags_of_jobs
 from .ways import watch_ways
@@ -148,11 +149,11 @@ def _replace(news: dict[UUID, PreparedJob], project_id: str, actor: str) -> set[
             "costs_by_unit": nullable([one.units for one in chosen]),
             "credentials": nullable([job.details.credential for job in jobs]),
             "lanes": nullable([one.lane for one in chosen]),
-            "targets": plain_array([one.target for one in chosen]),
+            "targets": [one.target for one in chosen],
             "paths": plain_array([one.path for one in chosen]),
             "coalesce_keys": nullable([one.coalesce_key for one in chosen]),
             "priorities": plain_array([job.spec.priority.value for job in jobs]),
-            "payloads": f"[{','.join([job.payload for job in jobs])}]",
+            "payloads": f"[{','.join(payloads_to_store([job.payload for job in jobs], project_id))}]",
             "retry_policies": nullable([job.spec.retry_policy for job in jobs]),
             "scheduled_ats": nullable([job.spec.scheduled_at for job in jobs]),
             "delays": plain_array([job.spec.debounce_seconds or job.spec.delay_seconds for job in jobs]),
@@ -163,7 +164,7 @@ def _replace(news: dict[UUID, PreparedJob], project_id: str, actor: str) -> set[
     moved = [job for job in jobs if job.id in replaced]
     watch_ways(moved, project_id)
     Tag.objects.filter(owner_id__in=replaced).delete()
-    store_tags(project_id, tags_of_jobs(moved))
+    store_tags(project_id, tags_of_jobs(moved, project_id))
     return replaced
 
 

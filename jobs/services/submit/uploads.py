@@ -22,6 +22,8 @@ from jobs.errors import UnknownUpload
 from jobs.models import Upload
 from queueops.audit import trail
 from queueops.core.errors import QueueOpsError
+from queueops.core.sealing import open_bytes, seal_bytes
+from queueops.tenancy.encryption import is_encrypted
 
 from .accept_document import Line, LineChecker, LineError
 from .csv_jobs import FIRST_ROW, UnreadableFile, jobs_of_csv
@@ -95,7 +97,7 @@ def store_upload(
             file_name=file_name[:200],
             format=form,
             default_kind=default_kind,
-            content=zlib.compress(content),
+            content=_kept(content, project_id),
             size_bytes=len(content),
             lines=checked.seen,
             error_count=checked.error_count,
@@ -162,11 +164,16 @@ def lines_of(upload: Upload) -> tuple[Iterator[Line], int]:
     The jobs of an upload that was not submitted yet, and the number of the first.
 
     Raises:
-        UnreadableFile
+        UnreadableFile, SealedAway
     """
     form = Format(upload.format)
-    content = zlib.decompress(upload.content or b"")
+    content = zlib.decompress(open_bytes(bytes(upload.content or b"")))
     return read_lines(content, form=form, default_kind=upload.default_kind), first_line_of(form)
+
+
+def _kept(content: bytes, project_id: str) -> bytes:
+    compressed = zlib.compress(content)
+    return seal_bytes(compressed) if is_encrypted(project_id) else compressed
 
 
 def forget_uploads() -> int:

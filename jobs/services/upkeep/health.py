@@ -251,6 +251,8 @@ def _not_served(situation: Situation) -> list[Finding]:
     """What the platform itself holds, for no worker knows it."""
     ours = [one.name for one in situation.pauses if one.switch.scope in UNSERVED]
     why = "Its work waits unharmed: start a worker with its app, or of the release that made it."
+    if all(one.switch.scope == PauseSwitch.Scope.SEALED for one in situation.pauses if one.switch.scope in UNSERVED):
+        why = "Its work waits unharmed: put the key back into QUEUEOPS_PAYLOAD_KEYS and start the workers anew."
     return [Finding("bad", f"{_named(ours).capitalize()}.", why, "pauses")] if ours else []
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 from django.conf import settings
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.sealing import open_json
 
 FOREIGN_NAMED = 5  # of each file
 MOST_FIELD_BYTES = 100_000_000  # of a .csv
@@ -45,7 +46,7 @@ class Place(NamedTuple):
     def read(self) -> dict[str, Any]:
         with self.path.open("rb") as file:
             file.seek(self.offset)
-            known: dict[str, Any] = json.loads(file.readline())
+            known: dict[str, Any] = json.loads(open_json(file.readline().decode()))
         return known
 
 
@@ -106,7 +107,7 @@ def read_outcomes(paths: Iterable[Path]) -> Outcomes:
     """
     Read logs and lists, in any order; of a directory, its files *.ndjson.
 
-    Keeps some 300 bytes a job in memory; results are read again when they are needed.
+    Keeps some 300 bytes a job in memory; results are read again when they are needed, and opened then.
 
     Raises:
         UnreadableOutcomes: There is nothing in it, or an operator's line is not what it should be. It is named.

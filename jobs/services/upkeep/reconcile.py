@@ -26,6 +26,8 @@ from jobs.states import RUNNING, TERMINAL, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.audit import trail
 from queueops.core.clock import database_now
+from queueops.core.sealing import seal_json
+from queueops.tenancy.encryption import is_encrypted
 
 from .read_outcomes import Outcomes, Said, Word
 from .upkeep import is_repeatable
@@ -221,6 +223,8 @@ def _complete(judged: Sequence[Judged]) -> set[UUID]:
             if "result_bytes" in line:
                 facts |= {"result_left_out": f"{line['result_bytes']} bytes, more than an outcome log keeps"}
         text = None if result is None else clean_json(json.dumps(result))
+        if text is not None and one.job and is_encrypted(one.job.project_id):
+            text = seal_json(text)
         return Move(
             one.id,
             token=one.job.fencing_token if one.job else None,

@@ -12,8 +12,9 @@ from django.db.models.functions import Now
 from jobs.classify import Failure
 from jobs.models import Job, PauseSwitch
 from jobs.services.finish.finish import bury
-from jobs.services.finish.kinds import INVALID_PAYLOAD, UNSERVED, held_as_unknown, misfits_of
+from jobs.services.finish.kinds import INVALID_PAYLOAD, UNSERVED, closed_by, held_as_unknown, misfits_of
 from jobs.transitions import Move
+from queueops.core.sealing import is_sealed, left_sealed
 
 BURIED_AT_ONCE = 500
 
@@ -27,13 +28,18 @@ def tend_unserved() -> int:
     Returns:
         How many were buried.
     """
-    return sum(_tend(switch) for switch in PauseSwitch.objects.filter(scope__in=UNSERVED))
+    # What needs a payload key waits for it as long as it takes: nobody could requeue it without.
+    switches = PauseSwitch.objects.filter(scope__in=UNSERVED).exclude(scope=PauseSwitch.Scope.SEALED)
+    with left_sealed():  # an error that was sealed is written as it is
+        return sum(_tend(switch) for switch in switches)
 
 
 def waiting_for(switch: PauseSwitch) -> Q:
     """The jobs that are held for it."""
     if switch.scope == PauseSwitch.Scope.UNFIT:
         return misfits_of(switch.key)
+    if switch.scope == PauseSwitch.Scope.SEALED:
+        return closed_by(switch.key)
     return held_as_unknown(switch)
 
 
@@ -54,7 +60,7 @@ def _failure(switch: PauseSwitch, job: Job) -> Failure:
     hours = f"{settings.QUEUEOPS.unserved_hours:g} h"
     if switch.scope == PauseSwitch.Scope.UNFIT:
         said = f"no worker took its payload within {hours}: {job.last_error_message}"
-        return Failure(INVALID_PAYLOAD, "ValidationError", said[:2000], "refused")
+        return Failure(INVALID_PAYLOAD, "ValidationError", said if is_sealed(said) else said[:2000], "refused")
     of = f" of pool {switch.pool}" if switch.pool else ""
     said = f"no worker{of} that knows {job.kind!r} came within {hours}"
     return Failure("unknown_kind", "UnknownKind", said, "not_sent")

@@ -26,6 +26,7 @@ from jobs.services.operate.epochs import ensure_epoch
 from jobs.states import RUNNING, WAITING, JobState
 from jobs.transitions import Move, move_jobs
 from queueops.core.notify import Channel, notify
+from queueops.core.sealing import STANDS_IN
 from queueops.core.sql import run_sql_as
 from ratelimits.services.limiter.decide import reclaim
 from ratelimits.services.money.holds import losing_known
@@ -117,6 +118,7 @@ def rescue_lapsed() -> int:
         .order_by("id")
         .select_for_update(skip_locked=True)[:RESCUE_AT_ONCE]
     )
+    lapsed = [job for job in lapsed if not _is_closed(job)]
     away = executors.vanished(lapsed, lease_seconds=settings.QUEUEOPS.lease_seconds)
     innocent = away - _often_lost(away)
     moves: dict[str, list[Move]] = {"rescue": [], "bury": [], "hand_back": [], "fail": []}
@@ -165,6 +167,19 @@ def _often_lost(jobs: Collection[UUID]) -> set[UUID]:
     lost = JobEvent.objects.filter(job_id__in=jobs, data__has_key=LOST_WITH_HOST)
     often = lost.values("job_id").annotate(times=Count("id")).filter(times__gte=FREE_LOSSES).order_by()
     return set(often.values_list("job_id", flat=True)) if jobs else set()
+
+
+def _is_closed(job: Job) -> bool:
+    """
+    Whether only its payload tells if it may be repeated, and this process lacks the key: one that has it judges.
+
+    Its payload is read once more as it is stored; it is asked of kinds alone whose payloads tell.
+    """
+    try:
+        tells = callable(find_handler(job.kind).idempotent)
+    except UnknownKind:
+        return False
+    return tells and isinstance(job.payload, str) and job.payload.startswith(STANDS_IN)
 
 
 def is_repeatable(job: Job) -> bool:

@@ -18,6 +18,7 @@ from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped, open_breakers
 from queueops.core.postgres.horizon import most_dead_rows, oldest_transaction
 from queueops.core.processes.one_by_one import one_by_one
+from queueops.core.sealing import opened_if
 from queueops.core.values.numbers import numbered
 from ratelimits.models import Charge, QuotaAlert
 from ratelimits.services.alerts.alerts import Opening, reconcile
@@ -87,7 +88,8 @@ def tend_alerts() -> None:
         resolve_priced,
         lambda: send_unsent(SENT_AT_ONCE),
     )
-    one_by_one(watches, lambda watch: watch(), what="the watch")
+    with opened_if(lambda: False):  # an alert quotes errors, and is stored and sent as it is
+        one_by_one(watches, lambda watch: watch(), what="the watch")
 
 
 def watch_dead_letters() -> None:
@@ -263,6 +265,8 @@ def watch_unserved() -> None:
         count = _at_most(Job.objects.filter(waiting_for(switch)).order_by(), MOST_LEAKS)
         jobs = numbered(count, "job waits", "jobs wait", before="at least " * (count == MOST_LEAKS))
         late = f"a dead letter each after {settings.QUEUEOPS.unserved_hours:g} h"
+        if switch.scope == PauseSwitch.Scope.SEALED:
+            late = "none becomes a dead letter"
         subject = " ".join(filter(None, (switch.scope, switch.pool, switch.key)))
         message = f"{switch}: {jobs} for one; {late}"
         message = f"{message[:1].upper()}{message[1:]}"

@@ -26,6 +26,7 @@ class Parser:
 _ON = frozenset({"1", "true", "yes", "on"})
 _OFF = frozenset({"0", "false", "no", "off"})
 _FERNET_KEY_BYTES = 32
+_KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def _boolean(value: str) -> bool:
@@ -85,6 +86,14 @@ def _fernet_keys(value: str) -> tuple[str, ...]:
         if size != _FERNET_KEY_BYTES:
             raise ValueError(key)
     return keys
+
+
+def _named_keys(value: str) -> tuple[tuple[str, str], ...]:
+    pairs = [pair.partition(":") for pair in (word.strip() for word in value.split(",")) if pair]
+    names = [name for name, _, _ in pairs]
+    if len(set(names)) < len(names) or not all(_KEY_NAME.fullmatch(name) for name in names):
+        raise ValueError(names)  # none of the keys
+    return tuple((name, *_fernet_keys(key)) for name, _, key in pairs)  # type: ignore[misc]  # one key each
 
 
 def _web_origin(value: str) -> str:
@@ -192,4 +201,8 @@ GROUP_ROLES = Parser("pairs such as `team-ops=operator; sre=administrator`", _gr
 AUDIT_TARGET = Parser("syslog+tcp://, syslog+tls:// or syslog+udp://, then host:port, or file:///path", _audit_target)
 SMTP_URL = Parser("smtp://, smtps:// or smtp+tls://, then user:password@host:port", _smtp_url)
 POSTGRES_URL = Parser("postgresql://user:password@host:port/name", _postgres_url)
+NAMED_KEYS = Parser(
+    "names (letters, digits, - and _; each once) with a Fernet key each, name:key, newest first, separated by commas",
+    _named_keys,
+)
 FERNET_KEYS = Parser("Fernet keys (32 bytes in URL-safe Base64), newest first, separated by commas", _fernet_keys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queueops.core.errors import QueueOpsError
+from queueops.core.sealing import defused
 
 
 class ReasonRequired(QueueOpsError):
@@ -16,8 +17,8 @@ class ReasonRequired(QueueOpsError):
 
 
 def clean_reason(reason: str | None) -> str:
-    """The reason as PostgreSQL can store it: its text holds no NUL."""
-    return (reason or "").replace("\0", "").strip()
+    """The reason as PostgreSQL can store it: its text holds no NUL, and nothing that readers would open."""
+    return defused((reason or "").replace("\0", "")).strip()
 
 
 def required_reason(reason: str | None) -> str:

@@ -32,7 +32,7 @@ from queueops.tenancy.models import ProducerKey, Project, Scope, default_scopes
 @admin.register(Project)
 class ProjectAdmin(AuditedMixin, QueueAdmin):
     list_display: tuple[str, ...] = ("id", "name", "weight", "max_waiting_jobs", "keys", "read_by")
-    fields = ("id", "name", "weight", "max_waiting_jobs", "user_address", "anonymous_read")
+    fields = ("id", "name", "weight", "max_waiting_jobs", "user_address", "anonymous_read", "encrypted")
     search_fields = ("id", "name")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:

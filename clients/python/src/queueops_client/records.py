@@ -433,6 +433,7 @@ class Project(Record):
     Attributes:
         counts: Jobs by state.
         max_waiting_jobs: Submissions beyond so many unfinished jobs are refused.
+        encrypted: Payloads and results are encrypted in the server's database; jobs are not found by them.
     """
 
     id: str
@@ -441,3 +442,4 @@ class Project(Record):
     counts: Mapping[str, int]
     unfinished: int = 0
     max_waiting_jobs: int = 0
+    encrypted: bool = False

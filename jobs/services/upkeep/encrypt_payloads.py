@@ -1,0 +1,344 @@
+"""
+Bringing stored rows to what their project's setting says: sealed with the newest key, or as plain as they were.
+
+Each chunk is a transaction of its own. What is as it should be is left alone: a run that was interrupted is repeated.
+"""
+
+# ruff: noqa: S608 - put together from our own words
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Q
+
+from jobs.handlers.registry import all_handlers
+from jobs.models import BulkOperation, Job, ScheduleFire, ServiceBreaker, Tag
+from jobs.services.finish.sealed import TOLD
+from jobs.states import RUNNING
+from queueops.audit import trail
+from queueops.core import sealing
+from queueops.core.values.tags import field_tag
+from queueops.tenancy.encryption import SETTING_KNOWN_SECONDS, forget_encrypted
+from queueops.tenancy.models import CredentialRefusal, Project
+
+SEALED_AT_ONCE = 200  # locked and in memory; a payload may have megabytes
+FOLLOW_SECONDS = 2.0
+WRITERS_SECONDS = 600.0  # for transactions that may write as it was set before
+HASHED_KEY = r"\|[0-9a-f]{64}(#.*)?$"  # as choose_lane.py writes it
+HASH_KEYS = """
+UPDATE jobs_job SET coalesce_key = split_part(coalesce_key, '|', 1) || '|'
+                                   || encode(sha256(convert_to(coalesce_key, 'UTF8')), 'hex')
+ WHERE project_id = %s AND coalesce_key IS NOT NULL AND coalesce_key !~ %s"""
+QUOTED = TOLD | {"error_message", "message"}  # of a dead letter's attempts and timeline
+
+Change = Callable[[Any], Any]
+
+
+class SealedColumns(NamedTuple):
+    """
+    Columns of a table that hold what is sealed.
+
+    Attributes:
+        whole: JSON that is one token. parts: JSON with tokens in it. texts, contents: text and bytes, likewise.
+        rows: Which of the project's.
+    """
+
+    table: str
+    whole: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    contents: tuple[str, ...] = ()
+    rows: str = "true"
+
+
+PLACES = (
+    SealedColumns("jobs_job", whole=("payload", "result"), texts=("last_error_message", "progress_message")),
+    SealedColumns("jobs_deadletter", whole=("payload",), parts=("attempts", "timeline"), texts=("error_message",)),
+    SealedColumns(
+        "jobs_jobevent",
+        parts=("data",),
+        texts=("message",),
+        rows="(event_type = 'progress'"
+        " OR data ?| ARRAY['error_message', 'error_class', 'log', 'traceback', 'details'])",
+    ),
+    SealedColumns("jobs_schedule", whole=("jobs",)),
+    SealedColumns("jobs_upload", whole=("errors", "sample"), contents=("content",)),
+    SealedColumns("jobs_idempotencyrecord", whole=("answer",)),
+)
+
+
+@dataclass(slots=True)
+class Resealed:
+    """
+    Attributes:
+        rows: By table, those that were changed; of a dry run those that would be.
+        read: Rows looked at.
+        missing: By key, the rows that need it and stay as they are, because it is not set here.
+        running: Jobs that run with a payload that was not sealed when they began.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
+    missing: Counter[str] = field(default_factory=Counter)
+    running: set[UUID] = field(default_factory=set)
+
+
+def encrypt_project(
+    project: Project,
+    *,
+    actor: str,
+    keeps: bool = False,
+    tell: Callable[[str, Resealed], None] = lambda table, done: None,
+) -> Resealed:
+    """
+    Bring a project's rows to what it is set to. Not in a transaction; waits for who may still write as it was set.
+
+    Args:
+        keeps: Only find out: nothing is written.
+        tell: Called after each chunk.
+
+    Raises:
+        PayloadKeysMissing: It is set to be encrypted, and there is no key.
+    """
+    done = Resealed()
+    if project.encrypted:
+        sealing.newest_key()
+    if not keeps:
+        forget_encrypted()
+        _wait_for_writers()
+    try:
+        for place in PLACES:
+            _go_over(place, project, done, keeps=keeps, tell=tell)
+        if project.encrypted and not keeps:
+            _hide_the_rest(project.pk, done)
+            _follow_running(project, done, tell)
+    finally:
+        if not keeps and done.rows:
+            with transaction.atomic():
+                trail.record(
+                    actor=actor,
+                    action="encrypt_payloads" if project.encrypted else "decrypt_payloads",
+                    target=f"project {project.pk}",
+                    after={"rows": dict(done.rows), "keys_missing": dict(done.missing)},
+                    moved=done.rows.total(),
+                    project_id=project.pk,
+                )
+    return done
+
+
+def keys_needed(project_ids: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """A table by each key that rows of the projects need and that is not among the known; one a table at most."""
+    found: dict[str, str] = {}
+    prefixes = [f"%{sealing.MARK}{name}!%" for name in known]
+    for place in PLACES:
+        columns = [f"own.{column}::text" for column in (*place.whole, *place.parts, *place.texts)]
+        columns += [f"encode(own.{column}, 'escape')" for column in place.contents]
+        text = f"concat_ws(' ', {', '.join(columns)})"
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT {text} FROM {place.table} AS own WHERE project_id = ANY(%s) AND {text} LIKE %s"
+                f" AND NOT {text} LIKE ANY(%s) LIMIT 1",
+                [list(project_ids), f"%{sealing.MARK}%", prefixes],
+            )
+            for (stored,) in cursor.fetchall():
+                found |= dict.fromkeys(sealing.keys_in(stored) - set(known), place.table)
+    return found
+
+
+def still_plain(project_ids: Sequence[str]) -> list[str]:
+    """Those of the projects that have a job or dead letter whose payload is not sealed."""
+    statement = """
+    SELECT pk.id FROM unnest(%s::text[]) AS pk (id)
+     WHERE EXISTS (SELECT FROM jobs_job
+                    WHERE project_id = pk.id AND jsonb_typeof(payload) <> 'string' AND payload <> '{}')
+        OR EXISTS (SELECT FROM jobs_deadletter
+                    WHERE project_id = pk.id AND jsonb_typeof(payload) <> 'string' AND payload <> '{}')
+     ORDER BY 1"""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [list(project_ids)])
+        return [project for (project,) in cursor.fetchall()]
+
+
+def _go_over(
+    place: SealedColumns, project: Project, done: Resealed, *, keeps: bool, tell: Callable[[str, Resealed], None]
+) -> None:
+    cursor_at: Any = None
+    while True:
+        with transaction.atomic(durable=True):
+            rows = _chunk(place, project.pk, cursor_at, lock=not keeps)
+            changed = [change for row in rows if (change := _changed(place, row, project, done))]
+            if changed and not keeps:
+                _write(place, changed)
+        done.read[place.table] += len(rows)
+        done.rows[place.table] += len(changed)
+        tell(place.table, done)
+        if len(rows) < SEALED_AT_ONCE:
+            return
+        cursor_at = rows[-1][0]
+
+
+def _chunk(place: SealedColumns, project_id: str, after: Any, *, lock: bool) -> list[tuple[Any, ...]]:
+    columns = [f"own.{column}::text" for column in (*place.whole, *place.parts)]
+    columns += [f"own.{column}" for column in (*place.texts, *place.contents)]
+    status = "own.status" if place.table == "jobs_job" else "NULL"
+    beyond = "" if after is None else "AND own.id > %s"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT own.id, {status}, {', '.join(columns)} FROM {place.table} AS own"
+            f" WHERE own.project_id = %s AND {place.rows.replace('data', 'own.data')} {beyond}"
+            f" ORDER BY own.id LIMIT {SEALED_AT_ONCE} {'FOR UPDATE' if lock else ''}",
+            [project_id, *([] if after is None else [after])],
+        )
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def _changed(place: SealedColumns, row: tuple[Any, ...], project: Project, done: Resealed) -> tuple[Any, ...] | None:
+    """The row's id and its columns as they should be; None: they are."""
+    key, status, *stored = row
+    kinds = ["whole"] * len(place.whole) + ["parts"] * len(place.parts)
+    kinds += ["text"] * len(place.texts) + ["bytes"] * len(place.contents)
+    change = SEALING if project.encrypted else OPENING
+    try:
+        wanted = [None if value is None else change[kind](value) for kind, value in zip(kinds, stored, strict=True)]
+    except sealing.SealedAway as away:
+        done.missing[away.key] += 1
+        return None
+    if project.encrypted and status in RUNNING and not sealing.is_whole_sealed(stored[0]):
+        done.running.add(key)
+    if all(_same(old, new) for old, new in zip(stored, wanted, strict=True)):
+        return None
+    return (key, *wanted)
+
+
+def _same(old: Any, new: Any) -> bool:
+    return bool((bytes(old) if isinstance(old, memoryview) else old) == new)
+
+
+def _write(place: SealedColumns, changed: Sequence[tuple[Any, ...]]) -> None:
+    kinds = ["jsonb"] * len(place.whole + place.parts) + ["text"] * len(place.texts) + ["bytea"] * len(place.contents)
+    columns = (*place.whole, *place.parts, *place.texts, *place.contents)
+    settings = ", ".join(f"{column} = %s::{kind}" for column, kind in zip(columns, kinds, strict=True))
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL queueops.encrypts = on")  # the log is append-only but for this
+        cursor.executemany(
+            f"UPDATE {place.table} SET {settings} WHERE id = %s", [(*values, key) for key, *values in changed]
+        )
+
+
+def _seal_whole(text: str) -> str:
+    if sealing.is_whole_sealed(text):
+        return sealing.reseal(text)
+    return text if text in {"{}", "[]", "null"} else sealing.seal_json(text)
+
+
+def _seal_text(text: str) -> str:
+    return sealing.reseal(text) if sealing.is_sealed(text) else sealing.seal_text(text)
+
+
+def _seal_parts(text: str) -> str:
+    value = json.loads(text)
+    sealed = _sealed_parts(value)
+    return text if sealed == value else json.dumps(sealed)
+
+
+def _sealed_parts(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_sealed_parts(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _sealed_part(one) if name in QUOTED else _sealed_parts(one) for name, one in value.items()}
+
+
+def _sealed_part(value: Any) -> Any:
+    if isinstance(value, str):
+        return _seal_text(value)
+    return sealing.seal_value(value) if value else value
+
+
+def _seal_bytes(content: memoryview) -> bytes:
+    plain = bytes(content)
+    if plain.startswith(f"{sealing.MARK}{sealing.newest_key()}!".encode()):
+        return plain
+    return sealing.seal_bytes(sealing.open_bytes(plain))
+
+
+SEALING: dict[str, Change] = {"whole": _seal_whole, "parts": _seal_parts, "text": _seal_text, "bytes": _seal_bytes}
+OPENING: dict[str, Change] = {
+    "whole": sealing.open_json,
+    "parts": sealing.open_json,
+    "text": sealing.open_text,
+    "bytes": lambda content: sealing.open_bytes(bytes(content)),
+}
+
+
+def _hide_the_rest(project_id: str, done: Resealed) -> None:
+    """What names a payload's pieces without being read as one: searchable fields, keys of groups, quoted errors."""
+    fields = {field_tag(name, "") for handler in all_handlers() for name in handler.searchable}
+    if fields:
+        named = reduce(or_, (Q(name__startswith=one) for one in fields))
+        Tag.objects.filter(named, project_id=project_id).delete()
+    ServiceBreaker.objects.filter(project_id=project_id).exclude(last_error="").update(last_error=sealing.WITHHELD)
+    ScheduleFire.objects.filter(project_id=project_id).exclude(error_message="").update(error_message=sealing.WITHHELD)
+    CredentialRefusal.objects.filter(of_project=project_id).exclude(reason="").update(reason=sealing.WITHHELD)
+    for operation in _edits(project_id):
+        payload = operation.parameters["payload"]
+        try:
+            sealed = sealing.reseal(payload) if isinstance(payload, str) else sealing.seal_value(payload)
+        except sealing.SealedAway as away:
+            done.missing[away.key] += 1
+            continue
+        BulkOperation.objects.filter(pk=operation.pk).update(parameters={**operation.parameters, "payload": sealed})
+    with connection.cursor() as cursor:
+        cursor.execute(HASH_KEYS, [project_id, HASHED_KEY])
+
+
+def _edits(project_id: str) -> list[BulkOperation]:
+    """Bulk operations that give dead letters of the project, and maybe others, another payload."""
+    whose = Q(parameters__filter__project_id=project_id) | ~Q(parameters__filter__has_key="project_id")
+    with sealing.left_sealed():
+        edits = BulkOperation.objects.filter(whose, parameters__has_key="payload")
+        return list(edits.exclude(parameters__payload=None))
+
+
+def _wait_for_writers() -> None:
+    """Until nobody writes any more who has read the setting before: processes know it for SETTING_KNOWN_SECONDS."""
+    time.sleep(SETTING_KNOWN_SECONDS)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text::bigint")
+        [(mine,)] = cursor.fetchall()
+    until = time.monotonic() + WRITERS_SECONDS
+    for _ in _looks(until):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint > %s", [mine])
+            if cursor.fetchone() == (True,):
+                return
+
+
+def _follow_running(project: Project, done: Resealed, tell: Callable[[str, Resealed], None]) -> None:
+    """Jobs that began with a plain payload end with a plain result: once they have, what they wrote is gone over."""
+    if not done.running:
+        return
+    while done.running:
+        tell("jobs_job", done)
+        time.sleep(FOLLOW_SECONDS)
+        going = Job.objects.filter(pk__in=done.running, status__in=RUNNING)
+        done.running = set(going.values_list("pk", flat=True))
+    for place in PLACES[:3]:
+        _go_over(place, project, done, keeps=False, tell=tell)
+
+
+def _looks(until: float) -> Iterator[None]:
+    while time.monotonic() < until:
+        yield
+        time.sleep(FOLLOW_SECONDS / 4)

@@ -1,0 +1,273 @@
+"""
+Values that only keys of the settings open: payloads, results and what carries pieces of them.
+
+A sealed value is a token in the place of the value: `queueops!sealed!<key's name>!<Fernet token>`, in JSON as a string.
+What is inside is JSON. A text may have tokens among other words; whoever opens it puts each value where its token was.
+
+Nobody outside may write a token: with one copied from a dump, a producer could have it opened. `defused` sees to that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+from cryptography.fernet import Fernet, InvalidToken
+from django.conf import settings
+
+from .errors import QueueOpsError
+from .secret_key import development_payload_key
+
+MARK = "queueops!sealed!"
+DEFUSED = "queueops sealed "
+TOKEN = re.compile(MARK + r"([A-Za-z0-9_-]{1,40})!([A-Za-z0-9_=-]+)")
+_WHOLE_IN_JSON = rf'(?<!\\)"{TOKEN.pattern}"'
+IN_JSON = re.compile(f"{_WHOLE_IN_JSON}|{TOKEN.pattern}")
+DEVELOPMENT = "development"  # the name of development's own key
+WITHHELD = "its text is left out, as the project's payloads are encrypted"  # where no reader would open it
+STANDS_IN = "(encrypted; "  # how what stands for a value begins that is not shown
+
+Opening = Callable[[], bool]
+
+
+class PayloadKeysMissing(QueueOpsError):
+    """The project's payloads are to be encrypted, and no QUEUEOPS_PAYLOAD_KEYS are set here."""
+
+    code = "payload_keys_missing"
+    status = 503
+
+
+class SealedAway(QueueOpsError):
+    """A value is encrypted with a key that is not among this process's QUEUEOPS_PAYLOAD_KEYS."""
+
+    code = "payload_key_missing"
+    status = 503
+    detail_fields = ("key",)
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"It is encrypted with the key {key}, which is not among QUEUEOPS_PAYLOAD_KEYS.", key=key)
+        self.key = key
+
+
+def _always() -> bool:
+    return True
+
+
+_may_open: ContextVar[Opening | None] = ContextVar("may_open", default=_always)
+
+
+@contextmanager
+def opened_if(allowed: Opening) -> Iterator[None]:
+    """In the block models show what is sealed only where `allowed` says so; it is asked when something is met."""
+    token = _may_open.set(allowed)
+    try:
+        yield
+    finally:
+        _may_open.reset(token)
+
+
+@contextmanager
+def left_sealed() -> Iterator[None]:
+    """In the block models have tokens as they are stored, for what writes them somewhere else."""
+    token = _may_open.set(None)
+    try:
+        yield
+    finally:
+        _may_open.reset(token)
+
+
+def payload_keys() -> dict[str, str]:
+    """The keys by name, the newest first: it seals, each of them opens."""
+    config = settings.QUEUEOPS
+    if config.payload_keys:
+        return dict(config.payload_keys)
+    if config.debug:
+        return {DEVELOPMENT: development_payload_key(config.data_dir)}
+    return {}
+
+
+def newest_key() -> str:
+    """
+    Raises:
+        PayloadKeysMissing
+    """
+    for name in payload_keys():
+        return name
+    raise PayloadKeysMissing
+
+
+def is_sealed(text: str) -> bool:
+    """Whether there is a token in a text, or in JSON text."""
+    return MARK in text
+
+
+def is_whole_sealed(text: str) -> bool:
+    """Whether JSON text is one token; a payload is an object else."""
+    return text.startswith(f'"{MARK}')
+
+
+def seal_json(text: str) -> str:
+    """
+    Seal JSON text; returns JSON text: a string that is a token.
+
+    Raises:
+        PayloadKeysMissing
+    """
+    name = newest_key()
+    return f'"{MARK}{name}!{_cipher(payload_keys()[name]).encrypt(text.encode()).decode()}"'
+
+
+def seal_value(value: Any) -> str:
+    """
+    Seal a value that JSON can hold; returns the token.
+
+    Raises:
+        PayloadKeysMissing
+    """
+    return seal_json(json.dumps(value))[1:-1]
+
+
+def seal_bytes(content: bytes) -> bytes:
+    """
+    Raises:
+        PayloadKeysMissing
+    """
+    name = newest_key()
+    return f"{MARK}{name}!".encode() + _cipher(payload_keys()[name]).encrypt(content)
+
+
+def open_bytes(content: bytes) -> bytes:
+    """
+    What `seal_bytes` was given; other content is as it was.
+
+    Raises:
+        SealedAway
+    """
+    if not content.startswith(MARK.encode()):
+        return content
+    found = TOKEN.fullmatch(content.decode())
+    if found is None:
+        raise SealedAway("?")
+    return _decrypted(found[1], found[2])
+
+
+def seal_text(text: str) -> str:
+    """`seal_value` of a text, of which an empty one has nothing to hide."""
+    return seal_value(text) if text else text
+
+
+def open_json(text: str) -> str:
+    """
+    JSON text with each token's value in its place.
+
+    Raises:
+        SealedAway
+    """
+    return _in_json(text, _opened) if MARK in text else text
+
+
+def open_text(text: str) -> str:
+    """
+    A text with what was sealed in it.
+
+    Raises:
+        SealedAway
+    """
+    return _in_text(text, _opened) if MARK in text else text
+
+
+def shown_json(text: str) -> str:
+    """`open_json` for whoever reads in this context; what is not theirs, or has no key, says so in its place."""
+    if MARK not in text or (show := _showing()) is None:
+        return text
+    return _in_json(text, show)
+
+
+def shown_text(text: str) -> str:
+    """`open_text`, likewise."""
+    if MARK not in text or (show := _showing()) is None:
+        return text
+    return _in_text(text, show)
+
+
+def defused(text: str) -> str:
+    """A text from outside, which no reader takes for a sealed one."""
+    return text.replace(MARK, DEFUSED) if MARK in text else text
+
+
+def keys_in(text: str) -> set[str]:
+    """The names of the keys that a text's tokens need."""
+    return {found[1] for found in TOKEN.finditer(text)}
+
+
+def reseal(text: str) -> str:
+    """
+    Seal what is sealed in a text, or in JSON text, with the newest key; what has it stays as it is.
+
+    Raises:
+        SealedAway, PayloadKeysMissing
+    """
+    newest = newest_key()
+    return TOKEN.sub(
+        lambda found: found[0] if found[1] == newest else seal_json(_opened(found[1], found[2]))[1:-1], text
+    )
+
+
+def _showing() -> Callable[[str, str], str] | None:
+    allowed = _may_open.get()
+    if allowed is None:
+        return None
+    return _shown if allowed() else _hidden
+
+
+def _opened(name: str, token: str) -> str:
+    return _decrypted(name, token).decode()
+
+
+def _decrypted(name: str, token: str) -> bytes:
+    key = payload_keys().get(name)
+    if key is None:
+        raise SealedAway(name)
+    try:
+        return _cipher(key).decrypt(token)
+    except InvalidToken:  # another key of the same name
+        raise SealedAway(name) from None
+
+
+def _shown(name: str, token: str) -> str:
+    try:
+        return _opened(name, token)
+    except SealedAway:
+        return json.dumps(f"{STANDS_IN}the key {name} is not set here)")
+
+
+def _hidden(name: str, token: str) -> str:
+    return json.dumps(f"{STANDS_IN}you may not read it)")
+
+
+def _in_json(text: str, opening: Callable[[str, str], str]) -> str:
+    def put(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return opening(found[1], found[2])
+        return json.dumps(_as_text(opening(found[3], found[4])))[1:-1]  # among other words of a string
+
+    return IN_JSON.sub(put, text)
+
+
+def _in_text(text: str, opening: Callable[[str, str], str]) -> str:
+    return TOKEN.sub(lambda found: _as_text(opening(found[1], found[2])), text)
+
+
+def _as_text(inside: str) -> str:
+    value = json.loads(inside)
+    return value if isinstance(value, str) else inside
+
+
+@lru_cache(maxsize=16)
+def _cipher(key: str) -> Fernet:
+    return Fernet(key)
