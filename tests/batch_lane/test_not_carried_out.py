@@ -4,6 +4,7 @@ import pytest
 from django.utils import timezone
 
 from jobs.models import Job, JobEvent, ProviderBatchLine
+from jobs.services.provider_batches import step
 from jobs.services.provider_batches.again import MOST_FREE_LINES
 from tests.batch_lane.conftest import DEADLINE
 
@@ -53,7 +54,8 @@ def test_one_that_goes_round_too_often_spends_attempts_and_goes_live_by_its_retr
     assert not Job.objects.filter(scheduled_at__gt=timezone.now() + DEADLINE / 10).exists()
 
 
-def test_an_answer_that_comes_twice_gives_its_job_back_once(lane, sandbox):
+def test_an_answer_that_comes_twice_gives_its_job_back_once(lane, sandbox, monkeypatch):
+    monkeypatch.setattr(step, "LINES_OF_A_SLICE", 1)  # the second is written after the first
     sandbox.turn(batches=SOON | {"line_error_rates": {500: 1}, "repeated_line_rate": 1})
     lane.credential()
     lane.submit(3)
