@@ -132,6 +132,11 @@ class RequeuedOne(BaseModel):
     url: str
 
 
+class GoesOn(BaseModel):
+    id: UUID
+    goes_on: bool
+
+
 class Paused(BaseModel):
     paused: bool
     changed_jobs: int = Field(description="Jobs that were held or released by this call.")

@@ -203,6 +203,8 @@ BATCH_ROW = {
     "total": 1000,
     "paused": False,
     "submitted_by": "key:qo_k3Jx81Qz",
+    "after": [JOB_ID],
+    "on_failure": "hold",
     "on_finish_job": NEW_JOB_ID,
     "created_at": AT,
     "finished_at": None,

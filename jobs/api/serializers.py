@@ -17,6 +17,7 @@ from jobs.models import (
     DeadLetter,
     Job,
     JobEvent,
+    OnFailure,
     ProviderBatch,
     Schedule,
     ScheduleFire,
@@ -390,12 +391,33 @@ class JobDetailSerializer(JobSerializer):
         read_only_fields = fields
 
 
-BATCH_FIELDS = ("id", "name", "tags", "total", "paused", "submitted_by", "on_finish_job", "created_at", "finished_at")
+BATCH_FIELDS = (
+    "id",
+    "name",
+    "tags",
+    "total",
+    "paused",
+    "submitted_by",
+    "after",
+    "on_failure",
+    "on_finish_job",
+    "created_at",
+    "finished_at",
+)
+
+
+NO_WAIT: dict[str, Any] = {"after": [], "on_failure": None}
 
 
 class BatchSerializer(serializers.ModelSerializer[Batch]):
     """Args, by attribute: see BatchSnapshot."""
 
+    after = serializers.ListField(
+        child=serializers.UUIDField(), help_text="The jobs and batches that it was submitted to wait for."
+    )
+    on_failure = serializers.ChoiceField(
+        choices=OnFailure.choices, allow_null=True, help_text="What if one of those does not succeed."
+    )
     tags = serializers.ListField(child=serializers.CharField())
     counts = CountsSerializer(help_text="Items by state; a requeued item counts once, as its latest job.")
     held_by_outage = serializers.IntegerField(
@@ -564,6 +586,8 @@ def batch_answer(snapshot: BatchSnapshot) -> dict[str, Any]:
         "total": batch.total,
         "paused": batch.paused,
         "submitted_by": batch.submitted_by,
+        "after": (batch.after or NO_WAIT)["after"],
+        "on_failure": (batch.after or NO_WAIT)["on_failure"],
         "on_finish_job": batch.on_finish_job and str(batch.on_finish_job),
         "created_at": _time.to_representation(batch.created_at),
         "finished_at": batch.finished_at and _time.to_representation(batch.finished_at),

@@ -32,6 +32,8 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<uuid:pk>/reset/", job_actions.ResetJob.as_view()),
     path("jobs/<uuid:pk>/priority/", job_actions.ChangeJobPriority.as_view()),
     path("jobs/<uuid:pk>/retry/", job_actions.RetryJob.as_view()),
+    path("jobs/<uuid:pk>/go-on/", job_actions.GoOnJob.as_view()),
+    path("batches/<uuid:pk>/go-on/", batch_actions.GoOnBatch.as_view()),
     path("batches/", batches.BatchList.as_view()),
     path("batches/<uuid:pk>/", batches.BatchDetail.as_view()),
     path("batches/<uuid:pk>/waiting/", batches.BatchWaiting.as_view()),

@@ -31,6 +31,9 @@ class Dependency(models.Model):
     of_batch = models.BooleanField(help_text="Whether a batch waits.")
     on_batch = models.BooleanField(help_text="Whether it waits for a batch.")
     on_failure = models.CharField(max_length=6, choices=OnFailure.choices)
+    let_go = models.BooleanField(
+        default=False, db_default=False, help_text="Somebody said that it goes on all the same."
+    )
     project = models.ForeignKey(Project, models.PROTECT, db_index=False, db_constraint=False, related_name="+")
 
     class Meta:

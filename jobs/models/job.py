@@ -54,6 +54,9 @@ class Batch(models.Model):
         null=True, help_text="Where its past speed and the limits differ much: what the speed says."
     )
     foreseen_at = models.DateTimeField(null=True, help_text="When that was computed.")
+    after = models.JSONField(
+        null=True, help_text="What it was submitted to wait for, and what if that fails. Null: nothing."
+    )
     on_finish_job = models.UUIDField(null=True, help_text="The job that waits for its end. Null: none was asked for.")
     created_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True)

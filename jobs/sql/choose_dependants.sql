@@ -4,8 +4,8 @@
 -- order   by owner
 -- locks   none
 -- clock   none
--- returns those looked at: the owner, its project, whether it is a batch, the verdict (go, cancel, wait, over: it has
---         ended), and one that it waited for and that did not succeed (null: none). Those of projects that move, or have
+-- returns those looked at: the owner, its project, whether it is a batch, the verdict (go, let_go: somebody said so,
+--         cancel, wait, over: it has ended), and one that it waited for and that did not succeed (null: none). Those of projects that move, or have
 --         moved, wait
 WITH owner AS MATERIALIZED (
     SELECT DISTINCT owner_id FROM jobs_dependency
@@ -31,6 +31,7 @@ SELECT owner_id, min(project_id) AS project, bool_or(of_batch) AS of_batch,
        CASE WHEN NOT EXISTS (SELECT FROM tenancy_project AS project WHERE project.id = min(project_id) AND move = '')
             THEN 'wait'
             WHEN bool_or(is_open) IS NOT TRUE THEN 'over'
+            WHEN bool_or(let_go) THEN 'let_go'
             WHEN bool_or(outcome = 'failed' AND on_failure = 'cancel') THEN 'cancel'
             WHEN bool_or(outcome = 'open' OR outcome = 'failed' AND on_failure = 'hold') THEN 'wait'
             ELSE 'go' END AS verdict,

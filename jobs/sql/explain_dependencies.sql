@@ -4,9 +4,9 @@
 -- order   those that did not succeed, then those that have not ended
 -- locks   none
 -- clock   none
--- returns the id waited for, whether it is a batch, what is done when it does not succeed, and its outcome (open, met,
---         failed)
-SELECT on_id, on_batch, on_failure, outcome
+-- returns the id waited for, whether it is a batch, what is done when it does not succeed, its outcome (open, met,
+--         failed), and whether it was told to go on all the same
+SELECT on_id, on_batch, on_failure, outcome, let_go
   FROM (SELECT dependency.*, {{outcome_of dependency}} AS outcome
           FROM jobs_dependency AS dependency
          WHERE owner_id = ANY(%(owners)s::uuid[])) AS told

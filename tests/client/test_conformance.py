@@ -15,6 +15,8 @@ from pydantic import TypeAdapter
 
 from jobs.api import examples
 from jobs.services.operate.schedules import run_schedule
+from jobs.services.submit.prepare import parse_spec
+from jobs.services.submit.submit import submit_batch, submit_job
 from jobs.states import JobState
 from queueops.tenancy.models import ProducerKey, Project
 from queueops_client import (
@@ -83,6 +85,8 @@ class Stage:
     failed: UUID
     operation: UUID
     schedule: UUID
+    waiting: UUID
+    waiting_batch: UUID
 
 
 def set_stage(client: Both) -> Stage:
@@ -91,7 +95,11 @@ def set_stage(client: Both) -> Stage:
     make_job(batch=operated)
     fired = make_schedule(f"{uuid4()}")
     run_schedule(fired.pk, project_id="acme", actor="user:1")
+    open_one = make_job().pk
+    waiting = parse_spec({"kind": KIND, "payload": PAYLOAD, "after": [open_one]})
     return Stage(
+        waiting=submit_job(waiting, project_id="acme", actor="user:1").id,
+        waiting_batch=submit_batch([SPEC], project_id="acme", actor="user:1", after=[open_one]).id,
         job=make_job(batch=batch, idempotency_key=str(uuid4())).pk,
         ended=make_job(state=JobState.COMPLETED).pk,
         batch=batch.pk,
@@ -139,6 +147,8 @@ CALLS: dict[str, tuple[Call, Any]] = {
     "results": (lambda client, on: client.results(on.batch), Result),
     "watch": (lambda client, on: client.watch(on.ended), Update),
     "wait": (lambda client, on: client.wait(on.ended_batch, timeout=10), Batch),
+    "go_on_job": (lambda client, on: client.go_on_job(on.waiting, reason="x"), Job),
+    "go_on_batch": (lambda client, on: client.go_on_batch(on.waiting_batch, reason="x"), Batch),
     "cancel_job": (lambda client, on: client.cancel_job(on.job, reason="x"), Job),
     "cancel_jobs": (lambda client, on: client.cancel_jobs([on.job, on.ended], reason="x"), Moved),
     "retry_job": (lambda client, on: client.retry_job(on.failed, payload=PAYLOAD, priority="urgent", note="x"), Job),

@@ -13,7 +13,7 @@ from jobs.admin.jobs.verbs import JOB_VERBS
 from jobs.admin.jobs.verbs import REQUEUE as REQUEUE_JOB
 from jobs.admin.operations import STOP
 from jobs.admin.pauses import RESUME as RESUME_SCOPE
-from jobs.models import BulkOperation, DeadLetter, Job, JobEvent, PauseSwitch, SavedFilter, Upload
+from jobs.models import BulkOperation, DeadLetter, Dependency, Job, JobEvent, PauseSwitch, SavedFilter, Upload
 from jobs.services.submit.uploads import store_upload
 from jobs.states import JobState
 from queueops.audit.models import AuditEntry
@@ -42,13 +42,22 @@ STATE_OF = {"reset": JobState.IN_PROGRESS, "requeue": JobState.FAILED, "again": 
 def a_job(verb):
     if verb is REQUEUE_JOB:
         return make_dead_letter().job
+    if verb.name == "go-on":
+        return waits(make_job(held=True), of_batch=False)
     return make_job(state=STATE_OF.get(verb.name, JobState.RETRIED))
 
 
 def a_batch(verb):
     batch = make_batch(paused=verb.name == "resume")
     make_job(batch=batch)
-    return batch
+    return waits(batch, of_batch=True) if verb.name == "go-on" else batch
+
+
+def waits(row, *, of_batch):
+    """The job or batch, which waits for another job."""
+    named = {"on_id": make_job().pk, "on_batch": False, "on_failure": "hold", "project_id": "acme"}
+    Dependency.objects.create(owner_id=row.pk, of_batch=of_batch, **named)
+    return row
 
 
 VERBS = [

@@ -103,6 +103,8 @@ export interface components {
         AskedCallCallTypeEnum: "read" | "write";
         /** @description Args, by attribute: see BatchSnapshot. */
         Batch: {
+            /** @description The jobs and batches that it was submitted to wait for. */
+            after: string[];
             /** @description Items by state; a requeued item counts once, as its latest job. */
             counts: components["schemas"]["Counts"];
             /** Format: date-time */
@@ -126,6 +128,14 @@ export interface components {
             readonly id: string;
             readonly name: string;
             /**
+             * @description What if one of those does not succeed.
+             *
+             *     * `cancel` - it is cancelled
+             *     * `run` - it runs all the same
+             *     * `hold` - it waits until a requeue of that one succeeds
+             */
+            on_failure: components["schemas"]["OnFailureEnum"] | components["schemas"]["NullEnum"];
+            /**
              * Format: uuid
              * @description The job that waits for its end. Null: none was asked for.
              */
@@ -146,6 +156,8 @@ export interface components {
         };
         /** @description Args, by attribute: see BatchSnapshot. */
         BatchDetail: {
+            /** @description The jobs and batches that it was submitted to wait for. */
+            after: string[];
             /** @description What its calls cost so far, in millionths of `currency`; null: not known, or a price is missing. */
             cost_money: number | null;
             /** @description Items by state; a requeued item counts once, as its latest job. */
@@ -176,6 +188,14 @@ export interface components {
             /** Format: uuid */
             readonly id: string;
             readonly name: string;
+            /**
+             * @description What if one of those does not succeed.
+             *
+             *     * `cancel` - it is cancelled
+             *     * `run` - it runs all the same
+             *     * `hold` - it waits until a requeue of that one succeeds
+             */
+            on_failure: components["schemas"]["OnFailureEnum"] | components["schemas"]["NullEnum"];
             /**
              * Format: uuid
              * @description The job that waits for its end. Null: none was asked for.
@@ -955,6 +975,16 @@ export interface components {
             updated_at: string;
             /** Format: double */
             used: number;
+        };
+        /** GoesOn */
+        GoesOn: {
+            /** Goes On */
+            goes_on: boolean;
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
         };
         /** HandlerInfo */
         HandlerInfo: {
@@ -1777,6 +1807,13 @@ export interface components {
          * @enum {string}
          */
         OnFailure: "cancel" | "run" | "hold";
+        /**
+         * @description * `cancel` - it is cancelled
+         *     * `run` - it runs all the same
+         *     * `hold` - it waits until a requeue of that one succeeds
+         * @enum {string}
+         */
+        OnFailureEnum: "cancel" | "run" | "hold";
         Operation: {
             readonly action: string;
             /** Format: date-time */

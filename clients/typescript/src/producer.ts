@@ -296,6 +296,17 @@ export class QueueOps {
   }
 
   /** Hold back what does not run yet. */
+  /** Let a job go on all the same that waits for others. */
+  async goOnJob(job: string | Job, { reason = "" } = {}): Promise<Job> {
+    return new Job(await this.#act(`/jobs/${idOf(job)}/go-on/`, { reason }));
+  }
+
+  /** Let a batch go on all the same that waits for others. */
+  async goOnBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Batch> {
+    await this.#act(`/batches/${idOf(batch)}/go-on/`, { reason });
+    return this.batch(batch);
+  }
+
   async pauseBatch(batch: AnyBatch, { reason = "" } = {}): Promise<Paused> {
     return await this.#act(`/batches/${idOf(batch)}/pause/`, { reason });
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -18,7 +19,7 @@ from jobs.admin.money import money_shown
 from jobs.admin.pictures import picture_of
 from jobs.admin.saved_filters import SavedFiltersMixin
 from jobs.admin.states import state_badge
-from jobs.models import Batch, BulkOperation, Job, Tag
+from jobs.models import Batch, BulkOperation, Dependency, Job, OnFailure, Tag
 from jobs.services.explain.foresee import holds_of_batch
 from jobs.services.explain.snapshots import BatchSnapshot, batch_counts, batch_snapshot
 from jobs.services.finish.outages import count_held_of
@@ -33,7 +34,7 @@ from queueops.tenancy.user_labels import users_shown
 from ratelimits.services.limits.catalogue import rules
 from ratelimits.services.money.reports import spent_on_batch
 
-from .verbs import CANCEL, PAUSE, PRIORITY, RESUME, RETRY_FAILED
+from .verbs import CANCEL, GO_ON, PAUSE, PRIORITY, RESUME, RETRY_FAILED
 
 MOST_CAUSES_OF_A_BATCH = 5
 MOST_OPERATIONS = 50
@@ -65,9 +66,17 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
     search_help_text = "Batch id, in full"
     empty_title = "No batches yet."
     empty_hint = "Jobs that are submitted together appear here as one batch."
-    actions = ("pause_selected", "resume_selected", "priority_selected", "retry_failed_selected", "cancel_selected")
-    actions_detail = ("pause", "resume", "priority", "retry_failed", "cancel")
+    actions = (
+        "pause_selected",
+        "resume_selected",
+        "priority_selected",
+        "retry_failed_selected",
+        "go_on_selected",
+        "cancel_selected",
+    )
+    actions_detail = ("go_on", "pause", "resume", "priority", "retry_failed", "cancel")
 
+    go_on_selected, go_on = on_selected(GO_ON), on_one(GO_ON)
     pause_selected, pause = on_selected(PAUSE), on_one(PAUSE)
     resume_selected, resume = on_selected(RESUME), on_one(RESUME)
     cancel_selected, cancel = on_selected(CANCEL), on_one(CANCEL)
@@ -170,6 +179,8 @@ class BatchAdmin(ReadOnlyMixin, SavedFiltersMixin, BoundedListMixin, QueueAdmin)
         fitting = {"resume" if batch.paused else "pause"} if batch.finished_at is None or batch.paused else set()
         if batch.finished_at is None:
             fitting |= {"cancel", "priority"}
+        if Dependency.objects.filter(owner_id=batch.pk, let_go=False).exists():
+            fitting.add("go-on")
         # By the index on (batch, status): dead letters have none on the batch.
         failed = Job.objects.filter(batch_id=batch.pk, status=JobState.FAILED)
         if failed.filter(dead_letter__isnull=False, dead_letter__resolution=None).exists():
@@ -224,6 +235,7 @@ def _page_of(batch: Batch) -> dict[str, Any]:
         "money": money_shown(spent_on_batch(batch.pk)),
         "tags": tags_shown("jobs_batch", Tag.objects.of([batch.pk]).get(batch.pk, ())),
         "whose": users_shown(batch.project_id, [batch.user_id])[batch.user_id] if batch.user_id else None,
+        "after": _after(batch),
         "callback": _callback(batch),
         "picture": picture_of(Job.objects.filter(batch_id=batch.pk)),
         "holds": [] if batch.finished_at else _holds(batch),
@@ -247,6 +259,21 @@ def _page_of(batch: Batch) -> dict[str, Any]:
 
 def _tags(names: Iterable[str]) -> SafeString | str:
     return format_html_join(" ", '<span class="qo-tag">{}</span>', ((name,) for name in names))
+
+
+def _after(batch: Batch) -> SafeString | str:
+    """What it was submitted to wait for, and whether it still does; empty: nothing."""
+    if batch.after is None:
+        return ""
+    batches = set(Batch.objects.filter(pk__in=batch.after["after"]).values_list("pk", flat=True))
+    ids = [UUID(one) for one in batch.after["after"]]
+    links = [showing.link("jobs_batch" if one in batches else "jobs_job", one) for one in ids]
+    waits = Dependency.objects.filter(owner_id=batch.pk).exists()
+    standing = "it waits" if waits else "that is over"
+    failing = OnFailure(batch.after["on_failure"]).label
+    return format_html(
+        "{}; if one fails, {}; {}", format_html_join(", ", "{}", ((one,) for one in links)), failing, standing
+    )
 
 
 def _callback(batch: Batch) -> SafeString | str:

@@ -9,8 +9,9 @@ from uuid import UUID
 from django.urls import reverse
 
 from jobs.admin.forms import BulkRequeueForm, PriorityForm
-from jobs.models import BulkOperation
+from jobs.models import BulkOperation, Dependency
 from jobs.services.operate import bulk, pauses
+from jobs.services.operate.dependants import go_on
 from queueops.core.values.numbers import numbered
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
 from queueops.screens.verbs import Verb, VerbOutcome
@@ -44,6 +45,11 @@ def _pause(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
 def _resume(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
     released = sum(pauses.resume_batch(batch_id, actor=actor, reason=reason) for batch_id in ids)
     return VerbOutcome(len(ids), report=f"{len(ids):,} resumed; {numbered(released, 'job')} may run again.")
+
+
+def _go_on(ids: Sequence[UUID], *, actor: str, reason: str) -> VerbOutcome:
+    result = go_on(ids, of_batch=True, actor=actor, reason=reason)
+    return VerbOutcome(len(result.moved), len(result.unmoved))
 
 
 PAUSE = Verb(
@@ -102,4 +108,16 @@ RETRY_FAILED = Verb(
     carry_out=_each(bulk.retry_failed),
     form=BulkRequeueForm,
 )
-BATCH_VERBS = (PAUSE, RESUME, CANCEL, PRIORITY, RETRY_FAILED)
+GO_ON = Verb(
+    name="go-on",
+    permission="jobs.reschedule_job",
+    label="Go on all the same",
+    done="let go",
+    explains="The batch waits no longer for other jobs and batches, however those end. Pauses and budgets count as"
+    " before; jobs that wait for others by themselves still do.",
+    icon="double_arrow",
+    applies=lambda rows: rows.filter(pk__in=Dependency.objects.filter(let_go=False, of_batch=True).values("owner_id")),
+    carry_out=_go_on,
+    form=ReasonForm,
+)
+BATCH_VERBS = (GO_ON, PAUSE, RESUME, CANCEL, PRIORITY, RETRY_FAILED)

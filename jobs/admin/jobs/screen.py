@@ -38,7 +38,7 @@ from queueops.tenancy.models import Project
 from . import kinds
 from .bulk import ALL_JOBS, PARAMETERS, states_of
 from .page import page_of
-from .verbs import AGAIN, CANCEL, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
+from .verbs import AGAIN, CANCEL, GO_ON, PRIORITY, REQUEUE, RESET, RUN_NOW, SCHEDULE
 
 COUNTED_FILTERS = ("state", "project", "batch_id", "before")
 MOST_KEYED_PROJECTS = 1000  # a search by idempotency key probes the index once a project
@@ -77,8 +77,8 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     empty_title = "No jobs yet."
     empty_hint = "Work that producers submit through the API appears here."
     actions = ("run_now_selected", "schedule_selected", "priority_selected", "requeue_selected", "reset_selected",
-               "cancel_selected")  # fmt: skip
-    actions_detail = ("run_now", "schedule", "priority", "requeue", "reset", "cancel", "again")
+               "go_on_selected", "cancel_selected")  # fmt: skip
+    actions_detail = ("go_on", "run_now", "schedule", "priority", "requeue", "reset", "cancel", "again")
 
     matching = ALL_JOBS
     everything = "every job of every project"
@@ -90,6 +90,7 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
     priority_selected, priority = on_selected(PRIORITY), on_one(PRIORITY)
     requeue_selected, requeue = on_selected(REQUEUE), on_one(REQUEUE)
     again = on_one(AGAIN)
+    go_on_selected, go_on = on_selected(GO_ON), on_one(GO_ON)
 
     @admin.display(description="job")
     def name(self, job: Job) -> SafeString:
@@ -229,6 +230,8 @@ class JobAdmin(ReadOnlyMixin, SavedFiltersMixin, MatchingMixin, BoundedListMixin
         status = Job.objects.filter(pk=identifier).values_list("status", flat=True).first()
         if status in WAITING:
             fitting = {"cancel", "run-now", "schedule", "priority"}
+            if Dependency.objects.filter(owner_id=identifier, let_go=False).exists():
+                fitting.add("go-on")
         elif status in RUNNING:
             fitting = {"cancel", "reset"}
         else:

@@ -11,9 +11,10 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from jobs.admin.forms import AgainForm, DelayForm, PriorityForm, RequeueForm, ResetForm
-from jobs.models import DeadLetter
+from jobs.models import DeadLetter, Dependency
 from jobs.services.operate import dead_letters, operate
 from jobs.services.operate.again import run_again
+from jobs.services.operate.dependants import go_on
 from jobs.services.submit.results import BulkResult
 from jobs.states import RUNNING, TERMINAL, WAITING, JobState, Priority
 from queueops.screens.forms import OptionalReasonForm, ReasonForm
@@ -149,4 +150,16 @@ AGAIN = Verb(
     form=AgainForm,
     overrides=True,
 )
-JOB_VERBS = (CANCEL, RUN_NOW, SCHEDULE, RESET, PRIORITY, REQUEUE, AGAIN)
+GO_ON = Verb(
+    name="go-on",
+    permission="jobs.reschedule_job",
+    label="Go on all the same",
+    done="let go",
+    explains="Jobs that wait for others wait for them no longer, however those end. Their own times, pauses and budgets"
+    " count as before. A job whose batch waits goes on with its batch.",
+    icon="double_arrow",
+    applies=lambda rows: rows.filter(pk__in=Dependency.objects.filter(let_go=False, of_batch=False).values("owner_id")),
+    carry_out=lambda ids, *, actor, reason: _outcome(go_on(ids, of_batch=False, actor=actor, reason=reason)),
+    form=ReasonForm,
+)
+JOB_VERBS = (GO_ON, CANCEL, RUN_NOW, SCHEDULE, RESET, PRIORITY, REQUEUE, AGAIN)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.api import answers, inputs
+from jobs.api import answers, examples, inputs
+from jobs.api.errors import WrongState
 from jobs.models import Batch
 from jobs.services.operate.bulk import cancel_batch, change_batch_priority, retry_failed
+from jobs.services.operate.dependants import go_on
 from jobs.services.operate.pauses import pause_batch, resume_batch
-from queueops.rest.parsers import parse_as, read_document
+from queueops.rest.parsers import digest_of, parse_as, read_document
 from queueops.rest.schema import operation
 
-from .base import CANCEL, PAUSE, REPRIORITISE, REQUEUE, ApiView
+from .base import CANCEL, PAUSE, REPRIORITISE, REQUEUE, RESCHEDULE, ApiView
 from .job_actions import DEFAULT_CANCEL_REASON
 from .operations import start, starting
 
@@ -76,6 +78,33 @@ class RetryBatch(ApiView):
         given = parse_as(inputs.RequeueBatch, raw)
         batch = self.own(Batch.objects.only("id"), pk)
         return start(self, raw, lambda: retry_failed(batch.pk, actor=self.caller.actor, **given.model_dump()))
+
+
+class GoOnBatch(ApiView):
+    needs: ClassVar = {"POST": RESCHEDULE}
+
+    @operation(
+        "Let a batch go on that waits for others",
+        tag="batches",
+        operation_id="batches_go_on",
+        body=inputs.WithReason,
+        body_example={"reason": "the report may be partial"},
+        answer=answers.GoesOn,
+        example={"id": examples.BATCH_ID, "goes_on": True},
+        errors=[409],
+        answers_once=True,
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        reason = parse_as(inputs.WithReason, raw).reason
+        batch = self.own(Batch.objects.only("id"), pk)
+
+        def effect() -> tuple[int, dict[str, Any]]:
+            if not go_on([batch.pk], of_batch=True, actor=self.caller.actor, reason=reason).moved:
+                raise WrongState("The batch waits for no other work.", state="")
+            return 200, {"id": str(batch.pk), "goes_on": True}
+
+        return self.answer(effect, digest=lambda: digest_of(request, raw))
 
 
 class PauseBatch(ApiView):

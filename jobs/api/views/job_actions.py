@@ -14,6 +14,7 @@ from jobs.api import answers, examples, inputs
 from jobs.api.errors import WrongState
 from jobs.models import DeadLetter, Job
 from jobs.services.operate.dead_letters import requeue_dead_letters
+from jobs.services.operate.dependants import go_on
 from jobs.services.operate.operate import cancel_jobs, change_priority, reset_to_pending, schedule_jobs
 from jobs.services.submit.results import BulkResult, distinct_ids
 from jobs.states import JobState
@@ -118,6 +119,16 @@ class CancelJob(JobAction):
     def post(self, request: Request, pk: UUID) -> Response:
         raw = read_document(request)
         return self.act_on_one(pk, raw, cancelling(self, parse_as(inputs.WithReason, raw)))
+
+
+class GoOnJob(JobAction):
+    needs: ClassVar = {"POST": RESCHEDULE}
+
+    @one("Let a job go on that waits for others", "go_on", inputs.WithReason, {"reason": "the report may be partial"})
+    def post(self, request: Request, pk: UUID) -> Response:
+        raw = read_document(request)
+        reason = parse_as(inputs.WithReason, raw).reason
+        return self.act_on_one(pk, raw, lambda ids: go_on(ids, of_batch=False, actor=self.caller.actor, reason=reason))
 
 
 class ScheduleJob(JobAction):

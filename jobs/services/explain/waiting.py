@@ -169,6 +169,8 @@ def _others(job: Job) -> list[Reason]:
     told = [Reason("after", one.text) for one in found[:MOST_OTHERS_TOLD] if one.outcome != "met"]
     if len(found) > MOST_OTHERS_TOLD and len(told) == MOST_OTHERS_TOLD:
         told.append(Reason("after", "and for others"))
+    if found and all(one.let_go for one in found):
+        return [Reason("after", "it was told to go on all the same: in a moment")]
     if found and not told:
         told.append(Reason("after", "what it waited for has ended: it goes on in a moment"))
     return told
@@ -179,6 +181,7 @@ class _Other(NamedTuple):
     on_batch: bool
     on_failure: str
     outcome: str
+    let_go: bool
 
     @property
     def text(self) -> str:

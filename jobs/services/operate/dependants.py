@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from django.db import transaction
 
-from jobs.models import Dependency, Job
+from jobs.models import Batch, Dependency, Job
+from jobs.services.submit.results import BulkResult, distinct_ids
 from jobs.states import UNFINISHED
+from queueops.audit import trail
 from queueops.core.notify import Channel, notify
 from queueops.core.processes.one_by_one import one_by_one
 from queueops.core.sql import run_sql, run_sql_as
+from queueops.core.values.reasons import clean_reason
 
 from .operate import carry_out_cancel
 
@@ -21,7 +24,7 @@ DEPENDANTS_A_TURN = 5_000  # in one turn of the duty, which has others besides: 
 RELEASED_IN_ONE = 2_000  # jobs of one transaction
 ACTOR = "system"
 NO_ID = UUID(int=0)
-WAITED = "what it waited for has ended"
+WAITED = {"go": "what it waited for has ended", "let_go": "it was told not to wait any longer for others"}
 
 
 class Verdict(NamedTuple):
@@ -55,6 +58,35 @@ class DependantsDuty:
             if self._after == NO_ID:
                 break
         return done
+
+
+@transaction.atomic
+def go_on(owner_ids: Iterable[UUID], *, of_batch: bool, actor: str, reason: str = "") -> BulkResult:
+    """
+    Say that jobs, or batches, that wait for others go on all the same; the duty lets them go at its next turn.
+
+    Their own times, pauses and budgets count as before. A job whose batch waits goes on with its batch.
+
+    Raises:
+        TooManyJobs: Nothing was changed.
+    """
+    ids = distinct_ids(owner_ids)
+    rows = Dependency.objects.filter(owner_id__in=ids, of_batch=of_batch, let_go=False)
+    waited_for: dict[UUID, list[str]] = {}
+    for owner, other in rows.order_by("owner_id", "on_id").values_list("owner_id", "on_id"):
+        waited_for.setdefault(owner, []).append(str(other))
+    moved = [one for one in ids if one in waited_for and rows.filter(owner_id=one).update(let_go=True)]
+    for one in moved:
+        model = Batch if of_batch else Job
+        trail.record(
+            actor=actor,
+            action="go_on",
+            target=f"{'batch' if of_batch else 'job'} {one}",
+            before={"waits_for": waited_for[one]},
+            reason=clean_reason(reason),
+            project_id=model.objects.values_list("project_id", flat=True).get(pk=one),
+        )
+    return BulkResult(moved, [one for one in ids if one not in moved])
 
 
 def _portions(due: Sequence[Verdict]) -> Iterator[Sequence[Verdict]]:
@@ -93,9 +125,9 @@ def _settle(portion: Sequence[Verdict], ids: Sequence[UUID]) -> None:
         ids = [one for one in ids if one in owners]
     if not owners or not ids:
         return
-    if portion[0].verdict == "go":
+    if portion[0].verdict in WAITED:
         batch = portion[0].owner_id if portion[0].of_batch else None
-        given = {"ids": list(ids), "batch": batch, "project": portion[0].project, "message": WAITED}
+        given = {"ids": list(ids), "batch": batch, "project": portion[0].project, "message": WAITED[portion[0].verdict]}
         run_sql("jobs", "release_dependants", given)
         notify(Channel.READY)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from jobs.models import Batch, Dependency, Job, OnFailure
@@ -78,11 +78,17 @@ class Named:
         )
 
 
-def told_of(waits: Waits) -> str | None:
-    """What a job's first event tells of what it waits for, as JSON; None: it does not."""
+def waits_as_json(waits: Waits) -> dict[str, Any] | None:
+    """None: it waits for nothing."""
     if not waits.after:
         return None
-    return json.dumps({"after": [str(one) for one in waits.after], "on_failure": waits.on_failure})
+    return {"after": [str(one) for one in waits.after], "on_failure": str(waits.on_failure)}
+
+
+def told_of(waits: Waits) -> str | None:
+    """What a job's first event tells of what it waits for, as JSON text; None: it does not."""
+    told = waits_as_json(waits)
+    return None if told is None else json.dumps(told)
 
 
 def batch_waits(batch_id: UUID) -> str | None:

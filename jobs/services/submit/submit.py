@@ -23,7 +23,7 @@ from queueops.tenancy.user_labels import label_users
 
 from .accept_document import Line, LineChecker, LineError
 from .choose_lane import choose_lanes
-from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of
+from .dependencies import Named, UnknownDependency, Waits, batch_waits, told_of, waits_as_json
 from .on_finish import prepare_callback
 from .payloads import payloads_to_store
 from .prepare import JobSpec, PreparedJob, Rules, prepare_job
@@ -153,6 +153,7 @@ def submit_batch(
     callbacks = [prepare_callback(on_finish, batch, rules=checker.rules)] if on_finish else []
     with tracing.submitting("submit batch", {"queueops.project": project_id}) as span, transaction.atomic():
         room = refuse_when_full(project_id, len(callbacks)) - len(callbacks)
+        batch.after = waits_as_json(Waits(after, on_failure))
         batch.on_finish_job = callbacks[0].id if callbacks else None
         batch.save(force_insert=True)
         store_tags(project_id, {batch.pk: tags})

@@ -302,6 +302,14 @@ class AsyncQueueOps:
             self._calls.retry_batch(batch, priority=priority, spread_seconds=spread_seconds, note=note)
         )
 
+    async def go_on_job(self, job: Id | Job, *, reason: str = "") -> Job:
+        """Let a job go on all the same that waits for others."""
+        return await self._run(self._calls.go_on_job(job, reason))
+
+    async def go_on_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Batch:
+        """Let a batch go on all the same that waits for others."""
+        return await self._run(self._calls.go_on_batch(batch, reason))
+
     async def pause_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Paused:
         """Hold back what does not run yet."""
         return await self._run(self._calls.pause_batch(batch, reason))

@@ -174,6 +174,15 @@ class Calls:
         path = f"/batches/{id_of(batch)}/retry/"
         return self._act(path, Operation, priority=priority, spread_seconds=spread_seconds, note=note)
 
+    def go_on_job(self, job: Id | Job, reason: str) -> Steps[Job]:
+        return self._act(f"/jobs/{id_of(job)}/go-on/", Job, reason=reason)
+
+    def go_on_batch(self, batch: Id | AnyBatch, reason: str) -> Steps[Batch]:
+        headers = {"idempotency-key": str(uuid4())}
+        path = f"/batches/{id_of(batch)}/go-on/"
+        yield from self.request("POST", path, json={"reason": reason} if reason else {}, headers=headers)
+        return (yield from self.batch(batch))
+
     def pause_batch(self, batch: Id | AnyBatch, reason: str) -> Steps[Paused]:
         return self._act(f"/batches/{id_of(batch)}/pause/", Paused, reason=reason)
 

@@ -298,6 +298,14 @@ class QueueOps:
         """Begin to requeue what has failed of a batch, the starts spread over so many seconds."""
         return self._run(self._calls.retry_batch(batch, priority=priority, spread_seconds=spread_seconds, note=note))
 
+    def go_on_job(self, job: Id | Job, *, reason: str = "") -> Job:
+        """Let a job go on all the same that waits for others."""
+        return self._run(self._calls.go_on_job(job, reason))
+
+    def go_on_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Batch:
+        """Let a batch go on all the same that waits for others."""
+        return self._run(self._calls.go_on_batch(batch, reason))
+
     def pause_batch(self, batch: Id | AnyBatch, *, reason: str = "") -> Paused:
         """Hold back what does not run yet."""
         return self._run(self._calls.pause_batch(batch, reason))

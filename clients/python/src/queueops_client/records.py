@@ -154,6 +154,7 @@ class Batch(Record):
         eta_earliest: Where its speed so far and the limits differ much: what the speed says.
         cost_money: What its jobs cost so far, in millionths of `currency`; None: not known, or a price is missing; in
             lists always.
+        after: Ids of what it was submitted to wait for; `on_failure`: what if one of those does not succeed.
         on_finish_job: The job that is carried out when it ends; None: none was asked for.
     """
 
@@ -171,6 +172,8 @@ class Batch(Record):
     eta_earliest: datetime | None = None
     created_at: datetime | None = None
     finished_at: datetime | None = None
+    after: Sequence[str] = ()
+    on_failure: str | None = None
     on_finish_job: UUID | None = None
     recheck_after_seconds: float | None = None
     cost_money: int | None = None

@@ -80,6 +80,7 @@ for part in (
     work.status,
     work.results,
     work.cancel,
+    work.go_on,
     letters.letters,
     schedules.schedules,
     mcp.mcp,

@@ -118,3 +118,20 @@ def cancel(session: Session, *, target: str, reason: str, yes: bool) -> None:
         session.confirm(f"Cancel {plural(left, 'job')} of batch {subject.name or subject.id}?", yes=yes)
         operation = queue.wait(queue.cancel_batch(subject, reason=reason))
         session.show(operation.raw, f"Cancelling: {operation_line(operation)}.")
+
+
+@click.command("go-on")
+@click.argument("target", metavar="ID")
+@click.option("--reason", default="", help="Kept in the audit trail.")
+@command
+def go_on(session: Session, *, target: str, reason: str) -> None:
+    """Let the batch or job ID go on all the same that waits for others."""
+    with session.queue() as queue:
+        subject = queue.find(target)
+        if isinstance(subject, Job):
+            told = queue.go_on_job(subject, reason=reason).raw
+        elif isinstance(subject, Batch):
+            told = queue.go_on_batch(subject, reason=reason).raw
+        else:
+            raise Conflict("wrong_state", "An operation waits for no others.", status=409)
+        session.show(told, f"{subject.id} goes on.")
