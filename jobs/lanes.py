@@ -6,7 +6,8 @@ Empty: the service has one address for everybody.
 
 A lane's name tells whom the provider counts and whose jobs wait in it, so neither has to be looked up again:
 `service/call_type/model/quota project/quota user/project/user`, each part escaped, and after it a tag of the target
-where the service has several: one that is out must not stand before the others.
+where the service has several: one that is out must not stand before the others. Last
+the kind, where a limit counts that one by itself.
 
 A pool of credentials stands there as a provider's project of its own, `pool:<name>`: which member a call goes with is
 chosen at the claim, from the lane's name and whose credential has room. Its subject has the project behind it.
@@ -46,6 +47,8 @@ def lane_name(subject: Subject, *, project: str, user: str, target: str = "") ->
     counted = subject.project.partition("/")[0] if subject.project.startswith(MARK) else subject.project
     parts = (subject.service, subject.call_type, subject.model, counted, subject.user, project, user)
     name = "/".join([escaped(part) for part in parts])
+    if subject.kind:
+        return f"{name}/{tag_of(target)}/{escaped(subject.kind)}"
     return f"{name}/{tag_of(target)}" if target else name
 
 
@@ -56,9 +59,10 @@ def escaped(part: str) -> str:
 @lru_cache(maxsize=65_536)
 def read_lane(name: str) -> Lane:
     """Take a lane's name apart."""
-    service, call_type, model, quota_project, quota_user, project, user, *tag = map(unquote, name.split("/"))
+    service, call_type, model, quota_project, quota_user, project, user, *more = map(unquote, name.split("/"))
+    tag, kind = (*more, "", "")[:2]
     counted = asked_by(quota_project, project)
-    return Lane(Subject(service, call_type, counted, quota_user, model), project, user, *tag)
+    return Lane(Subject(service, call_type, counted, quota_user, model, project, kind), project, user, tag)
 
 
 def subject_of(
@@ -69,15 +73,18 @@ def subject_of(
     project: str,
     user: str,
     principals: tuple[str, str] = ("", ""),
+    kind: str = "",
 ) -> Subject:
     """
     Return whom a provider counts a job's call against.
 
     Args:
         principals: Project and user that the job's credential stands for; empty ones: the job's own.
+        kind: See `Subject`.
     """
     quota_project, quota_user = principals
-    return Subject(service, call_type, asked_by(quota_project, project) or project, quota_user or user, model or "")
+    counted = asked_by(quota_project, project) or project
+    return Subject(service, call_type, counted, quota_user or user, model or "", project, kind)
 
 
 def target_of(url: str, *, credential: str = "") -> str:

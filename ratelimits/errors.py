@@ -27,6 +27,13 @@ class LimitChanged(QueueOpsError):
     status = 409
 
 
+class OperatorsCap(QueueOpsError):
+    """How many calls may be in flight at once is said by operators; a key of the project sees it."""
+
+    code = "operators_cap"
+    status = 403
+
+
 class NothingProposed(QueueOpsError):
     """The provider has not stated another cap for this limit, or it was dealt with meanwhile."""
 

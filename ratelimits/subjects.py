@@ -20,6 +20,8 @@ class Subject(NamedTuple):
         project: The provider's project; by default the job's own.
         user: The provider's user, such as a service account; by default the job's own; empty: none.
         model: Empty where the service has none.
+        owner: The project whose call it is, whomever its provider counts.
+        kind: Of its job, where some limit counts jobs of that kind; else empty, so that lanes stay as few as they are.
     """
 
     service: str
@@ -27,6 +29,8 @@ class Subject(NamedTuple):
     project: str = ""
     user: str = ""
     model: str = ""
+    owner: str = ""
+    kind: str = ""
 
 
 def counter_key(scope: str, subject: Subject, *, per_model: bool) -> str:

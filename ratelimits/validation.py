@@ -12,7 +12,7 @@ from typing import Any
 
 from ratelimits.algorithms.figures import NOUNS, Findings, figure
 from ratelimits.algorithms.kinds import KINDS
-from ratelimits.costs import PER_CALL, UNTIL_THE_END
+from ratelimits.costs import IN_FLIGHT, PER_CALL, UNTIL_THE_END
 from ratelimits.models import Limit
 
 __all__ = [
@@ -54,6 +54,7 @@ def check_limit(limit: Limit) -> Findings:
     if found.faults:
         return found
     _check_unit(limit, found)
+    _check_whose(limit, found)
     KINDS[limit.algorithm].check(limit, found)
     if not found.faults:
         _check_whole_calls(limit, limit.capacity, found)
@@ -133,6 +134,18 @@ def _check_unit(limit: Limit, found: Findings) -> None:
             "unit",
             "Calls in flight and tokens enqueued are counted by the algorithm concurrency, which counts nothing else.",
         )
+
+
+def _check_whose(limit: Limit, found: Findings) -> None:
+    if not limit.service and not limit.project and not limit.kind:
+        found.refuse("service", "Name a service, a project or a kind.")
+    elif limit.unit != IN_FLIGHT:
+        why = "Only a limit of calls in flight counts {}: a provider's quota is its service's."
+        for name, words in (("project", "one project's"), ("kind", "one kind's")):
+            if getattr(limit, name):
+                found.refuse(name, why.format(words))
+        if not limit.service:
+            found.refuse("service", why.format("calls to any service"))
 
 
 def _check_whole_calls(limit: Limit, capacity: float, found: Findings) -> None:

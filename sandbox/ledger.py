@@ -72,7 +72,7 @@ class Ledger:
     def clear(self) -> None:
         self._calls: deque[ReceivedCall] = deque(maxlen=MAX_CALLS_KEPT)
         self._open: set[int] = set()  # by id(): a call from before a clear() counts no more
-        self._received = self._accepted = self._effects = 0
+        self._received = self._accepted = self._effects = self._most_in_flight = 0
         self._statuses: Counter[str] = Counter()
         self.rows = EffectCounts()
         self.effect_keys = EffectCounts()
@@ -83,6 +83,7 @@ class Ledger:
         call = ReceivedCall(self._received, clock.now(), provider, method, path, effect_key)
         self._calls.append(call)
         self._open.add(id(call))
+        self._most_in_flight = max(self._most_in_flight, len(self._open))
         return call
 
     def close_call(self, call: ReceivedCall, status: int | None) -> None:
@@ -111,6 +112,7 @@ class Ledger:
             "received": self._received,
             "answered": answered,
             "in_flight": self._received - answered,
+            "most_in_flight": self._most_in_flight,
             "accepted": self._accepted,
             "rejected": answered - self._accepted,
             "by_status": dict(sorted(self._statuses.items())),

@@ -136,7 +136,8 @@ def counted_in_words(limit: Limit) -> str:
         limit.scope, "a user of a project"
     )
     model = f" of {limit.model}" if limit.model else ", each model by itself" if limit.per_model else ""
-    return f"{calls} {noun} of {who}{model}"
+    own = [f"of {limit.kind}" if limit.kind else "", f"of project {limit.project}" if limit.project else ""]
+    return " ".join(filter(None, [f"{calls} {noun}", *own, f"of {who}{model}"]))
 
 
 def _tone(gauge: CounterGauge) -> str:

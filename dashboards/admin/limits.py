@@ -115,6 +115,7 @@ class LimitAdmin(ServiceFormAdmin):
                     ("call_type", "scope"),
                     ("unit", "counts_cached"),
                     ("model", "per_model"),
+                    ("project", "kind"),
                     ("enabled", "shadow"),
                 )
             },
@@ -228,7 +229,7 @@ class LimitAdmin(ServiceFormAdmin):
             '<span class="qo-pile"><span>{} {}</span><span class="qo-muted">{}</span></span>',
             limit.name,
             state,
-            limit.service,
+            limit.service or "any service",
         )
 
     @admin.display(description="counts")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.models import PauseSwitch
 from queueops.screens import showing
+from queueops.screens.verbs import on_one
 from queueops.tenancy.admin.projects import ProjectAdmin
 from queueops.tenancy.models import Project
+
+from .at_once import AT_ONCE, caps_shown
 
 admin.site.unregister(Project)
 
@@ -22,6 +26,19 @@ admin.site.unregister(Project)
 @admin.register(Project)
 class WorkingProjectAdmin(ProjectAdmin):
     list_display = ("id", "name", "weight", "max_waiting_jobs", "work", "keys", "read_by", "paused")
+    change_form_outer_after_template = "admin/jobs/project/at_once.html"
+    actions_detail = ("at_once",)
+
+    at_once = on_one(AT_ONCE)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        shown: dict[str, Any] = {"may_set_at_once": request.user.has_perm(AT_ONCE.permission)}
+        if request.user.has_perm("ratelimits.view_limit"):
+            shown["at_once"] = caps_shown(object_id, request)
+        response: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
+        return response
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
         switches = PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=OuterRef("pk"))

@@ -350,3 +350,13 @@ PROJECT = {
     "max_waiting_jobs": 5_000_000,
     "encrypted": False,
 }
+AT_ONCE = {
+    "id": 7,
+    "name": "demo-http-request-at-once",
+    "kind": "http.request",
+    "service": "",
+    "each_user": False,
+    "at_most": 10,
+    "used": 4,
+    "enforced": True,
+}

@@ -18,6 +18,7 @@ from queueops.core.values.narrowing import Narrowing, SearchedText, not_null
 from queueops.core.values.tags import Tags
 from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input
+from ratelimits.services.tuning.at_once import MOST_CALLS_AT_ONCE
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]
@@ -110,6 +111,25 @@ class ChangeSchedule(ScheduleFigures):
     name: ScheduleName = ""
     cron: Cron = ""
     jobs: Jobs = []
+
+
+class SetAtOnce(WithReason):
+    """Whose calls, and how many may be in flight."""
+
+    at_most: Annotated[int, Field(strict=True, ge=1, le=MOST_CALLS_AT_ONCE)]
+    kind: Annotated[str, StringConstraints(max_length=100)] = Field(
+        default="", description="Of jobs of this kind alone. Empty: of every kind."
+    )
+    service: Annotated[str, StringConstraints(max_length=64)] = Field(
+        default="", description="To this service alone. Empty: to every one."
+    )
+    each_user: bool = Field(
+        strict=True, default=False, description="So many for each user; else for the project together."
+    )
+
+
+class WithGivenReason(Input):
+    reason: GivenReason
 
 
 class Reset(WithReason):

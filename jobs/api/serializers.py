@@ -614,3 +614,20 @@ def batch_detail_answer(snapshot: BatchSnapshot, *, cursor: Cursor) -> dict[str,
 def retry_after(recheck_after_seconds: float | None) -> dict[str, str]:
     """The Retry-After header of something that has not ended."""
     return {} if recheck_after_seconds is None else {"Retry-After": str(math.ceil(recheck_after_seconds))}
+
+
+class AtOnceSerializer(serializers.Serializer[Any]):
+    """One cap as it stands."""
+
+    id = serializers.IntegerField(source="limit_id")
+    name = serializers.CharField(help_text="Of the limit that it is.")
+    kind = serializers.CharField(allow_blank=True, help_text="Empty: every kind.")
+    service = serializers.CharField(allow_blank=True, help_text="Empty: every service.")
+    each_user = serializers.BooleanField()
+    at_most = serializers.FloatField()
+    used = serializers.FloatField(help_text="In flight now; of caps for each user, of who has the most.")
+    enforced = serializers.BooleanField(help_text="False: an operator has switched the limit off, or to shadow.")
+
+
+class AtOnceCapsSerializer(serializers.Serializer[Any]):
+    results = AtOnceSerializer(many=True)

@@ -3,6 +3,7 @@
 from django.urls import URLPattern, path
 
 from .views import (
+    at_once,
     batch_actions,
     batches,
     dead_letters,
@@ -60,6 +61,8 @@ urlpatterns: list[URLPattern] = [
     path("provider-batches/", provider_batches.ProviderBatchList.as_view()),
     path("provider-batches/<uuid:pk>/", provider_batches.ProviderBatchDetail.as_view()),
     path("provider-batches/<uuid:pk>/cancel/", provider_batches.CancelProviderBatch.as_view()),
+    path("at-once/", at_once.AtOnceCaps.as_view()),
+    path("at-once/<int:pk>/", at_once.AtOnceCap.as_view()),
     path("schedules/", schedules.ScheduleList.as_view()),
     path("schedules/preview/", schedules.PreviewSchedule.as_view()),
     path("schedules/<uuid:pk>/", schedules.ScheduleDetail.as_view()),

@@ -4,7 +4,7 @@
 -- locks   the chosen rows, SKIP LOCKED
 -- clock   none
 -- returns what their lanes are made of
-SELECT id, call_type, model, project_id, user_id, target, credential FROM jobs_job
+SELECT id, call_type, model, project_id, user_id, target, credential, kind FROM jobs_job
  WHERE service = %(service)s::text AND lane IS NULL AND {{ready}}
  LIMIT %(most)s::int
    FOR UPDATE SKIP LOCKED

@@ -70,6 +70,8 @@ LIMIT = {
     "id": 1,
     **FIGURES,
     "model": "",
+    "project": "",
+    "kind": "",
     "per_model": False,
     "counts_cached": True,
     "refill_per_second": None,

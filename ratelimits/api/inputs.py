@@ -96,6 +96,8 @@ class LimitFigures(Input):
     call_type: LimitCallType = LimitCallType.ANY
     scope: Limit.Scope = Limit.Scope.PROJECT
     model: str = Field(default="", description="Only calls of this model. Empty: of every model.")
+    project: str = Field(default="", description="Only calls in flight of this project's jobs.")
+    kind: str = Field(default="", description="Only calls in flight of jobs of this kind.")
     per_model: Truth = Field(default=False, description="Each model has counters of its own.")
     unit: Unit = Unit.REQUESTS
     counts_cached: Truth = Field(default=True, description="Of input tokens: those read from a cache count, too.")
@@ -126,7 +128,7 @@ class LimitFigures(Input):
 
 class NewLimit(LimitFigures):
     name: str
-    service: str
+    service: str = Field(default="", description="Empty: calls in flight to any, of a project or a kind.")
 
 
 def _as_changes(schema: dict[str, Any]) -> None:

@@ -101,7 +101,19 @@ class LimitSerializer(serializers.ModelSerializer[Limit]):
     class Meta:
         model = Limit
         fields: ClassVar = [
-            *("id", "name", "service", "call_type", "scope", "model", "per_model", "unit", "counts_cached"),
+            *(
+                "id",
+                "name",
+                "service",
+                "call_type",
+                "scope",
+                "model",
+                "project",
+                "kind",
+                "per_model",
+                "unit",
+                "counts_cached",
+            ),
             *("algorithm", "capacity"),
             *("refill_per_second", "window_seconds", "provider_quota", "slack_seconds", "reset_zone", "guard_seconds"),
             *("lease_seconds", "headroom_percent", "notice_percent", "warning_percent"),

@@ -8,7 +8,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.functions import Now
 
-from ratelimits.subjects import LONGEST_ID, LONGEST_KEY
+from ratelimits.subjects import LONGEST_ID, LONGEST_KEY, LONGEST_NAME
 
 
 class LimitCallType(models.TextChoices):
@@ -51,10 +51,28 @@ class Limit(models.Model):
         CONCURRENCY = "concurrency"
 
     name = models.SlugField(max_length=100, unique=True, help_text="Shown wherever the limit binds.")
-    service = models.CharField(max_length=64, help_text="The external API, as its handlers name it: google-sheets.")
+    service = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="The external API, as its handlers name it: google-sheets. Empty: calls in flight to any.",
+    )
     call_type = models.CharField(max_length=5, choices=LimitCallType, default=LimitCallType.ANY)
     scope = models.CharField(max_length=12, choices=Scope, default=Scope.PROJECT)
     model = models.CharField(max_length=100, blank=True, help_text="Only calls of this model. Empty: of every model.")
+    project = models.CharField(
+        max_length=LONGEST_NAME,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Only calls in flight of this project's jobs. Empty: of every project's.",
+    )
+    kind = models.CharField(
+        max_length=LONGEST_NAME,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Only calls in flight of jobs of this kind. Empty: of every kind.",
+    )
     per_model = models.BooleanField(default=False, help_text="The provider counts each model by itself.")
     unit = models.CharField(max_length=20, choices=Unit, default=Unit.REQUESTS)
     counts_cached = models.BooleanField(

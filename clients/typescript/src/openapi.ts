@@ -101,6 +101,29 @@ export interface components {
         };
         /** @enum {string} */
         AskedCallCallTypeEnum: "read" | "write";
+        /** @description One cap as it stands. */
+        AtOnce: {
+            /** Format: double */
+            at_most: number;
+            each_user: boolean;
+            /** @description False: an operator has switched the limit off, or to shadow. */
+            enforced: boolean;
+            id: number;
+            /** @description Empty: every kind. */
+            kind: string;
+            /** @description Of the limit that it is. */
+            name: string;
+            /** @description Empty: every service. */
+            service: string;
+            /**
+             * Format: double
+             * @description In flight now; of caps for each user, of who has the most.
+             */
+            used: number;
+        };
+        AtOnceCaps: {
+            results: components["schemas"]["AtOnce"][];
+        };
         /** @description Args, by attribute: see BatchSnapshot. */
         Batch: {
             /** @description The jobs and batches that it was submitted to wait for. */
@@ -497,6 +520,11 @@ export interface components {
             /** Headroom Percent */
             headroom_percent?: number;
             /**
+             * Kind
+             * @description Only calls in flight of jobs of this kind.
+             */
+            kind?: string;
+            /**
              * Learns Caps
              * @description A cap that the provider states is taken over at once.
              */
@@ -519,6 +547,11 @@ export interface components {
              * @description Each model has counters of its own.
              */
             per_model?: boolean;
+            /**
+             * Project
+             * @description Only calls in flight of this project's jobs.
+             */
+            project?: string;
             /**
              * Provider Quota
              * @description What the provider allows in a window.
@@ -1413,6 +1446,8 @@ export interface components {
              */
             readonly headroom_percent: number;
             readonly id: number;
+            /** @description Only calls in flight of jobs of this kind. Empty: of every kind. */
+            readonly kind: string;
             /** @description A cap that the provider states is taken over at once. Off: it waits for an operator. */
             readonly learns_caps: boolean;
             /**
@@ -1430,6 +1465,8 @@ export interface components {
             readonly overrides: components["schemas"]["Override"][];
             /** @description The provider counts each model by itself. */
             readonly per_model: boolean;
+            /** @description Only calls in flight of this project's jobs. Empty: of every project's. */
+            readonly project: string;
             /**
              * Format: date-time
              * @description When a refusal last asked for it; null once somebody has changed it.
@@ -1448,7 +1485,7 @@ export interface components {
             /** @description Time zone at whose midnight a daily quota is reset: America/Los_Angeles. */
             readonly reset_zone: string;
             readonly scope: components["schemas"]["LimitScopeEnum"];
-            /** @description The external API, as its handlers name it: google-sheets. */
+            /** @description The external API, as its handlers name it: google-sheets. Empty: calls in flight to any. */
             readonly service: string;
             /** @description Counts and reports what it would refuse, but blocks nothing. Only a provider's refusal holds calls back for a while. */
             readonly shadow: boolean;
@@ -1609,6 +1646,12 @@ export interface components {
              */
             headroom_percent: number;
             /**
+             * Kind
+             * @description Only calls in flight of jobs of this kind.
+             * @default
+             */
+            kind: string;
+            /**
              * Learns Caps
              * @description A cap that the provider states is taken over at once.
              * @default false
@@ -1644,6 +1687,12 @@ export interface components {
              */
             per_model: boolean;
             /**
+             * Project
+             * @description Only calls in flight of this project's jobs.
+             * @default
+             */
+            project: string;
+            /**
              * Provider Quota
              * @description What the provider allows in a window.
              * @default null
@@ -1667,7 +1716,11 @@ export interface components {
             reset_zone: string;
             /** @default project */
             scope: components["schemas"]["Scope"];
-            /** Service */
+            /**
+             * Service
+             * @description Empty: calls in flight to any, of a project or a kind.
+             * @default
+             */
             service: string;
             /**
              * Shadow
@@ -2096,6 +2149,11 @@ export interface components {
             /** Headroom Percent */
             headroom_percent?: number;
             /**
+             * Kind
+             * @description Only calls in flight of jobs of this kind.
+             */
+            kind?: string;
+            /**
              * Learns Caps
              * @description A cap that the provider states is taken over at once.
              */
@@ -2118,6 +2176,11 @@ export interface components {
              * @description Each model has counters of its own.
              */
             per_model?: boolean;
+            /**
+             * Project
+             * @description Only calls in flight of this project's jobs.
+             */
+            project?: string;
             /**
              * Provider Quota
              * @description What the provider allows in a window.
@@ -2699,6 +2762,37 @@ export interface components {
          * @enum {string}
          */
         Scope: "project" | "each_user" | "user" | "batch";
+        /**
+         * SetAtOnce
+         * @description Whose calls, and how many may be in flight.
+         */
+        SetAtOnce: {
+            /** At Most */
+            at_most: number;
+            /**
+             * Each User
+             * @description So many for each user; else for the project together.
+             * @default false
+             */
+            each_user: boolean;
+            /**
+             * Kind
+             * @description Of jobs of this kind alone. Empty: of every kind.
+             * @default
+             */
+            kind: string;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+            /**
+             * Service
+             * @description To this service alone. Empty: to every one.
+             * @default
+             */
+            service: string;
+        };
         /** SetOverride */
         SetOverride: {
             /** Capacity */

@@ -19,7 +19,7 @@ from queueops.tenancy.credentials import find_principals
 from ratelimits.costs import read_amounts
 from ratelimits.services.limiter.decide import Call, Decision, Settlement, decide, settle
 from ratelimits.services.limiter.estimates import with_cached
-from ratelimits.services.limits.catalogue import limited_services, rule_of_ramp, seconds_to_send
+from ratelimits.services.limits.catalogue import counted, rule_of_ramp, seconds_to_send
 from ratelimits.subjects import Subject
 
 from .deferrals import Deferral, Met, defer_jobs, deferral_delay
@@ -48,7 +48,7 @@ def admit(
     Returns:
         The jobs that may leave, one a call, in order; and by lane the seconds until it may have room.
     """
-    limited = limited_services()
+    limited = counted()
     leaders: list[ClaimedJob] = []
     keys: set[str] = set()
     for job in chosen:
@@ -59,7 +59,11 @@ def admit(
         leaders.append(job)
     # Read after the jobs were chosen: whoever saw the pause lifted sees the ramp that came before.
     paced = rule_of_ramp() is not None
-    asking = [job for job in leaders if paced or job.service in limited or pool_of_lane(job.lane)]
+    asking = [
+        job
+        for job in leaders
+        if paced or limited.counts(job.service, project=job.project, kind=job.kind) or pool_of_lane(job.lane)
+    ]
     if not asking:
         settle(settlements)
         return leaders, {}
@@ -102,9 +106,10 @@ def admit(
         for job in leaders
         if job.id not in answers or answers[job.id].kind == "proceed"
     ]
+    moved = {job.id for job, subject in zip(asking, subjects, strict=True) if _is_misplaced(job, subject)}
     delays: dict[str, float] = {}
     for job, answer in zip(asking, decisions, strict=True):
-        if job.lane and answer.retry_at is not None:
+        if job.lane and answer.retry_at is not None and job.id not in moved:
             delays.setdefault(job.lane, answer.retry_at - answer.now)  # the first of a lane waits for no other of it
     return admitted, delays
 
@@ -113,13 +118,15 @@ def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
     """
     Whom the provider counts: the lane says so; where a limit came after the job, it is worked out now.
 
-    Of a pool's job that has been claimed it is the credential that was chosen; before that, the pool.
+    Of a pool's job that has been claimed it is the credential that was chosen; before that, the pool. Its kind is told
+    where a limit counts it, whether or not its lane knows.
     """
+    limited = counted()
     members = {job.id: job.credential or "" for job in jobs if pool_of_lane(job.lane) not in ("", job.credential)}
     names = {job.credential for job in jobs if job.lane is None and job.credential}
     names.update(members.values())
     principals = find_principals(names) if names else {}
-    return [
+    subjects = [
         _with_principals(read_lane(job.lane).subject, principals.get(members[job.id]))
         if job.id in members and job.lane is not None
         else read_lane(job.lane).subject
@@ -133,6 +140,10 @@ def subjects_of(jobs: Sequence[ClaimedJob]) -> list[Subject]:
             principals=principals.get(job.credential or "", ("", "")),
         )
         for job in jobs
+    ]
+    return [
+        subject._replace(kind=job.kind) if job.kind in limited.kinds else subject
+        for job, subject in zip(jobs, subjects, strict=True)
     ]
 
 
@@ -171,6 +182,8 @@ def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
     defer_jobs("back_off", suspects, message=message)
     arriving = [one for one in arriving if one[0].crash_count < SUSPECT]
     without = [(job, subject) for job, subject, _ in arriving if job.lane is None]
+    # What a limit of its kind holds must not stand before the others of its lane.
+    without += [(job, subject) for job, subject, _ in refused if _is_misplaced(job, subject)]
     if without:
         names = [
             lane_name(subject, project=job.project, user=str(job.user_id or ""), target=job.target)
@@ -178,6 +191,13 @@ def _keep_back(refused: Sequence[tuple[ClaimedJob, Subject, Decision]]) -> None:
         ]
         run_sql("jobs", "set_lanes", {"ids": [job.id for job, _ in without], "lanes": names})
     defer_jobs("park", [_deferral(job, decision) for job, _, decision in arriving], message=message)
+
+
+def _is_misplaced(job: ClaimedJob, subject: Subject) -> bool:
+    """Whether its lane is shared with other kinds, as no limit counted its kind when it was put there."""
+    if not subject.kind or job.lane is None or job.crash_count >= SUSPECT:
+        return False
+    return not read_lane(job.lane).subject.kind
 
 
 def _deferral(job: ClaimedJob, decision: Decision) -> Deferral:

@@ -27,7 +27,7 @@ from ratelimits.services.limiter.estimates import with_cached
 from ratelimits.services.limiter.headroom import Headroom
 from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
 from ratelimits.services.limits.alternatives import is_pooled
-from ratelimits.services.limits.catalogue import limited_services
+from ratelimits.services.limits.catalogue import counted, limited_services
 
 from .admit import reject
 from .deferrals import Deferral, Met, defer_jobs
@@ -240,9 +240,9 @@ def _needed_seconds(one: LimitForecast) -> float:
 @transaction.atomic
 def _adopt(service: str, most: int) -> int:
     rows = run_sql("jobs", "choose_laneless", {"service": service, "most": most})
-    principals = find_principals({credential for *_, credential in rows if credential})
+    principals = find_principals({credential for *_, credential, _ in rows if credential})
     names = []
-    for _, call_type, model, project, user_id, target, credential in rows:
+    for _, call_type, model, project, user_id, target, credential, kind in rows:
         user = str(user_id or "")
         subject = subject_of(
             service=service,
@@ -251,6 +251,7 @@ def _adopt(service: str, most: int) -> int:
             project=project,
             user=user,
             principals=principals.get(credential or "", ("", "")),
+            kind=counted().kind_of(kind),
         )
         names.append(lane_name(subject, project=project, user=user, target=target))
     if rows:

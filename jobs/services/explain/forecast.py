@@ -33,7 +33,7 @@ from queueops.tenancy.scope import for_everyone
 from ratelimits.costs import NO_AMOUNTS
 from ratelimits.services.limiter.start_forecast import Asked, LimitForecast, look_ahead
 from ratelimits.services.limits.alternatives import counted_as
-from ratelimits.services.limits.catalogue import limited_services, rule_of_ramp
+from ratelimits.services.limits.catalogue import counted, rule_of_ramp
 from ratelimits.subjects import Subject
 
 from .line import LINE_COLUMNS, LINE_COST_COLUMNS, LineCall, LineJob, calls_of
@@ -82,7 +82,9 @@ def read_limits(job: Job, *, now: datetime) -> tuple[LimitForecast, ...]:
     """The limits that count a job's call, as they stand; none where its service has none."""
     if job.lane is not None:
         subject = read_lane(job.lane).subject
-    elif job.service in limited_services() or rule_of_ramp():  # the limit came after the job
+    elif (
+        counted().counts(job.service, project=job.project_id, kind=job.kind) or rule_of_ramp()
+    ):  # it came after the job
         subject = subject_of(
             service=job.service,
             call_type=job.call_type,
@@ -93,6 +95,8 @@ def read_limits(job: Job, *, now: datetime) -> tuple[LimitForecast, ...]:
         )
     else:
         return ()
+    if kind := counted().kind_of(job.kind):
+        subject = subject._replace(kind=kind)
     [found] = look_ahead([Asked(subject, job.cost, job.known_cost, job.costs or NO_AMOUNTS)], now=now.timestamp())
     return found
 

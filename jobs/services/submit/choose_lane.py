@@ -13,7 +13,7 @@ from queueops.tenancy.credentials import Account, find_accounts
 from queueops.tenancy.encryption import is_encrypted
 from ratelimits.costs import OUTPUT_TOKENS
 from ratelimits.services.limiter.estimates import learned_output, learned_unknown
-from ratelimits.services.limits.catalogue import limited_services
+from ratelimits.services.limits.catalogue import counted
 
 from .prepare import PreparedJob
 
@@ -40,7 +40,7 @@ class ChosenLane(NamedTuple):
 def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLane]:
     """Return what is chosen for each job; one query for the limits, one for the credentials named."""
     hides = is_encrypted(project_id)
-    limited = limited_services()
+    limited = counted()
     accounts = find_accounts({job.details.credential for job in jobs if job.details.credential})
     lanes: dict[tuple[object, ...], str] = {}
     chosen = []
@@ -50,8 +50,10 @@ def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLan
         user = str(job.spec.user_id or "")
         account = accounts.get(details.credential or "", Account())
         target, path = _target(job, account)
-        if job.service in limited or handler.coalesce or handler.user_turns or account.is_pool:
-            made_of = (job.service, handler.call_type, details.model, user, details.credential, target)
+        kind = limited.kind_of(handler.kind)
+        is_limited = limited.counts(job.service, project=project_id, kind=handler.kind)
+        if is_limited or handler.coalesce or handler.user_turns or account.is_pool:
+            made_of = (job.service, handler.call_type, details.model, user, details.credential, target, kind)
             lane = lanes.get(made_of)
             if lane is None:
                 subject = subject_of(
@@ -61,6 +63,7 @@ def choose_lanes(jobs: Sequence[PreparedJob], project_id: str) -> list[ChosenLan
                     project=project_id,
                     user=user,
                     principals=account.principals,
+                    kind=kind,
                 )
                 lane = lanes[made_of] = lane_name(subject, project=project_id, user=user, target=target)
         chosen.append(ChosenLane(lane, target, path, _coalesce_key(job, lane, hides=hides), _cost(job), _units(job)))

@@ -99,7 +99,7 @@ class DecideCalls(LimiterView):
         project, request_id = self.caller.project_id, uuid4().hex
         return tuple(
             Call(
-                Subject(call.service, call.call_type, project, call.user, call.model),
+                Subject(call.service, call.call_type, project, call.user, call.model, project),
                 call.cost,
                 call.known_cost,
                 holder=f"{_holders_of(project)}{request_id}.{place}",

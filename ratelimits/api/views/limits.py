@@ -22,10 +22,11 @@ from ratelimits.api import answers, examples, inputs
 from ratelimits.api.errors import SharedLimit
 from ratelimits.api.filters import LimitFilterSet
 from ratelimits.api.serializers import GaugeSerializer, LimitSerializer
+from ratelimits.errors import UnknownLimit
 from ratelimits.models import Counter, Limit, LimitOverride
 from ratelimits.services.limiter.gauges import CounterGauge, gauges
 from ratelimits.services.limits.overrides import delete_override, set_override
-from ratelimits.services.limits.save_limit import SavedLimit, find_limit
+from ratelimits.services.limits.save_limit import SavedLimit
 from ratelimits.services.tuning.limits import create_limit, delete_limit, update_limit
 from ratelimits.services.tuning.simulate import simulate
 from ratelimits.subjects import counter_id
@@ -133,6 +134,23 @@ def saved(result: SavedLimit) -> dict[str, Any]:
     }
 
 
+def limits_seen_by(caller: Caller) -> QuerySet[Limit]:
+    """All but those of other projects' own."""
+    rows = Limit.objects.all()
+    return rows if sees_all(caller) else rows.filter(project__in=("", caller.project_id))
+
+
+def find_seen(caller: Caller, limit_id: int) -> Limit:
+    """
+    Raises:
+        UnknownLimit: There is none that the caller may know of.
+    """
+    limit = limits_seen_by(caller).filter(pk=limit_id).first()
+    if limit is None:
+        raise UnknownLimit(limit_id=limit_id)
+    return limit
+
+
 class LimitList(CallerListView[Limit]):
     unconfined = WRITES
     needs: ClassVar = {"GET": READ, "POST": ADD}
@@ -149,7 +167,7 @@ class LimitList(CallerListView[Limit]):
         description=f"Each with up to {SHOWN_COUNTERS} of its counters, the fullest first.",
     )
     def get(self, request: Request) -> Response:
-        return self.listed(Limit.objects.all())
+        return self.listed(limits_seen_by(self.caller))
 
     def shown(self, page: Any) -> Any:
         return LimitSerializer(page, many=True, context={"seen": seen_by(self.caller, page)}).data
@@ -187,7 +205,7 @@ class LimitDetail(CallerView):
         example=examples.LIMIT,
     )
     def get(self, request: Request, pk: int) -> Response:
-        limit = find_limit(pk)
+        limit = find_seen(self.caller, pk)
         return Response(LimitSerializer(limit, context={"seen": seen_by(self.caller, [limit])}).data)
 
     @operation(
@@ -203,7 +221,7 @@ class LimitDetail(CallerView):
     )
     def patch(self, request: Request, pk: int) -> Response:
         given = parse_as(inputs.ChangeLimit, read_document(request))
-        find_limit(pk)
+        find_seen(self.caller, pk)
         require_operator(self.caller)
         result = update_limit(pk, given.figures(), actor=self.caller.actor, reason=given.reason, seen_at=given.seen_at)
         return Response(saved(result))
@@ -219,7 +237,7 @@ class LimitDetail(CallerView):
     )
     def delete(self, request: Request, pk: int) -> Response:
         given = parse_query_as(inputs.Reasoned, request.query_params.dict())
-        find_limit(pk)
+        find_seen(self.caller, pk)
         require_operator(self.caller)
         delete_limit(pk, actor=self.caller.actor, reason=given.reason)
         return Response({"removed": True})
@@ -238,7 +256,7 @@ class LimitCounters(CallerListView[Counter]):
         example=examples.GAUGE,
     )
     def get(self, request: Request, pk: int) -> Response:
-        limit = find_limit(pk)
+        limit = find_seen(self.caller, pk)
         return self.listed(counters_of(self.caller, [limit.pk]))
 
     def shown(self, page: Sequence[Counter]) -> Any:
@@ -264,6 +282,7 @@ class LimitOverrides(CallerView):
     )
     def post(self, request: Request, pk: int) -> Response:
         given = parse_as(inputs.SetOverride, read_document(request))
+        find_seen(self.caller, pk)
         require_own(self.caller, given.key)
         result = set_override(
             pk,
@@ -288,6 +307,7 @@ class LimitOverrides(CallerView):
     )
     def delete(self, request: Request, pk: int) -> Response:
         given = parse_query_as(inputs.OfOverride, request.query_params.dict())
+        find_seen(self.caller, pk)
         require_own(self.caller, given.key)
         removed = delete_override(pk, given.key, actor=self.caller.actor, reason=given.reason)
         return Response({"removed": removed})
@@ -310,6 +330,7 @@ class SimulateLimit(CallerView):
     )
     def post(self, request: Request, pk: int) -> Response:
         given = parse_as(inputs.Simulate, read_document(request))
+        find_seen(self.caller, pk)
         played = asdict(simulate(pk, given.changes.figures(), hours=given.hours))
         for side in (played["today"], played["proposed"]):
             if not may_see(self.caller, side["busiest_key"]):

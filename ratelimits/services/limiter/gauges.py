@@ -200,7 +200,10 @@ def top_users(
 
 def tallies_of(limit: Limit, *, since: timedelta) -> QuerySet[CallTally]:
     """The tallies of what a limit counts."""
-    rows = CallTally.objects.filter(service=limit.service, at__gte=Now() - since)
+    rows = CallTally.objects.filter(at__gte=Now() - since)
+    for name in ("service", "kind"):
+        if getattr(limit, name):
+            rows = rows.filter(**{name: getattr(limit, name)})
     if limit.call_type != LimitCallType.ANY:
         rows = rows.filter(call_type=limit.call_type)
     rows = rows.filter(amounts__enqueued_tokens__gt=0) if limit.unit == ENQUEUED_TOKENS else rows.filter(calls__gt=0)

@@ -64,6 +64,8 @@ class Rule:
     shadow: bool
     learns_caps: bool
     counts_cached: bool = True
+    project: str = ""
+    kind: str = ""
     provider_quota: float | None = None
     overrides: Mapping[str, Override] = field(default_factory=dict)
     ramp: Ramp | None = None
@@ -94,9 +96,11 @@ class Rule:
 
     def applies_to(self, subject: Subject) -> bool:
         return (
-            self.service == subject.service
+            self.service in ("", subject.service)
             and self.call_type in (LimitCallType.ANY, subject.call_type)
             and self.model in ("", subject.model)
+            and self.project in ("", subject.owner)
+            and self.kind in ("", subject.kind)
         )
 
     def key(self, subject: Subject) -> str:
@@ -272,7 +276,41 @@ def windows_of(subject: Subject, *, in_tokens: bool = False) -> list[tuple[str, 
 
 def limited_services() -> frozenset[str]:
     """Return the services that have an enabled limit."""
-    return frozenset(rule.service for rule in rules())
+    return frozenset(rule.service for rule in rules() if rule.service)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCalls:
+    """
+    Whose calls some enabled limit counts.
+
+    Attributes:
+        kinds: Those that a limit names.
+        of_any_service: Project and kind of the limits that name no service, each empty for all.
+    """
+
+    services: frozenset[str]
+    kinds: frozenset[str]
+    of_any_service: frozenset[tuple[str, str]]
+
+    def counts(self, service: str, *, project: str, kind: str) -> bool:
+        return service in self.services or any(
+            of_project in ("", project) and of_kind in ("", kind) for of_project, of_kind in self.of_any_service
+        )
+
+    def kind_of(self, kind: str) -> str:
+        """What a subject tells of a job's kind."""
+        return kind if kind in self.kinds else ""
+
+
+def counted() -> CountedCalls:
+    """Return whose calls limits count now."""
+    known = rules()
+    return CountedCalls(
+        services=limited_services(),
+        kinds=frozenset(rule.kind for rule in known if rule.kind),
+        of_any_service=frozenset((rule.project, rule.kind) for rule in known if not rule.service),
+    )
 
 
 def rule_of_ramp() -> Rule | None:

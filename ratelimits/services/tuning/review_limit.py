@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 
+from queueops.tenancy.models import Project
 from ratelimits.models import Limit
 from ratelimits.services.limiter.gauges import gauges
 from ratelimits.services.limits.save_limit import EDITABLE, figures_of, find_limit
@@ -63,6 +64,8 @@ def _field_faults(limit: Limit) -> Findings:
             found.refuse(name, "It holds a character that cannot be stored.")
     if limit.capacity is None:
         found.refuse("capacity", "Say how much: a window's cap, a bucket's burst, or calls in flight.")
+    if limit.project and not Project.objects.filter(pk=limit.project).exists():
+        found.refuse("project", "There is no such project.")
     for check in (limit.clean_fields, limit.validate_unique):
         try:
             check(exclude={"id", "updated_at", *found.faults})

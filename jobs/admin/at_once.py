@@ -1,0 +1,99 @@
+"""`At most N at once` on a project's page: its caps of calls in flight, and the form that sets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest
+from django.urls import reverse
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
+
+from jobs.handlers.registry import all_handlers
+from queueops.screens.forms import OptionalReasonForm
+from queueops.screens.verbs import Verb, VerbOutcome
+from ratelimits.services.tuning.at_once import MOST_CALLS_AT_ONCE, AtOnce, at_once_of, set_at_once
+from ratelimits.validation import figure
+
+SET, REMOVE = "ratelimits.change_limit", "ratelimits.delete_limit"
+
+
+class AtOnceForm(OptionalReasonForm):
+    at_most = forms.IntegerField(
+        label="At most",
+        min_value=1,
+        max_value=MOST_CALLS_AT_ONCE,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="Calls in flight at the same time. To let none go, pause the work instead.",
+    )
+    kind = forms.ChoiceField(
+        label="Of kind", required=False, widget=UnfoldAdminSelectWidget, help_text="Empty: of every kind."
+    )
+    service = forms.CharField(
+        label="To service",
+        max_length=64,
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="As the list of jobs shows it. Empty: to every service.",
+    )
+    each_user = forms.BooleanField(
+        label="For each user",
+        required=False,
+        widget=UnfoldBooleanSwitchWidget,
+        help_text="So many for each user of the project, as their provider sees them. Off: for all of it together.",
+    )
+    field_order = ("at_most", "kind", "service", "each_user", "reason")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        kinds = [handler.kind for handler in all_handlers() if not handler.internal]
+        self.fields["kind"].choices = [("", "every kind"), *((kind, kind) for kind in kinds)]  # type: ignore[attr-defined]
+
+
+def _set(ids: Sequence[str], *, actor: str, at_most: int, **whose: Any) -> VerbOutcome:
+    for project_id in ids:
+        set_at_once(project_id, at_most, actor=actor, **whose)
+    return VerbOutcome(len(ids), report=f"At most {at_most:,} at once from now on. What is in flight already goes on.")
+
+
+AT_ONCE = Verb(
+    name="at_once",
+    permission=SET,
+    label="At most N at once",
+    done="changed",
+    explains="Of the calls you name, so many may be in flight at the same time; the others wait, which costs them no"
+    " attempt. Set the same once more to change the number.",
+    icon="stacks",
+    applies=lambda rows: rows,
+    carry_out=_set,
+    form=AtOnceForm,
+)
+
+
+def caps_shown(project_id: str, request: HttpRequest) -> list[dict[str, str]]:
+    """The caps of a project as its page lists them; removing and all other figures are the limit's own page's."""
+    may_remove = request.user.has_perm(REMOVE)
+    return [
+        {
+            "what": _in_words(cap),
+            "at_most": figure(cap.at_most),
+            "used": figure(cap.used),
+            "state": "" if cap.enforced else "not enforced",
+            "name": cap.name,
+            "page": reverse("admin:ratelimits_limit_change", args=[cap.limit_id]),
+            "remove": reverse("admin:ratelimits_limit_remove", args=[cap.limit_id]) if may_remove else "",
+        }
+        for cap in at_once_of(project_id)
+    ]
+
+
+def _in_words(cap: AtOnce) -> str:
+    what = f"jobs of {cap.kind}" if cap.kind else "all jobs"
+    where = f" to {cap.service}" if cap.service else ""
+    return f"{what}{where}, for each user" if cap.each_user else f"{what}{where}"
