@@ -14,10 +14,11 @@ def main() -> None:
         return
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "queueops.settings")
     from django.core.management import execute_from_command_line
-    from django.db import OperationalError
+    from django.db import OperationalError, ProgrammingError
 
     from queueops.core.embedded.cluster import server_for_command
     from queueops.core.errors import QueueOpsError
+    from queueops.core.postgres.conditions import NOT_MIGRATED, is_not_migrated
 
     try:
         with server_for_command(sys.argv):
@@ -31,6 +32,10 @@ def main() -> None:
         sys.exit(error.message)
     except OperationalError as error:
         sys.exit(f"The database does not answer (DATABASE_URL says where it is): {' '.join(str(error).split())}")
+    except ProgrammingError as error:
+        if not is_not_migrated(error):
+            raise  # a defect
+        sys.exit(NOT_MIGRATED)
 
 
 if __name__ == "__main__":

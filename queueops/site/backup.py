@@ -31,6 +31,7 @@ from queueops.audit import trail
 from queueops.core.database import connect_directly
 from queueops.core.embedded.host import client_programs
 from queueops.core.errors import QueueOpsError
+from queueops.core.postgres.conditions import in_a_line
 from queueops.core.stores.disk import to_disk
 from queueops.tenancy.database_roles import make_roles
 
@@ -419,8 +420,10 @@ def _environ() -> dict[str, str]:
 def _in_words() -> Iterator[None]:
     try:
         yield
-    except (OSError, psycopg.Error, Error) as error:
-        raise BackupError(str(error).strip()) from error
+    except OSError as error:
+        raise BackupError(f"{error.filename}: {error.strerror}." if error.filename else str(error)) from error
+    except (psycopg.Error, Error) as error:
+        raise BackupError(in_a_line(error)) from error
 
 
 def _checksum(path: Path) -> str:

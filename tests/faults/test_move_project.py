@@ -75,6 +75,7 @@ from ratelimits.services.limits.overrides import set_override
 from ratelimits.services.money.save_budget import create_budget
 from ratelimits.services.usage import ingest as ingest_service
 from ratelimits.services.usage.ingest import Reported, ingest
+from ratelimits.services.usage.release import cancel
 from ratelimits.services.usage.reserve import reserve
 from tests.factories import (
     SIGNING_SECRET,
@@ -658,6 +659,17 @@ def of_usage() -> list[object]:
     ]
 
 
+@pytest.mark.parametrize("state", ["moving", "moved"])
+def test_an_operator_releases_nothing_of_a_project_that_is_on_its_way_or_gone(acme, state):
+    """No confined transaction stands before it, as before a request of the API."""
+    held = reserve(project_id="acme", user_id=USER, amount=3).reservation_id
+    before = of_usage()
+    Project.objects.filter(pk="acme").update(move=state)
+    with pytest.raises(ProjectMoving if state == "moving" else ProjectMoved):
+        cancel(held, project_id="acme", actor="user:1", reason="because")
+    assert of_usage() == before
+
+
 @pytest.mark.concurrency
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("after", ["the copy", "the switch"])
@@ -783,6 +795,8 @@ def test_what_the_other_installation_lacks_is_named_before_anything_changes(cell
         connection.cursor().execute("DELETE FROM django_migrations WHERE name = '9999'")
     assert "this installation itself" in refused(connection.settings_dict["NAME"], "--yes")
     assert "does not answer" in refused_url("postgresql://nobody:hush@127.0.0.1:1/x")
+    for wait in ("nan", "-1", "inf"):
+        assert refused(cell, "--yes", "--wait", wait) == "--wait is a number of seconds, 0 or more."
     assert Project.objects.get(pk="acme").move == ""
     assert not PauseSwitch.objects.filter(scope="project").exists()
     assert job.status == "queued"

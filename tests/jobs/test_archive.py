@@ -265,7 +265,10 @@ def test_one_works_on_the_archive_at_a_time(tmp_path: Path):
     ("words", "message"),
     [
         (["archive"], "Say where to"),
-        (["archive", "--older-than", "0"], "1 or more"),
+        (["archive", "--older-than", "0"], "1 to 36,500"),
+        (["archive", "--older-than", "99999999999"], "1 to 36,500"),
+        (["archive", "--to", "s3:///prefix"], "names no bucket. Write s3://bucket/prefix."),
+        (["unarchive", "--from", ".", "--project", "acme", "--day", "2026-01-01", "--keep", "9999999"], "1 to 36,500"),
         (["archive", "--to", "/dev/null/archive"], "must be a directory that can be written"),
         (["unarchive", "--project", "acme"], "Say where the archive is"),
         (["unarchive", "--from", "/nowhere", "--project", "acme"], "it is no directory"),

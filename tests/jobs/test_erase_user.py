@@ -249,6 +249,20 @@ def test_without_a_yes_it_counts_and_with_unfinished_jobs_it_refuses():
     assert of("eva", user) == before
 
 
+def test_a_report_that_cannot_be_written_is_told_before_anything_is_erased(tmp_path: Path):
+    user = uuid4()
+    live("eva", user)
+    before = of("eva", user)
+    (tmp_path / "there").write_text("another's")
+    for name, told in (("there", "exists. Name a new file"), ("there/report", "Not a directory. Nothing was erased.")):
+        with pytest.raises(CommandError, match=told):
+            erase(user, "--yes", "--cancel", "--report", str(tmp_path / name))
+    with pytest.raises(CommandError, match="have not ended"):
+        erase(user, "--yes", "--report", str(tmp_path / "report"))
+    assert of("eva", user) == before
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("there", "another's")]
+
+
 def test_an_erasure_that_was_cut_off_goes_on(monkeypatch):
     user = uuid4()
     live("eva", user)

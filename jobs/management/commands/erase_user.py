@@ -1,5 +1,7 @@
 import json
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,22 +39,21 @@ class Command(BaseCommand):
                 self._say(count_user(project, user))
                 self.stdout.write("Nothing was erased. --yes erases these, and archived files besides.")
                 return
-            if report and report.exists():
-                raise CommandError(f"{report} exists. Name a new file for the report.")
             root = options["archive"] or settings.QUEUEOPS.archive_dir
             store = store_at(root) if root else None
             if store:
                 store.check(writing=False)
-            done = erase_user(
-                project,
-                user,
-                store=store,
-                cancel=options["cancel"],
-                actor="system:erase_user",
-                reason=options["reason"],
-                say=self.stdout.write,
-            )
-            traces = find_traces(user) if options["prove"] else None
+            with _reserved(report):
+                done = erase_user(
+                    project,
+                    user,
+                    store=store,
+                    cancel=options["cancel"],
+                    actor="system:erase_user",
+                    reason=options["reason"],
+                    say=self.stdout.write,
+                )
+                traces = find_traces(user) if options["prove"] else None
         except QueueOpsError as error:
             raise CommandError(error.message) from error
         self._say(done.rows)
@@ -71,8 +72,7 @@ class Command(BaseCommand):
                 "archive": str(store) if store else None,
                 "rows_with_the_id": traces,
             }
-            with report.open("x") as file:
-                json.dump(said, file, indent=1)
+            report.write_text(json.dumps(said, indent=1), encoding="utf-8")
         if traces:
             words = ", ".join(f"{count:,} in {table}" for table, count in traces.items())
             raise CommandError(f"Rows still have the user's id: {words}. Another project may know the same user.")
@@ -83,3 +83,22 @@ class Command(BaseCommand):
         self.stdout.write(
             ", ".join(f"{count:,} {name}" for name, count in rows.items() if count) or "There is nothing."
         )
+
+
+@contextmanager
+def _reserved(report: Path | None) -> Iterator[None]:
+    """Make the report's file, empty: what is erased cannot be told again. It goes if nothing comes of the erasure."""
+    if report is None:
+        yield
+        return
+    try:
+        report.touch(exist_ok=False)
+    except FileExistsError:
+        raise CommandError(f"{report} exists. Name a new file for the report.") from None
+    except OSError as error:
+        raise CommandError(f"{report} cannot be written: {error.strerror}. Nothing was erased.") from error
+    try:
+        yield
+    except BaseException:
+        report.unlink(missing_ok=True)
+        raise

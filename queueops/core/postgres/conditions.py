@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from django.db import DatabaseError, OperationalError, connection
 from django.db.utils import DatabaseErrorWrapper
-from psycopg import Error
+from psycopg import Error, errors
 
 
 class ServerCondition(OperationalError):
@@ -109,3 +109,16 @@ def try_to_write() -> type[ServerCondition] | None:
         return None
     _full_since.clear()
     return None
+
+
+NOT_MIGRATED = "The database lacks tables or columns of this version. Run manage.py migrate first."
+
+
+def is_not_migrated(error: BaseException) -> bool:
+    """Whether a statement failed, for psycopg or for Django, because a table or column is not there."""
+    return isinstance(error.__cause__ or error, errors.UndefinedTable | errors.UndefinedColumn)
+
+
+def in_a_line(error: Exception) -> str:
+    """What the database said, in a line; where it is not migrated, what to do."""
+    return NOT_MIGRATED if is_not_migrated(error) else " ".join(str(error).split())

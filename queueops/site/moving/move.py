@@ -27,6 +27,7 @@ from queueops.audit import trail
 from queueops.audit.models import AuditEntry
 from queueops.core.database import PATIENCE, connect_directly
 from queueops.core.notify import Channel, notify
+from queueops.core.postgres.conditions import NOT_MIGRATED, in_a_line, is_not_migrated
 from queueops.core.secret_key import development_credential_key
 from queueops.tenancy.models import Project, ProjectMove
 from ratelimits.models import UsageEvent, UsageReservation
@@ -255,6 +256,13 @@ def _ciphers() -> Ciphers:
     return Ciphers(cipher_of(ours), cipher_of(config.target_credential_keys))
 
 
+def _connect_here(options: dict[str, Any]) -> psycopg.Connection:
+    try:
+        return connect_directly(**options)
+    except (psycopg.Error, Error) as error:
+        raise MoveError(f"The database here does not answer: {in_a_line(error)}") from None
+
+
 @contextmanager
 def _both(url: str) -> Iterator[tuple[Cursor, Cursor]]:
     """A cursor here and one there, each of a connection of its own that sees all rows; errors in words."""
@@ -263,10 +271,10 @@ def _both(url: str) -> Iterator[tuple[Cursor, Cursor]]:
         there = psycopg.connect(url, **{**PATIENCE, **options}, autocommit=True)
     except psycopg.Error as error:
         raise MoveError(f"The other database does not answer: {' '.join(str(error).split())}") from None
-    with closing(there), closing(connect_directly(**options)) as here:
+    with closing(there), closing(_connect_here(options)) as here:
         try:
             yield here.cursor(), there.cursor()
         except (psycopg.Error, Error) as error:
-            raise MoveError(
-                f"It was cut off: {' '.join(str(error).split())}. Repeat the command, or --abort."
-            ) from error
+            if is_not_migrated(error):
+                raise MoveError(NOT_MIGRATED) from error
+            raise MoveError(f"It was cut off: {in_a_line(error)}. Repeat the command, or --abort.") from error

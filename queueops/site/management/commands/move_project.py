@@ -1,5 +1,6 @@
 import signal
 from argparse import ArgumentParser
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -32,6 +33,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, project: str, to: str, address: str, wait: float, **options: Any) -> None:
         if address and not address.startswith(("https://", "http://")):
             raise CommandError("--address must begin with https:// or http://.")
+        if not 0 <= wait < inf:
+            raise CommandError("--wait is a number of seconds, 0 or more.")
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stop undoes what was begun
         try:
             if options["abort"]:
