@@ -12,6 +12,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, overload
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from jobs.services.submit.submit import submit_job
 from jobs.states import RUNNING, TERMINAL, WAITING, EventType, JobState, Priority
 from jobs.task_framework import (
     BaseTaskBackend,
+    InvalidTaskError,
     Task,
     TaskError,
     TaskResult,
@@ -38,7 +40,7 @@ from queueops.tenancy.encryption import CannotRead
 from queueops.tenancy.models import Project, project_id_rule
 
 KIND = "django.task"
-OPTIONS = frozenset({"project", "repeatable"})
+OPTIONS = frozenset({"project", "repeatable", "in_one_commit"})
 
 STATUSES = {
     **dict.fromkeys(WAITING, TaskResultStatus.READY),
@@ -66,11 +68,15 @@ class QueueOpsTask(AnyTask):
     Attributes:
         repeatable: Running it twice does no harm. Only such a task is run again after it failed or its
             worker died.
+        in_one_commit: What it writes into the default database and its completion are one commit, so that its effect is
+            there exactly once. It must be synchronous. It is run again as a repeatable one, as nothing stays of a run
+            that does not complete it.
         retry_policy: Name of the RetryPolicy of a repeatable task; None: `moderate`.
         timeout_seconds: Of one run; at most MAX_TASK_SECONDS of the handler.
     """
 
     repeatable: bool = False
+    in_one_commit: bool = False
     retry_policy: str | None = None
     timeout_seconds: float = 300.0
 
@@ -83,6 +89,7 @@ def task(function: Callable[..., Any], /) -> QueueOpsTask: ...
 def task(
     *,
     repeatable: bool = ...,
+    in_one_commit: bool = ...,
     retry_policy: str | None = ...,
     timeout_seconds: float = ...,
     **options: Any,
@@ -94,6 +101,7 @@ def task(
     /,
     *,
     repeatable: bool = False,
+    in_one_commit: bool = False,
     retry_policy: str | None = None,
     timeout_seconds: float = 300.0,
     **options: Any,
@@ -103,13 +111,19 @@ def task(
 
     Args:
         function: Where the decorator stands without brackets.
-        repeatable, retry_policy, timeout_seconds: See `QueueOpsTask`.
+        repeatable, in_one_commit, retry_policy, timeout_seconds: See `QueueOpsTask`.
         options: Those of django.tasks: `priority`, `queue_name`, `backend`, `takes_context`.
     """
 
     def decorate(function: Callable[..., Any]) -> QueueOpsTask:
         made: QueueOpsTask = task_framework.task(**options)(function)
-        return replace(made, repeatable=repeatable, retry_policy=retry_policy, timeout_seconds=timeout_seconds)
+        return replace(
+            made,
+            repeatable=repeatable,
+            in_one_commit=in_one_commit,
+            retry_policy=retry_policy,
+            timeout_seconds=timeout_seconds,
+        )
 
     return decorate if function is None else decorate(function)
 
@@ -117,7 +131,8 @@ def task(
 class QueueOpsBackend(BaseTaskBackend):
     """
     Options: `project`: whose jobs they become, made at the first use. `repeatable`: dotted paths of tasks
-    that may run twice, for those of other people's apps.
+    that may run twice, for those of other people's apps. `in_one_commit`: likewise, of those whose effect and
+    completion are one commit.
     """
 
     task_class = QueueOpsTask  # type: ignore[assignment]  # declared as the generic class itself
@@ -130,9 +145,24 @@ class QueueOpsBackend(BaseTaskBackend):
         super().__init__(alias, params)
         self.project: str = self.options.get("project", "")
         self.repeatable = self.options.get("repeatable", ())
+        self.in_one_commit = self.options.get("in_one_commit", ())
 
     def is_repeatable(self, task: Task[..., Any]) -> bool:
-        return getattr(task, "repeatable", False) or task.module_path in self.repeatable
+        """Of one in one commit nothing stays where it did not end."""
+        told = getattr(task, "repeatable", False) or task.module_path in self.repeatable
+        return told or self.is_in_one_commit(task)
+
+    def is_in_one_commit(self, task: Task[..., Any]) -> bool:
+        return getattr(task, "in_one_commit", False) or task.module_path in self.in_one_commit
+
+    def validate_task(self, task: Task[..., Any]) -> None:
+        """
+        Raises:
+            InvalidTaskError: This backend cannot run it so.
+        """
+        super().validate_task(task)
+        if self.is_in_one_commit(task) and iscoroutinefunction(task.func):
+            raise InvalidTaskError(f"{task.module_path} is async; one commit needs a synchronous task.")
 
     def enqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """
@@ -226,8 +256,10 @@ class QueueOpsBackend(BaseTaskBackend):
             yield checks.Error(f"{where}['project'] must name a project.", hint=hint, id="jobs.E001")
         if unknown := sorted(set(self.options) - OPTIONS):
             yield checks.Error(f"{where} has no option {', '.join(unknown)}.", id="jobs.E002")
-        if isinstance(self.repeatable, str) or not all(isinstance(path, str) for path in self.repeatable):
-            yield checks.Error(f"{where}['repeatable'] must be a list of dotted paths.", id="jobs.E003")
+        for option in ("repeatable", "in_one_commit"):
+            paths = getattr(self, option)
+            if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
+                yield checks.Error(f"{where}[{option!r}] must be a list of dotted paths.", id="jobs.E003")
 
     def _checked_project(self) -> str:
         try:

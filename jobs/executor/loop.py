@@ -19,7 +19,7 @@ from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pydantic_core
-from django.db import close_old_connections
+from django.db import close_old_connections, transaction
 from multidict import CIMultiDictProxy
 from pydantic import ValidationError
 
@@ -33,13 +33,14 @@ from jobs.handlers.registry import (
     EndedBatch,
     Handler,
     JobCancelled,
+    NotOurs,
     Poison,
     RunningJob,
     close_handlers,
     find_handler,
 )
 from jobs.services.finish.claimed import ClaimedJob
-from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded
+from jobs.services.finish.finish import Failed, GivenBack, Outcome, Progress, Succeeded, complete_here
 from jobs.services.finish.kinds import kept_closed, refusal_of, version_of
 from jobs.services.finish.result_text import result_text
 from jobs.services.finish.spend import told_once
@@ -89,6 +90,7 @@ class _Run:
     refusal: list[OutboundResponse] = field(default_factory=list)  # its last 429; of a group, all members'
     headers: list[CIMultiDictProxy[str]] = field(default_factory=list)  # of its last answer; a group's are its first's
     deadline: float = field(default=float("inf"))
+    stored: Succeeded | None = None  # once its handler's own transaction has completed it
     log: AttemptLog = field(default_factory=AttemptLog)  # what is logged for a whole group is in its first member's
 
     def facts(self) -> dict[str, Any]:
@@ -420,6 +422,7 @@ class HandlerLoop:
             attempt=job.retry_count + 1,
             report=lambda percent, message: self._note(run, percent, message),
             say=run.log.add,
+            end=lambda result: self._complete_here(run, result),
             cost=job.cost,
             credential=run.credential,
             partial=None if job.partial is None else json.loads(job.partial),
@@ -429,6 +432,17 @@ class HandlerLoop:
         )
         run.deadline = run.begun + handler.timeout.total_seconds() + OVERRUN_SECONDS
         return handler, running
+
+    def _complete_here(self, run: _Run, result: Any) -> None:
+        """In the handler's thread, and the transaction that it has open there."""
+        log = run.log.kept(secrets_of(run.credential)) if run.log else ()
+        text, elapsed_ms = result_text(result), self._elapsed_ms(run)
+        done = Succeeded(run.job, run.service, text, elapsed_ms, calls=run.calls, log=log, stored=True)
+        if not transaction.get_connection().in_atomic_block:
+            raise transaction.TransactionManagementError("job.complete() needs a transaction")
+        if run.ending or not complete_here(done):
+            raise NotOurs
+        transaction.on_commit(lambda: setattr(run, "stored", done))
 
     async def _call(self, run: _Run) -> Answer:
         handler, running = self._prepare(run)
@@ -474,6 +488,8 @@ class HandlerLoop:
     def _end(self, run: _Run, outcome: Outcome | None) -> None:
         if self._runs.pop((run.job.id, run.job.token), None) is None:
             return  # written off before
+        if run.stored is not None:  # whatever came after the commit: it is completed
+            outcome = replace(outcome, stored=True) if isinstance(outcome, Succeeded) else run.stored
         if self._spans:
             self._spans.end_call(run.job, outcome)
         self.watch.end(run.job, comes_back=isinstance(outcome, Failed | GivenBack))

@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import close_old_connections, transaction
 from django.utils import timezone
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from jobs.django_tasks import KIND, QueueOpsBackend, backend_of, find_task
 from jobs.handlers.errors import ProviderError
-from jobs.handlers.registry import Done, RunningJob, handler, on_close
+from jobs.handlers.registry import Done, NotOurs, RunningJob, handler, on_close
 from jobs.task_framework import (
     Task,
     TaskContext,
@@ -100,7 +100,14 @@ def _run_sync(job: RunningJob[DjangoTask], backend: QueueOpsBackend, task: Task[
     try:
         result = _begin(job, backend)
         try:
-            value = normalize_json(task.func(*_arguments(result), **result.kwargs))
+            if backend.is_in_one_commit(task):
+                with transaction.atomic(durable=True):
+                    value = normalize_json(task.func(*_arguments(result), **result.kwargs))
+                    job.complete(value)
+            else:
+                value = normalize_json(task.func(*_arguments(result), **result.kwargs))
+        except NotOurs:
+            raise
         except Exception as error:
             raise _failed(result, error) from error
         return _succeeded(result, value)

@@ -47,6 +47,10 @@ class JobCancelled(Exception):
     """Raised inside a synchronous handler by `job.raise_if_cancelled()`."""
 
 
+class NotOurs(JobCancelled):
+    """The job is not this run's any more: cancelled, timed out, or taken over. What its transaction wrote goes, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """
@@ -182,6 +186,7 @@ class RunningJob(Generic[P]):
     fallback_reason: str = ""
     ended_batch: EndedBatch | None = None  # of a job that a batch names in on_finish
     say: Callable[[str, str], None] = field(default=lambda level, text: None, repr=False)
+    end: Callable[[Any], None] = field(default=lambda result: None, repr=False)
     _cancelled: threading.Event | None = field(default=None, init=False, repr=False)
 
     @property
@@ -211,6 +216,16 @@ class RunningJob(Generic[P]):
             message: At most 500 characters; the rest is cut.
         """
         self.report(min(100, max(0, int(percent))), message[:500])
+
+    def complete(self, result: Any = None) -> None:
+        """
+        Complete the job in the caller's transaction of the default database, as its last statement: the job has ended
+        exactly when that commits. For a handler in a thread, which then returns `Done` as ever.
+
+        Raises:
+            NotOurs: Let it through, so that the transaction is rolled back.
+        """
+        self.end(result)
 
     def raise_if_cancelled(self) -> None:
         """End a synchronous handler whose job was cancelled or timed out; asynchronous ones end at an await."""

@@ -50,7 +50,8 @@ class Succeeded:
     """
     `result`: JSON text or None. `cost`: what it really cost, and `known_cost` what its known part did; None: the
     handler does not know. `usage`: the same by unit. `stated`: what the provider said of its quotas. `via`: the way it
-    went, `live` or `batch`. `duration_ms`: None: by batch nobody knows.
+    went, `live` or `batch`. `duration_ms`: None: by batch nobody knows. `stored`: its handler has completed it, in the
+    transaction of its effect.
     """
 
     job: ClaimedJob
@@ -64,6 +65,7 @@ class Succeeded:
     usage: Usage | None = None
     stated: tuple[StatedQuota, ...] = ()
     via: str = "live"
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,19 +159,7 @@ def record_outcomes(
     succeeded = [outcome for outcome in outcomes if isinstance(outcome, Succeeded)]
     failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
     given_back = [outcome for outcome in outcomes if isinstance(outcome, GivenBack)]
-    _move(
-        "complete",
-        [
-            Move(
-                o.job.id,
-                token=o.job.token,
-                result=result_of(o.job, o.result),
-                data=data_of(o.job, _figures(o)),
-            )
-            for o in succeeded
-        ],
-        flushed,
-    )
+    _move("complete", [_completion(o) for o in succeeded if not o.stored], flushed)
     _move(
         "hand_back",
         [
@@ -197,6 +187,16 @@ def record_outcomes(
     if flushed.lost:
         _log_refused([o for o in outcomes if o.job.id in flushed.lost])
     return flushed
+
+
+def complete_here(outcome: Succeeded) -> bool:
+    """
+    Complete a job in the caller's transaction, in which its effect is, too; the rest of its outcome is recorded later.
+
+    Returns:
+        Whether it was this claim's still. If not, nothing was written, and the effect must not stay either.
+    """
+    return bool(move_jobs("complete", [_completion(outcome)]))
 
 
 def settlements_of(outcomes: Sequence[Outcome], statements: Mapping[UUID, Statement] | None = None) -> list[Settlement]:
@@ -365,6 +365,11 @@ def _failure_move(outcome: Failed, *, delay_seconds: float | None = None, gave_u
             clean_json(json.dumps({name: value for name, value in facts.items() if value is not None}, default=str)),
         ),
     )
+
+
+def _completion(outcome: Succeeded) -> Move:
+    job = outcome.job
+    return Move(job.id, token=job.token, result=result_of(job, outcome.result), data=data_of(job, _figures(outcome)))
 
 
 def _figures(outcome: Succeeded) -> str:

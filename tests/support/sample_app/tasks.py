@@ -1,6 +1,15 @@
 """Tasks as an application has them."""
 
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
 from jobs.django_tasks import task
+from jobs.handlers.registry import RunningJob
+from jobs.models import Batch
 from jobs.task_framework import TaskContext
 from queueops.tenancy.models import Project
 
@@ -42,6 +51,35 @@ async def never_end() -> None:
     import asyncio
 
     await asyncio.Event().wait()
+
+
+@task(in_one_commit=True)
+def book(name: str) -> str:
+    """Its effect is one batch of that name. It kills its process where it is told to, the first time."""
+    die_at("begun")
+    Batch.objects.create(project_id="tasks", name=name, submitted_by="tasks:book")
+    die_at("written")
+    transaction.on_commit(lambda: die_at("committed"))
+    if name == "bad":
+        raise LookupError(name)
+    return name
+
+
+def die_at(place: str) -> None:
+    marker = Path(os.environ.get("DIES_ONCE", "/"))
+    if os.environ.get("DIES_AT") == place and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if os.environ.get("DIES_AT") == "completed":
+    completes = RunningJob.complete
+
+    def complete(self: RunningJob[Any], result: Any = None) -> None:
+        completes(self, result)
+        die_at("completed")
+
+    RunningJob.complete = complete  # type: ignore[method-assign]
 
 
 def no_task() -> None:
