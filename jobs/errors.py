@@ -49,6 +49,21 @@ class BadObjective(QueueOpsError):
     status = 422
 
 
+class BadWindow(QueueOpsError):
+    """A maintenance window is not valid."""
+
+    code = "bad_window"
+    status = 422
+
+
+class UnknownWindow(QueueOpsError):
+    """There is no such maintenance window."""
+
+    code = "unknown_window"
+    status = 404
+    detail_fields = ("window_id",)
+
+
 class BadSchedule(QueueOpsError):
     """A schedule or a job of it is not valid."""
 

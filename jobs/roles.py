@@ -20,6 +20,7 @@ SEEN = (
     "upload",
     "objective",
     "schedule",
+    "maintenancewindow",
 )
 
 VIEWER = frozenset(f"jobs.view_{model}" for model in SEEN)
@@ -29,6 +30,9 @@ OPERATOR = frozenset(
         "jobs.reschedule_job",
         "jobs.reprioritise_job",
         "jobs.pause_work",
+        "jobs.add_maintenancewindow",
+        "jobs.change_maintenancewindow",
+        "jobs.delete_maintenancewindow",
         "jobs.steer_providerbatch",
         "jobs.steer_schedule",
         "jobs.steer_servicebreaker",

@@ -63,7 +63,7 @@ def _pause(one: ShownPause) -> dict[str, Any]:
         "id": one.switch.pk,
         "name": "everything" if one.switch.scope == PauseSwitch.Scope.GLOBAL else one.name,
         "is_everything": one.switch.scope == PauseSwitch.Scope.GLOBAL,
-        "may_end": one.switch.scope in OPERATORS,  # the platform ends its own
+        "may_end": one.switch.scope in OPERATORS and one.switch.window_id is None,  # the platform ends its own
         "waiting": one.waiting,
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.urls import reverse
@@ -15,6 +16,7 @@ from django.urls import reverse
 from jobs.models import Executor, PauseSwitch, ServiceBreaker
 from jobs.services.explain.snapshots import counts_by_project
 from jobs.services.finish.outages import count_held, open_breakers
+from jobs.services.operate.windows import upcoming
 from jobs.services.upkeep.failing import failing_services
 from jobs.services.upkeep.health import (
     Finding,
@@ -24,8 +26,9 @@ from jobs.services.upkeep.health import (
     health_of,
     open_letters,
 )
-from jobs.services.upkeep.paused import ShownPause, shown_pauses
+from jobs.services.upkeep.paused import ShownPause, is_quiet, shown_pauses
 from jobs.states import JobState
+from queueops.core.clock import database_moment
 from queueops.tenancy.people import names_of
 from ratelimits.models import AlertSilence, QuotaAlert
 from ratelimits.services.alerts.silences import silence_of
@@ -38,10 +41,13 @@ from .wire import link, list_link
 MOST_EXECUTORS = 40
 MOST_PAUSES = 50
 MOST_SILENT = 20
+SEEN_BEFOREHAND = timedelta(hours=24)
+MOST_UPCOMING = 20
 _LISTS = {
     "executors": "jobs_executor",
     "breakers": "jobs_servicebreaker",
     "pauses": "jobs_pauseswitch",
+    "windows": "jobs_maintenancewindow",
     "jobs": "jobs_job",
     "ramp": "ratelimits_resumeramp",
 }
@@ -87,6 +93,7 @@ def read_overview() -> Overview:
     switches = list(PauseSwitch.objects.order_by("created_at")[:MOST_PAUSES])
     people = names_of([*(alert.acknowledged_by for alert in alerts), *(switch.paused_by for switch in switches)])
     paused = shown_pauses(switches, by_project, people)
+    windows = [one for one in switches if one.window_id]
     ramp = ramp_now()
     silent, held, letters = open_breakers(MOST_SILENT), count_held(), open_letters()
     found = findings(
@@ -97,10 +104,15 @@ def read_overview() -> Overview:
             silent=silent,
             held_by_outages=held,
             failing=failing_services(),
-            alerts=[one for one in alerts if one.acknowledged_at is None and not silence_of(one, silences)],
+            alerts=[
+                one
+                for one in alerts
+                if one.acknowledged_at is None and not silence_of(one, silences) and not is_quiet(one, windows)
+            ],
             held_back=held_back,
             letters=letters,
             ramp=ramp,
+            upcoming=upcoming(now=database_moment(), within=SEEN_BEFOREHAND, most=MOST_UPCOMING),
         )
     )
     return Overview(

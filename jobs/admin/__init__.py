@@ -14,6 +14,7 @@ from . import (
     schedules,
     uploads,
     webhooks,
+    windows,
 )
 from .batches import screen as batches
 from .dead_letters import screen as dead_letters
@@ -36,4 +37,5 @@ __all__ = [
     "schedules",
     "uploads",
     "webhooks",
+    "windows",
 ]

@@ -85,7 +85,8 @@ RESUME = Verb(
     done="resumed",
     explains="Its jobs may start again, unless another pause covers them.",
     icon="play_arrow",
-    applies=lambda rows: rows.filter(scope__in=pauses.OPERATORS),  # the platform ends its own
+    # The platform ends its own, and a window ends by itself, or on its page.
+    applies=lambda rows: rows.filter(scope__in=pauses.OPERATORS, window=None),
     carry_out=_resume,
     form=ResumeForm,
 )
@@ -93,7 +94,7 @@ RESUME = Verb(
 
 @admin.register(PauseSwitch)
 class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
-    list_display = ("switch", "reason", "who", "since")
+    list_display = ("switch", "reason", "who", "since", "ends")
     actions = ("resume_selected",)
     actions_list = ("pause_work",)
     actions_detail = ("resume",)
@@ -111,6 +112,8 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="")
     def in_row(self, switch: PauseSwitch) -> SafeString | str:
+        if switch.window_id:
+            return showing.link("jobs_maintenancewindow", switch.window_id, "Window")
         if switch.scope not in pauses.OPERATORS:
             return ""  # the platform ends its own
         address = reverse("admin:jobs_pauseswitch_resume", args=[switch.pk])
@@ -122,11 +125,15 @@ class PauseSwitchAdmin(ReadOnlyMixin, QueueAdmin):
 
     @admin.display(description="by")
     def who(self, switch: PauseSwitch) -> str:
-        return name_of(switch.paused_by)
+        return "a maintenance window" if switch.window_id else name_of(switch.paused_by)
 
     @admin.display(description="since")
     def since(self, switch: PauseSwitch) -> SafeString | str:
         return showing.ago(switch.created_at)
+
+    @admin.display(description="until")
+    def ends(self, switch: PauseSwitch) -> SafeString | str:
+        return showing.ago(switch.until)
 
     @action(description="Pause work…", url_path="pause", icon="pause")  # type: ignore[untyped-decorator]
     def pause_work(self, request: HttpRequest) -> HttpResponse:

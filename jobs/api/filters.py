@@ -14,6 +14,7 @@ from jobs.models import (
     DeadLetter,
     Job,
     JobEvent,
+    MaintenanceWindow,
     ProviderBatch,
     Resolution,
     Schedule,
@@ -129,6 +130,14 @@ class ScheduleFilterSet(TimeOrderedFilterSet):
     class Meta:
         model = Schedule
         fields = ("name",)
+
+
+class WindowFilterSet(TimeOrderedFilterSet):
+    scope = ChoicesFilter(choices=MaintenanceWindow.Scope.choices)
+
+    class Meta:
+        model = MaintenanceWindow
+        fields: tuple[str, ...] = ()
 
 
 class FireFilterSet(TimeOrderedFilterSet):

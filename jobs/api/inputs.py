@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import time
 from typing import Annotated, Any, Self
 from uuid import UUID
 
@@ -24,6 +25,7 @@ Reason = Annotated[str, StringConstraints(max_length=500)]
 GivenReason = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True, pattern=r"\S")]
 DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS)]
 CRON = "Minute, hour, day of the month, month, day of the week, read as Debian's cron reads them."
+Weekday = Annotated[int, Field(ge=0, le=6)]
 Ids = Annotated[list[UUID], Field(min_length=1, description="At most 10,000.")]
 
 
@@ -130,6 +132,22 @@ class SetAtOnce(WithReason):
 
 class WithGivenReason(Input):
     reason: GivenReason
+
+
+class NewWindow(Input):
+    """Once, or every week."""
+
+    reason: Reason = Field(default="", description="Shown wherever work waits for it.")
+    begins_at: MomentInUTC | None = Field(default=None, description="Once: from then.")
+    ends_at: MomentInUTC | None = Field(default=None, description="Once: until then.")
+    weekdays: list[Weekday] = Field(
+        default=[], max_length=7, description="Weekly: the days on which it begins; 0 is Monday."
+    )
+    since: time | None = Field(default=None, description="Weekly: what the clock shows when it begins.")
+    until: time | None = Field(
+        default=None, description="Weekly: it ends at the next such time. The same as `since`: a whole day."
+    )
+    time_zone: str = Field(default="UTC", max_length=64, description="Weekly: whose clock, as `Europe/Berlin`.")
 
 
 class Reset(WithReason):

@@ -17,6 +17,7 @@ from jobs.models import (
     DeadLetter,
     Job,
     JobEvent,
+    MaintenanceWindow,
     OnFailure,
     ProviderBatch,
     Schedule,
@@ -29,6 +30,7 @@ from jobs.services.explain.snapshots import BatchSnapshot, JobSnapshot
 from jobs.services.explain.waiting import Code, Reason, Waiting
 from jobs.services.explain.ways import WayPrices, provider_batch_of, way_prices
 from jobs.services.operate.schedules import next_fires
+from jobs.services.operate.windows import next_spans
 from jobs.states import JobState
 from jobs.tracebacks import without_diagnostics
 from ratelimits.services.money.reports import SpendSum
@@ -209,6 +211,42 @@ class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
     def get_last_fire(self, row: Schedule) -> Any:
         found = self.context["last_fires"].get(row.pk)
         return None if found is None else FireSerializer(found).data
+
+
+class SpanSerializer(serializers.Serializer[Any]):
+    begins_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField()
+
+
+class WindowSerializer(serializers.ModelSerializer[MaintenanceWindow]):
+    is_open = serializers.SerializerMethodField(help_text="Whether it holds its work now.")
+    next_times = serializers.SerializerMethodField(help_text="The next five, one that is open first.")
+
+    class Meta:
+        model = MaintenanceWindow
+        fields = (
+            "id",
+            "scope",
+            "key",
+            "reason",
+            "begins_at",
+            "ends_at",
+            "weekdays",
+            "since",
+            "until",
+            "time_zone",
+            "is_open",
+            "next_times",
+            "created_at",
+        )
+        read_only_fields = fields
+
+    def get_is_open(self, row: MaintenanceWindow) -> bool:
+        return row.switches.exists()
+
+    @extend_schema_field(SpanSerializer(many=True))
+    def get_next_times(self, row: MaintenanceWindow) -> Any:
+        return SpanSerializer(next_spans(row), many=True).data
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):

@@ -18,6 +18,7 @@ from .views import (
     provider_batches,
     results,
     schedules,
+    windows,
 )
 
 urlpatterns: list[URLPattern] = [
@@ -70,6 +71,9 @@ urlpatterns: list[URLPattern] = [
     path("schedules/<uuid:pk>/pause/", schedules.PauseSchedule.as_view()),
     path("schedules/<uuid:pk>/resume/", schedules.ResumeSchedule.as_view()),
     path("schedules/<uuid:pk>/run/", schedules.RunSchedule.as_view()),
+    path("maintenance/", windows.WindowList.as_view()),
+    path("maintenance/<uuid:pk>/", windows.WindowDetail.as_view()),
+    path("maintenance/<uuid:pk>/end/", windows.EndWindow.as_view()),
     path("project/", projects.ProjectDetail.as_view()),
     path("project/pause/", projects.PauseProject.as_view()),
     path("project/resume/", projects.ResumeProject.as_view()),

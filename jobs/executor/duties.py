@@ -12,7 +12,7 @@ from uuid import UUID
 
 from jobs.services.explain import flow
 from jobs.services.finish import breaker, reroute
-from jobs.services.operate import budget_waits, fire_schedules, pauses
+from jobs.services.operate import budget_waits, fire_schedules, pauses, windows
 from jobs.services.operate.dependants import DependantsDuty
 from jobs.services.provider_batches.tend import LATE, duty_of, is_needed, kinds_with_batches
 from jobs.services.upkeep import batches, executors, pools, unserved, upkeep, watch
@@ -105,6 +105,7 @@ class Duties:
     def _do_all_duties(self, now: float) -> None:
         if executors.take_duty("tick", holder=self.executor, term_seconds=3 * DUTY_SECONDS):
             _do_all(
+                windows.tend_windows,
                 pauses.tend_ramp,
                 upkeep.expire_waiting,
                 batches.finish_batches,

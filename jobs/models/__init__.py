@@ -18,6 +18,7 @@ from .requests import BulkOperation, IdempotencyRecord, RestoredJob, Webhook, We
 from .running import DutyLease, Executor, PauseSwitch, ServiceBreaker
 from .schedule import Schedule, ScheduleFire
 from .tag import Tag
+from .window import MaintenanceWindow
 
 __all__ = [
     "BACKLOG",
@@ -44,6 +45,7 @@ __all__ = [
     "Job",
     "JobCount",
     "JobEvent",
+    "MaintenanceWindow",
     "Objective",
     "ObjectiveSample",
     "OnFailure",

@@ -13,6 +13,7 @@ from jobs.lanes import name_of
 from queueops.tenancy.models import PLATFORM
 
 from .job import new_id
+from .window import MaintenanceWindow
 
 
 class Executor(models.Model):
@@ -141,6 +142,15 @@ class PauseSwitch(models.Model):
     )
     reason = models.TextField(blank=True)
     paused_by = models.CharField(max_length=100)
+    window = models.ForeignKey(
+        MaintenanceWindow,
+        models.CASCADE,
+        null=True,
+        editable=False,
+        related_name="switches",
+        help_text="Whose it is, and who takes it off. Null: a person's, or the platform's.",
+    )
+    until = models.DateTimeField(null=True, help_text="When the window that holds it ends.")
     created_at = models.DateTimeField(db_default=Now())
 
     EXEMPT = PLATFORM  # a project that works on while everything is paused, or nobody were told of that
@@ -148,7 +158,9 @@ class PauseSwitch(models.Model):
     class Meta:
         verbose_name_plural = "pause switches"
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["scope", "key", "pool"], name="jobs_pauseswitch_once_a_pool")
+            models.UniqueConstraint(
+                fields=["scope", "key", "pool", "window"], name="jobs_pauseswitch_once_each", nulls_distinct=False
+            )
         ]
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ WITH begun AS (
 ), paused AS (
     INSERT INTO jobs_pauseswitch (scope, key, reason, paused_by)
     SELECT 'global', '', %(reason)s, %(actor)s FROM begun
-        ON CONFLICT (scope, key, pool)
+        ON CONFLICT (scope, key, pool, window_id)
         DO UPDATE SET reason = excluded.reason, paused_by = excluded.paused_by, created_at = now()
 )
 SELECT value, setval('jobs_fencing_token', nextval('jobs_fencing_token') + 1000000000) FROM begun

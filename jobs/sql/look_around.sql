@@ -19,6 +19,7 @@ SELECT EXISTS (SELECT FROM jobs_job WHERE status IN {{running}})
     OR EXISTS (SELECT FROM jobs_servicebreaker)
     OR EXISTS (SELECT FROM jobs_poolsweep WHERE passes < %(passes)s::int)
     OR EXISTS (SELECT FROM jobs_schedule WHERE next_fire_at <= now())
+    OR EXISTS (SELECT FROM jobs_maintenancewindow WHERE next_change_at <= now())
     OR EXISTS (SELECT FROM jobs_job WHERE {{waits_for_batch}})
     OR EXISTS (SELECT FROM jobs_batchsearch WHERE closed_at IS NULL)
     OR EXISTS (SELECT FROM jobs_providerbatch

@@ -54,6 +54,7 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         "pause_circle",
         (
             ("Pauses", "jobs_pauseswitch", "jobs.view_pauseswitch"),
+            ("Maintenance", "jobs_maintenancewindow", "jobs.view_maintenancewindow"),
             ("Ramp", "ratelimits_resumeramp", "ratelimits.view_resumeramp"),
             ("Service outages", "jobs_servicebreaker", "jobs.view_servicebreaker"),
         ),

@@ -20,6 +20,7 @@ from .scope import ANONYMOUS_ROLE, API_ROLE
 # Tenants' tables whose rows name their project neither in a column `project_id` nor by a row of such a table.
 PROJECTS_OTHERWISE = {
     "jobs_bulkoperation",
+    "jobs_maintenancewindow",
     "jobs_pauseswitch",
     "tenancy_credential",
     "tenancy_credentialpool",

@@ -40,6 +40,10 @@ ADD_SCHEDULES = Need(Scope.SUBMIT, "jobs.add_schedule")
 CHANGE_SCHEDULES = Need(Scope.SUBMIT, "jobs.change_schedule")
 DELETE_SCHEDULES = Need(Scope.SUBMIT, "jobs.delete_schedule")
 STEER_SCHEDULES = Need(Scope.SUBMIT, "jobs.steer_schedule")
+READ_WINDOWS = Need(Scope.READ, "jobs.view_maintenancewindow")
+ADD_WINDOWS = Need(Scope.OPERATE, "jobs.add_maintenancewindow")
+CHANGE_WINDOWS = Need(Scope.OPERATE, "jobs.change_maintenancewindow")
+DELETE_WINDOWS = Need(Scope.OPERATE, "jobs.delete_maintenancewindow")
 OPERATE_BULK = Need(Scope.OPERATE, "jobs.change_bulkoperation")
 
 Effect = Callable[[], tuple[int, dict[str, Any]]]

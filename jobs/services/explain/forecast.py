@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
@@ -26,6 +26,7 @@ from uuid import UUID
 from jobs.aging import class_of
 from jobs.lanes import read_lane, subject_of
 from jobs.models import Job
+from jobs.services.operate.windows import spans_over
 from jobs.states import WAITING, JobState, Priority
 from queueops.core.sql import run_sql
 from queueops.tenancy.credentials import find_principals
@@ -146,6 +147,22 @@ def forecast_start(
     if best is None and position.ahead:
         return None  # no rate tells how fast those ahead of it go
     return best or by_time
+
+
+def past_windows(forecast: Forecast | None, job: Job, *, now: datetime) -> Forecast | None:
+    """The same, later by the maintenance windows before it; of what waits for a time, by those at that time."""
+    if forecast is None:
+        return None
+    spans = spans_over(job.project_id, services={job.service}, kinds={job.kind}, now=now)
+    starts_at = forecast.starts_at
+    for span in spans:
+        if span.begins_at <= starts_at < span.ends_at:
+            starts_at = span.ends_at
+        elif now < span.begins_at <= starts_at and forecast.limit is not None:
+            starts_at += span.ends_at - span.begins_at
+    if starts_at == forecast.starts_at:
+        return forecast
+    return replace(forecast, starts_at=starts_at, basis=f"{forecast.basis}; after maintenance")
 
 
 @for_everyone()

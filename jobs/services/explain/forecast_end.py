@@ -5,7 +5,8 @@ When work that is not submitted yet would have gone through: its limits, the wor
             shares the limit as much as the longest of these has, as lanes take turns
     slots   the calls at the time that calls to their service have lately taken, side by side in all slots
 
-The latest of them counts, and one more call at the end. Work still to come, retries and failures are not foreseen.
+The latest of them counts, and one more call at the end; and the maintenance windows in between. Work still to come,
+retries and failures are not foreseen.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from jobs.lanes import read_lane
 from jobs.models import FlowSample, PauseSwitch
 from jobs.models.flow import SINCE_EVER
 from jobs.services.operate.pauses import count_slots
+from jobs.services.operate.windows import spans_over
+from jobs.windows import stretched
 from queueops.core.sql import run_sql
 from queueops.tenancy.scope import for_everyone
 from ratelimits.costs import NO_AMOUNTS, UNTIL_THE_END
@@ -141,6 +144,7 @@ def foresee_end(work: Work, *, now: datetime) -> ForecastEnd:
     one = max((durations.by_service.get(service, 0.0) for service in work.services), default=0.0)
     held = max((need.seconds or 0.0 for need in needs), default=0.0)
     seconds = max(held, (taken or 0.0) / slots - one, work.scheduled_seconds) + one
+    seconds = stretched(seconds, spans_over(work.project, services=work.services, kinds=work.kinds, now=now), now)
     told = [replace(need, share=min(1.0, (need.seconds or 0.0) / seconds)) for need in needs if seconds]
     return ForecastEnd(seconds, tuple(sorted(told, key=lambda need: -need.share)))
 
@@ -220,7 +224,7 @@ def _sum(lanes: Sequence[Calls]) -> float:
 
 
 def _stopped(work: Work) -> str:
-    """Which pause keeps some of it from starting; empty: none."""
+    """Which pause keeps some of it from starting, that nobody knows the end of; empty: none."""
     scopes = PauseSwitch.Scope
     of_work = {
         (scopes.GLOBAL.value, ""),
@@ -228,7 +232,7 @@ def _stopped(work: Work) -> str:
         *((scopes.SERVICE.value, service) for service in work.services),
         *((scopes.KIND.value, kind) for kind in work.kinds),
     }
-    found = PauseSwitch.objects.filter(key__in=[key for _, key in of_work]).order_by("created_at")
+    found = PauseSwitch.objects.filter(window=None, key__in=[key for _, key in of_work]).order_by("created_at")
     return next((f"{switch} is paused" for switch in found if (switch.scope, switch.key) in of_work), "")
 
 

@@ -30,7 +30,7 @@ from ratelimits.money import shown
 from ratelimits.services.limiter.start_forecast import LimitForecast
 from ratelimits.services.money.standings import standing_of
 
-from .forecast import Forecast, forecast_start, read_limits
+from .forecast import Forecast, forecast_start, past_windows, read_limits
 from .position import SUSPECT_CRASHES, Position, aging_rules, find_position
 
 Code = Literal[
@@ -145,8 +145,15 @@ def explain_waiting(job: Job) -> Waiting | None:
     weighed = merges or any(not limit.per_call for limit in limits)
     position = find_position(job, rules, now=now, weighed=weighed)
     others = _others(job)
-    stopped = [*others, *_budget(job), *_pauses(job, is_explained=bool(others)), *_outage(job), *_credentials(job)]
-    times = _schedule(job, now)
+    paused = _pauses(job, is_explained=bool(others))
+    stopped = [
+        *others,
+        *_budget(job),
+        *(reason for reason in paused if reason.free_at is None),
+        *_outage(job),
+        *_credentials(job),
+    ]
+    times = [*(reason for reason in paused if reason.free_at is not None), *_schedule(job, now)]
     after = max((reason.free_at for reason in times if reason.free_at), default=now)
     blocking = _limits(limits, after)
     turn = _turn(job, position)
@@ -157,6 +164,7 @@ def explain_waiting(job: Job) -> Waiting | None:
     if not stopped:
         not_before = max([reason.free_at for reason in (*times, *blocking) if reason.free_at], default=None)
         forecast = forecast_start(job, position, limits, rules, not_before=not_before, now=now)
+        forecast = past_windows(forecast, job, now=now)
     return Waiting(reasons, position, forecast, _recheck_after(reasons, forecast, now))
 
 
@@ -224,7 +232,8 @@ def _pauses(job: Job, *, is_explained: bool) -> list[Reason]:
             found.append(Reason("paused", str(switch)))
         else:
             why = f": {switch.reason}" if switch.reason else ""
-            found.append(Reason("paused", f"{switch} is paused{why}"))
+            span = f" for maintenance until {switch.until:%Y-%m-%d %H:%M} UTC" if switch.until else ""
+            found.append(Reason("paused", f"{switch} is paused{span}{why}", switch.until))
     if job.held and not found and not is_explained and not BudgetWait.objects.filter(pk=job.pk).exists():
         found.append(Reason("paused", "it is held"))  # a pause that is being taken off in chunks
     return found
@@ -372,7 +381,7 @@ def _slots(job: Job) -> list[Reason]:
 
 
 def _recheck_after(reasons: tuple[Reason, ...], forecast: Forecast | None, now: datetime) -> float:
-    if any(reason.code == "paused" for reason in reasons):
+    if any(reason.code == "paused" and reason.free_at is None for reason in reasons):
         return RECHECK_PAUSED_SECONDS
     times = [reason.free_at for reason in reasons if reason.free_at]
     if forecast is not None:

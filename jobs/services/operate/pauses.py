@@ -96,7 +96,7 @@ def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
         wanted, key, project_id = _target(scope, key)
         reason = clean_reason(reason)
         switch, created = PauseSwitch.objects.get_or_create(
-            scope=wanted, key=key, defaults={"reason": reason, "paused_by": actor}
+            scope=wanted, key=key, window=None, defaults={"reason": reason, "paused_by": actor}
         )
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=True)
@@ -116,8 +116,8 @@ def pause_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
 
 def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
     """
-    Remove a pause switch and put back the jobs that no other switch covers. Not to be called inside a
-    transaction.
+    Remove people's pause switch and put back the jobs that no other switch covers: a maintenance window's stays until
+    that ends. Not to be called inside a transaction.
 
     Returns:
         How many jobs were put back.
@@ -130,7 +130,7 @@ def resume_scope(scope: str, key: str, *, actor: str, reason: str = "") -> int:
         wanted, key, project_id = _target(scope, key)
         if wanted is Scope.PROJECT:
             refuse_writes(key)
-        removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key).delete()
+        removed, _ = PauseSwitch.objects.filter(scope=wanted, key=key, window=None).delete()
         if wanted is Scope.BATCH:
             Batch.objects.filter(pk=key).update(paused=False)
         if wanted is Scope.GLOBAL:
@@ -167,7 +167,7 @@ def resume_everything(*, over_seconds: float, actor: str, reason: str = "") -> N
         _lock_global()
         if not ramps.begin_ramp():
             raise NotPaused("Somebody has paused everything again meanwhile.")
-        PauseSwitch.objects.filter(scope=Scope.GLOBAL).delete()
+        PauseSwitch.objects.filter(scope=Scope.GLOBAL, window=None).delete()
         trail.record(
             actor=actor,
             action="resume",
@@ -179,7 +179,7 @@ def resume_everything(*, over_seconds: float, actor: str, reason: str = "") -> N
 
 
 def _lock_global() -> None:
-    if not PauseSwitch.objects.select_for_update().filter(scope=Scope.GLOBAL):
+    if not PauseSwitch.objects.select_for_update().filter(scope=Scope.GLOBAL, window=None):
         raise NotPaused("Not everything is paused: there is nothing to resume with a ramp.")
 
 

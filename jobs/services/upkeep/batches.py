@@ -12,12 +12,14 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.models import Batch, Dependency
+from jobs.models import Batch, Dependency, MaintenanceWindow
 from jobs.services.explain.forecast import limits_of_batch
 from jobs.services.explain.snapshots import Counts, batch_counts
 from jobs.services.finish.outages import count_held_of
 from jobs.services.finish.webhooks import send_batch_webhooks
+from jobs.services.operate.windows import spans_over
 from jobs.states import TERMINAL, WAITING
+from jobs.windows import Span, stretched
 from queueops.core.clock import database_now
 from queueops.core.processes.one_by_one import one_by_one
 
@@ -26,6 +28,7 @@ RATE_MEMORY_SECONDS = 10.0
 # One sample never replaces more: after a window's silent part it has little but the silence, and the next burst none.
 MOST_OF_RATE = 0.5
 FORESEEN_AT_ONCE = 50
+MOST_KINDS_READ = 100  # jobs of a batch that tell its services and kinds
 FORESEE_SECONDS = 0.05  # an executor claims nothing meanwhile
 RANGE_FACTOR = 1.5  # what past speed and the limits say may differ by it before both are told
 
@@ -99,9 +102,21 @@ def _foresee(batch: Batch, counts: Counts, *, is_stopped: bool) -> None:
     now = datetime.fromtimestamp(database_now(), UTC)
     batch.foreseen_at, batch.ends_at, batch.ends_earliest = now, None, None
     if not is_stopped and (ends := _ends(batch, counts, now)):
+        spans = _windows_over(batch, now)
+        ends = [stretched(end, spans, now) for end in ends]
         batch.ends_at = now + timedelta(seconds=max(ends))
         if len(ends) > 1 and max(ends) > RANGE_FACTOR * min(ends):
             batch.ends_earliest = now + timedelta(seconds=min(ends))
+
+
+def _windows_over(batch: Batch, now: datetime) -> Sequence[Span]:
+    """Maintenance windows that hold some of its jobs, as far as its next few tell what they are."""
+    if not MaintenanceWindow.objects.filter(next_change_at__isnull=False).exists():
+        return []
+    waiting = batch.jobs.filter(status__in=sorted(WAITING)).order_by()
+    kinds = list(waiting.values_list("service", "kind")[:MOST_KINDS_READ])
+    services, kinds_of = {service for service, _ in kinds}, {kind for _, kind in kinds}
+    return spans_over(batch.project_id, services=services, kinds=kinds_of, now=now)
 
 
 def _ends(batch: Batch, counts: Counts, now: datetime) -> Sequence[float]:

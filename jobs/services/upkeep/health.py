@@ -14,6 +14,7 @@ from django.utils import timezone
 from jobs.models import DeadLetter, Executor, PauseSwitch, ServiceBreaker
 from jobs.services.finish.kinds import UNSERVED
 from jobs.services.finish.outages import grouped
+from jobs.services.operate.windows import Upcoming
 from jobs.states import RUNNING, WAITING, JobState
 from queueops.core.values.numbers import numbered
 from ratelimits.models import QuotaAlert
@@ -24,7 +25,9 @@ from .failing import Failing
 from .paused import ShownPause, by_whom
 
 Tone = Literal["good", "held", "warn", "bad"]
-Page = Literal["executors", "breakers", "pauses", "batch", "alert", "limit", "ramp", "dead_letters", "failing", "jobs"]
+Page = Literal[
+    "executors", "breakers", "pauses", "windows", "batch", "alert", "limit", "ramp", "dead_letters", "failing", "jobs"
+]
 Health = Literal["alive", "draining", "silent"]
 
 MOST_NAMED_IN_A_SENTENCE = 3  # in one sentence
@@ -95,6 +98,7 @@ class Situation:
         silent: Open breakers, oldest first. `held_by_outages`: jobs that wait for them.
         failing: Services most of whose attempts fail.
         alerts: Open ones that nobody acknowledged, the gravest first.
+        upcoming: Maintenance windows that are not open yet, the soonest first.
     """
 
     counts: Mapping[str, int]
@@ -107,6 +111,7 @@ class Situation:
     held_back: Sequence[HeldBack] = ()
     letters: OpenLetters = field(default_factory=lambda: OpenLetters(0))
     ramp: ShownRamp | None = None
+    upcoming: Sequence[Upcoming] = ()
 
     @property
     def waiting(self) -> int:
@@ -137,12 +142,13 @@ def findings(situation: Situation) -> list[Finding]:
         *_other_alerts(situation),
         *_letters(situation),
     ]
+    coming = _upcoming(situation)
     if not found:
-        return [_flows(situation)]
+        return [_flows(situation), *coming]
     first = found[0]
     if first.tone in {"bad", "held"} or first.page in {"pauses", "batch"}:
-        return found
-    return [replace(first, text=f"{_flows(situation).text} {first.text}"), *found[1:]]
+        return [*found, *coming]
+    return [replace(first, text=f"{_flows(situation).text} {first.text}"), *found[1:], *coming]
 
 
 def health_of(executor: Executor) -> Health:
@@ -177,7 +183,31 @@ def _nobody_works(situation: Situation) -> list[Finding]:
 
 def _everything_paused(situation: Situation) -> list[Finding]:
     paused = next((one for one in situation.pauses if one.switch.scope == PauseSwitch.Scope.GLOBAL), None)
-    return [Finding("warn", "Everything is paused.", by_whom(paused), "pauses")] if paused else []
+    if paused is None:
+        return []
+    return [Finding("warn", "Everything is paused.", by_whom(paused), "pauses", until=paused.switch.until)]
+
+
+def _upcoming(situation: Situation) -> list[Finding]:
+    """Maintenance that is to come, each window once: nobody is to be surprised by it."""
+    soonest: dict[object, Upcoming] = {}
+    for one in situation.upcoming:
+        soonest.setdefault(one.window.pk, one)
+    return [
+        Finding(
+            "held",
+            f"{_what(one)} pauses at {one.span.begins_at:%Y-%m-%d %H:%M} UTC for maintenance,"
+            f" until {one.span.ends_at:%Y-%m-%d %H:%M}.",
+            one.window.reason,
+            "windows",
+        )
+        for one in soonest.values()
+    ]
+
+
+def _what(one: Upcoming) -> str:
+    name = str(one.window)
+    return name[:1].upper() + name[1:]
 
 
 def _ramp(situation: Situation) -> list[Finding]:

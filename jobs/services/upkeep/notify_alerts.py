@@ -8,7 +8,8 @@ PagerDuty, whose incidents would stay open, when any that it was told of is over
 job's idempotency key names alert, route, event and severity: nobody is told twice. What is told later waits for what
 was told the same route of the same before, and has not arrived: of two on their way the first could arrive last.
 
-What is silenced waits until the silence ends, and is told then if it still is open.
+What is silenced, or is about work that a maintenance window holds, waits until that ends, and is told then if it still
+is open.
 
 Alerts of users' allowances may be thousands at once: those of a project, kind and severity are told together.
 """
@@ -38,6 +39,8 @@ from ratelimits.models import AlertRoute, AlertSilence, QuotaAlert
 from ratelimits.services.alerts.alerts import COMES_BACK, COMING_AND_GOING
 from ratelimits.services.alerts.allowance_alerts import OF_ALLOWANCES, OF_THE_QUEUE
 from ratelimits.services.alerts.silences import silence_of
+
+from .paused import is_quiet
 
 KIND = "queueops.alert"
 PROJECT = PauseSwitch.EXEMPT  # whose jobs deliveries are; made at the first
@@ -79,7 +82,12 @@ def send_unsent(most: int) -> int:
     )
     found = found.exclude(Q(kind=QuotaAlert.Kind.SATURATED) & Exists(_refusals_told()))
     silences = list(AlertSilence.objects.standing().select_related("limit"))
-    audible = [alert for alert in found[: MOST_SILENCED + most] if not silence_of(alert, silences)]
+    windows = list(PauseSwitch.objects.filter(window__isnull=False))
+    audible = [
+        alert
+        for alert in found[: MOST_SILENCED + most]
+        if not silence_of(alert, silences) and not is_quiet(alert, windows)
+    ]
     unsent = _once_a_limit(audible)[:most]
     told: list[int] = []
 

@@ -25,6 +25,16 @@ from ratelimits.services.alerts.alerts import Opening, reconcile
 MOST_WATCHED = 50  # the oldest
 
 Scope = PauseSwitch.Scope
+QUIET = frozenset(  # kinds that tell of work which does not go on, or of a provider
+    {
+        QuotaAlert.Kind.OLDEST_READY,
+        QuotaAlert.Kind.LONG_RUNNING,
+        QuotaAlert.Kind.OUTAGE,
+        QuotaAlert.Kind.FAILING,
+        QuotaAlert.Kind.OBJECTIVE,
+        QuotaAlert.Kind.SATURATED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +77,35 @@ def shown_pauses(
 
 def by_whom(paused: ShownPause) -> str:
     """Who paused, and why."""
+    if paused.switch.until:
+        reason = f" {paused.switch.reason}" if paused.switch.reason else ""
+        return f"A maintenance window, until {paused.switch.until:%Y-%m-%d %H:%M} UTC.{reason}"
     reason = f": {paused.switch.reason}" if paused.switch.reason else ", without a reason given."
     return f"By {paused.by}{reason}"
+
+
+def is_quiet(alert: QuotaAlert, open_windows: Sequence[PauseSwitch]) -> bool:
+    """Whether it is about work that a maintenance window holds now: it is told when that is over, if it still is so."""
+    return alert.kind in QUIET and any(_holds(switch, alert) for switch in open_windows)
+
+
+def _holds(switch: PauseSwitch, alert: QuotaAlert) -> bool:
+    if switch.scope == Scope.GLOBAL:
+        return True
+    if switch.scope == Scope.PROJECT:
+        return alert.projects == {switch.key}
+    if switch.scope == Scope.KIND:
+        return alert.kind == QuotaAlert.Kind.LONG_RUNNING and alert.subject == switch.key
+    of_limit = alert.limit.service if alert.limit else ""
+    # An outage's subject is its service, and its address where it has several.
+    return switch.key in (of_limit, alert.subject, alert.subject.partition(" ")[0])
 
 
 def watch_paused() -> None:
     """Tell of pauses that jobs wait under for long, or that no person made; over once taken off, or no job is left."""
     minutes = settings.QUEUEOPS.alert_paused_minutes
     is_old = Q(created_at__lt=Now() - timedelta(minutes=minutes))
-    old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).exclude(scope__in=UNSERVED)
+    old = PauseSwitch.objects.filter(is_old | Q(reason=PUT_BACK_REASON)).filter(window=None).exclude(scope__in=UNSERVED)
     switches = list(old.order_by("created_at")[:MOST_WATCHED])
     shown = shown_pauses(switches, counts_by_project(), names_of(one.paused_by for one in switches)) if switches else []
     gone = set(Project.objects.filter(move=ProjectMove.MOVED).values_list("pk", flat=True))  # paused here for good

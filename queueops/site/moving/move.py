@@ -203,7 +203,7 @@ def _switch(project_id: str, address: str, moment: datetime, *, seen: dict[str, 
             ).count(),
             "changes by people": AuditEntry.objects.filter(**since, moved__gt=0).count(),
         }
-        if not PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id).exists():
+        if not PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id, window=None).exists():
             raise MoveError(f"Somebody resumed {project_id} as its move began. Nothing was moved; try again.")
         if words := ", ".join(f"{count:,} {name}" for name, count in came.items() if count):
             raise MoveError(
@@ -239,7 +239,9 @@ def _told_before_the_commit() -> Iterator[None]:
 
 def _keep_pause_by_hand(project_id: str, there: Cursor) -> None:
     """A pause that somebody set before the move goes with the project."""
-    for switch in PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id).exclude(paused_by=ACTOR):
+    for switch in PauseSwitch.objects.filter(scope=PauseSwitch.Scope.PROJECT, key=project_id, window=None).exclude(
+        paused_by=ACTOR
+    ):
         there.execute(PAUSED_BY_HAND, [project_id, switch.reason, switch.paused_by, switch.created_at])
 
 

@@ -99,6 +99,7 @@ SORTS = (
     Sort("objectives", "jobs_objective", leaves=NUMBERED | {"counts_from"}),
     Sort("schedules", "jobs_schedule"),
     Sort("fires of schedules", "jobs_schedulefire"),
+    Sort("maintenance windows", "jobs_maintenancewindow", f"scope = 'project' AND key = {PROJECT}"),
     Sort("user labels", "tenancy_userlabel"),
     Sort("webhooks", "jobs_webhook", leaves=frozenset({"secret"}), write=(SEALED,), known_by="id"),
     Sort("batches", "jobs_batch"),

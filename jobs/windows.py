@@ -1,0 +1,115 @@
+"""When a maintenance window is open: from its calendar and time zone alone. Pure; the times are those of firing.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+
+from jobs.firing import TICK, BadTimes, Times
+
+DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # as cron has them; the places are datetime's weekdays
+LONGEST_WEEKLY = timedelta(hours=27)  # a day, and what a clock may be set back by
+LONGEST_ONCE = timedelta(days=31)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    begins_at: datetime
+    ends_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """
+    Once, from `begins_at` to `ends_at`; or on weekdays from a time of the day to the next that reads `until`.
+
+    Where clocks are moved, both ends are at what the clock on the wall shows: so a window may be an hour longer or
+    shorter that day, and one that lies in the hour which is left out is left out with it.
+
+    Attributes:
+        weekdays: On which it begins; 0 is Monday.
+        since: The same as `until`: a whole day.
+    """
+
+    begins_at: datetime | None = None
+    ends_at: datetime | None = None
+    weekdays: Sequence[int] = ()
+    since: time | None = None
+    until: time | None = None
+    time_zone: str = "UTC"
+
+    def check(self, now: datetime) -> Span:
+        """
+        Return the span that is open, or the next.
+
+        Raises:
+            BadTimes: `field` is that of a window.
+        """
+        if self.begins_at or self.ends_at:
+            self._check_once(now)
+        elif not self.weekdays:
+            raise BadTimes("weekdays", "Choose at least one day, or say from when to when it is, once.")
+        elif self.since is None or self.until is None:
+            field = "since" if self.since is None else "until"
+            raise BadTimes(field, "Say a time of the day.")
+        else:
+            self._begins().check(now)
+        return next(self.spans(now))
+
+    def _check_once(self, now: datetime) -> None:
+        if self.weekdays or self.since or self.until:
+            raise BadTimes("weekdays", "It is either once, from when to when, or on weekdays: leave the other empty.")
+        if self.begins_at is None or self.ends_at is None:
+            raise BadTimes("ends_at" if self.ends_at is None else "begins_at", "Say from when to when.")
+        if self.ends_at <= self.begins_at:
+            raise BadTimes("ends_at", "It ends before it begins.")
+        if self.ends_at - self.begins_at > LONGEST_ONCE:
+            raise BadTimes("ends_at", f"It lasts for at most {LONGEST_ONCE.days} days; pause by hand for longer.")
+        if self.ends_at <= now:
+            raise BadTimes("ends_at", "That is over.")
+
+    def spans(self, after: datetime) -> Iterator[Span]:
+        """Those that end after a moment, in order; endless where it is weekly."""
+        if self.begins_at is not None and self.ends_at is not None:
+            if self.ends_at > after:
+                yield Span(self.begins_at, self.ends_at)
+            return
+        if self.since is None or self.until is None or not self.weekdays:
+            return
+        ends = Times(_cron(self.until), self.time_zone)
+        # A whole day ends at the next such time; what a gap of the clock swallows begins and ends at its end.
+        least = timedelta() if self.since == self.until else TICK
+        for fire in self._begins().after(after - LONGEST_WEEKLY):
+            end = next(ends.after(fire.due_at - least)).due_at
+            if end > max(after, fire.due_at):
+                yield Span(fire.due_at, end)
+
+    def _begins(self) -> Times:
+        days = ",".join(DAYS[day] for day in sorted(self.weekdays))
+        return Times(_cron(self.since or time(), days), self.time_zone)
+
+
+def _cron(at: time, days: str = "*") -> str:
+    return f"{at.minute} {at.hour} * * {days}"
+
+
+def merged(spans: Sequence[Span]) -> list[Span]:
+    """The same time without overlaps, in order."""
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda one: one.begins_at):
+        if found and span.begins_at <= found[-1].ends_at:
+            found[-1] = Span(found[-1].begins_at, max(found[-1].ends_at, span.ends_at))
+        else:
+            found.append(span)
+    return found
+
+
+def stretched(seconds: float, spans: Sequence[Span], now: datetime) -> float:
+    """How long work of so many seconds takes that stands still in these spans, which do not overlap."""
+    end = now + timedelta(seconds=seconds)
+    for span in spans:
+        begins_at = max(span.begins_at, now)
+        if begins_at <= end and span.ends_at > now:
+            end += span.ends_at - begins_at
+    return (end - now).total_seconds()
