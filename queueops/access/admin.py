@@ -17,6 +17,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from queueops.access import token_admin  # noqa: F401 - registers its screen
 from queueops.access.models import Passkey, SignInCount
 from queueops.access.services import guard, second_factor
 from queueops.audit import trail

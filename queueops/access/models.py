@@ -6,6 +6,8 @@ from django.contrib.auth.models import User
 from django.db import models
 from django.db.models.functions import Now
 
+from queueops.tenancy.models import Project
+
 
 class Authenticator(models.Model):
     """Somebody's second factor: an app that shows a code which changes with the time (TOTP, RFC 6238)."""
@@ -73,6 +75,35 @@ class Identity(models.Model):
 
     def __str__(self) -> str:
         return f"{self.subject} at {self.issuer}"
+
+
+class PersonalToken(models.Model):
+    """What an assistant acts with for one of the staff: it opens what their role opens. Only its digest is stored."""
+
+    user = models.ForeignKey(User, models.CASCADE, related_name="personal_tokens", editable=False)
+    name = models.CharField(max_length=200, help_text="Who or what uses it.")
+    project = models.ForeignKey(
+        Project,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="The only project that it opens. Empty: all that your role shows.",
+    )
+    prefix = models.CharField(max_length=16, editable=False, help_text="Its first characters, to recognise it.")
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    expires_at = models.DateTimeField(help_text="At most 90 days ahead.")
+    revoked_at = models.DateTimeField(null=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, editable=False, help_text="To the minute.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ("-pk",)
+        default_permissions = ("view", "add")
+        permissions = [("revoke_personaltoken", "Can revoke everybody's personal tokens")]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}… ({self.name})"
 
 
 class SignInCount(models.Model):

@@ -1,6 +1,6 @@
 """Every tool, registered by importing its module."""
 
 from .tool import TOOLS, find_tool
-from .tools import alerts, changes, limits, money, work
+from .tools import alerts, changes, limits, money, projects, work
 
-__all__ = ["TOOLS", "alerts", "changes", "find_tool", "limits", "money", "work"]
+__all__ = ["TOOLS", "alerts", "changes", "find_tool", "limits", "money", "projects", "work"]

@@ -15,8 +15,9 @@ _HEAD = """\
 Written by `manage.py write_docs` from `queueops/assistant/tools/`; change it there.
 [Connect an assistant](../how-to/connect-an-assistant.md) says how to reach them.
 
-Every tool sees and changes the project of its key alone. An argument that a tool does not have, an id that the project
-does not have, and a scope that the key does not have are refused, with the codes of [the API](api.md).
+Every tool sees and changes the project of its key alone, or the one that a person's assistant names in `project`, which
+all but `projects` take then. An argument that a tool does not have, an id that the project does not have, and a
+scope or permission that is lacking are refused, with the codes of [the API](api.md).
 """
 
 
@@ -24,7 +25,9 @@ does not have, and a scope that the key does not have are refused, with the code
 def tools_page() -> str:
     parts = [_HEAD]
     for one in TOOLS.values():
-        parts += [f"## {one.name}", "", one.explains, "", f"Needs the scope `{one.needs.scope.value}`.", ""]
+        scope = "For people." if one.for_people else f"Needs the scope `{one.needs.scope.value}`."
+        needs = f"{scope} Of people: `{one.needs.permission}`."
+        parts += [f"## {one.name}", "", one.explains, "", needs, ""]
         parts += [*_arguments(one), ""] if one.given.model_fields else []
     return "\n".join(parts)
 

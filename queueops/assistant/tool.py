@@ -28,6 +28,7 @@ class Tool:
         given: What it takes.
         needs: Of the key a scope, of an operator a permission, as for an address of the API.
         changes: Whether it changes anything; all others only read.
+        for_people: It is about no single project, and keys are not offered it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Tool:
     needs: Need
     carry_out: CarryOut
     changes: bool = False
+    for_people: bool = False
 
     @property
     def explains(self) -> str:
@@ -57,11 +59,13 @@ class NoArguments(Input):
     """It takes nothing."""
 
 
-def tool(needs: Need, given: type[Input] = NoArguments, *, changes: bool = False) -> Callable[[CarryOut], CarryOut]:
+def tool(
+    needs: Need, given: type[Input] = NoArguments, *, changes: bool = False, for_people: bool = False
+) -> Callable[[CarryOut], CarryOut]:
     """Make a function a tool of its name; its docstring is what assistants read."""
 
     def register(carry_out: CarryOut) -> CarryOut:
-        TOOLS[carry_out.__name__] = Tool(carry_out.__name__, given, needs, carry_out, changes)
+        TOOLS[carry_out.__name__] = Tool(carry_out.__name__, given, needs, carry_out, changes, for_people)
         return carry_out
 
     return register

@@ -1,4 +1,4 @@
-"""Where assistants reach the tools over HTTP: a neighbour of the API, with the same keys."""
+"""Where assistants reach the tools over HTTP: a neighbour of the API, with the same keys, and for people."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rest_framework.request import Request
 
 from dashboards.live.origin import Origin, origin_of
 from jobs.api.views.base import READ
+from queueops.access.token_authentication import PersonalTokenAuthentication
 from queueops.rest.parsers import read_document
 from queueops.rest.views import CallerView
 from queueops.tenancy.callers.authentication import ProducerKeyAuthentication
@@ -25,7 +26,7 @@ class AssistantView(CallerView):
 
     needs: ClassVar = {"POST": READ}
     unconfined = POST
-    authentication_classes = (ProducerKeyAuthentication,)
+    authentication_classes = (PersonalTokenAuthentication, ProducerKeyAuthentication)
     schema = None
 
     def post(self, request: Request) -> HttpResponse:

@@ -127,6 +127,7 @@ ROOMS: tuple[tuple[str, str, tuple[Tab, ...]], ...] = (
         (
             ("Users", "auth_user", "auth.view_user"),
             ("Roles", "auth_group", "auth.view_group"),
+            ("Personal tokens", "access_personaltoken", "access.view_personaltoken"),
             ("Failed sign-ins", "access_signincount", "access.view_signincount"),
             ("Audit trail", "audit_auditentry", "audit.view_auditentry"),
         ),

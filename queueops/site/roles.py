@@ -14,7 +14,7 @@ from queueops.audit import roles as audit
 from queueops.tenancy import roles as tenancy
 from ratelimits import roles as ratelimits
 
-VIEWER = jobs.VIEWER | ratelimits.VIEWER | tenancy.VIEWER | audit.VIEWER
+VIEWER = jobs.VIEWER | ratelimits.VIEWER | tenancy.VIEWER | audit.VIEWER | access.VIEWER
 OPERATOR = VIEWER | jobs.OPERATOR | ratelimits.OPERATOR | tenancy.OPERATOR
 LIMITS_MANAGER = VIEWER | ratelimits.LIMITS_MANAGER
 ADMINISTRATOR = (

@@ -49,7 +49,7 @@ def arguments_of(world: World) -> dict[str, dict[str, Any]]:
 
 def readers() -> list[str]:
     """The previews of changes have tests of their own."""
-    return [name for name, one in TOOLS.items() if not (one.changes or name in PLANS)]
+    return [name for name, one in TOOLS.items() if not (one.changes or one.for_people or name in PLANS)]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -59,7 +59,7 @@ def test_the_tools_are_listed_to_clients_of_both_eras_of_the_protocol(mode: str)
 
     found = assistant_of().connected(listed, mode=mode).tools
     assert {one.name: not one.annotations.read_only_hint for one in found} == {
-        name: one.changes for name, one in TOOLS.items()
+        name: one.changes for name, one in TOOLS.items() if not one.for_people
     }
     assert all(one.description and one.input_schema["additionalProperties"] is False for one in found)
 

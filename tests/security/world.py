@@ -36,7 +36,7 @@ from jobs.models import (
     Upload,
     WebhookDelivery,
 )
-from queueops.access.models import SignInCount
+from queueops.access.models import PersonalToken, SignInCount
 from queueops.audit.models import AuditEntry
 from queueops.site import roles
 from queueops.tenancy import credentials, refusals
@@ -48,6 +48,7 @@ from queueops.tenancy.models import (
     Issuer,
     ProducerKey,
     Project,
+    digest_of,
 )
 from ratelimits.models import AllowanceOverride, Budget, Limit, Price, ResumeRamp, Spend, UsageTracking
 from ratelimits.services.alerts.alerts import open_alert
@@ -184,9 +185,7 @@ class World:
         made["auth_user"] = owner
         made["auth_group"] = Group.objects.earliest("pk")
         SavedFilter.objects.create(owner=owner, screen="job", name=text[:60], query="state=failed", shared=True)
-        made["access_signincount"] = SignInCount.objects.create(
-            purpose="password", account=text, failures=1, forget_at=Now() + timedelta(hours=1)
-        )
+        made |= _access(text, owner)
         made |= _usage(text, project) | _money(text, project)
         pool, _ = Pool.objects.update_or_create(name="shared", defaults={"kinds": [text[:100]], "place": 900})
         made["jobs_pool"] = pool
@@ -194,6 +193,18 @@ class World:
         made["jobs_retrypolicy"] = apps.get_model("jobs.RetryPolicy").objects.earliest("name")
         made["django_q_schedule"] = Housekeeping.objects.earliest("pk")
         return cls({name: str(row.pk) for name, row in made.items()})
+
+
+def _access(text: str, owner: User) -> dict[str, Model]:
+    """A personal token, and a failed sign-in."""
+    return {
+        "access_personaltoken": PersonalToken.objects.create(
+            user=owner, name=text[:200], prefix=text[:16], digest=digest_of(text), expires_at=Now() + timedelta(days=1)
+        ),
+        "access_signincount": SignInCount.objects.create(
+            purpose="password", account=text, failures=1, forget_at=Now() + timedelta(hours=1)
+        ),
+    }
 
 
 def _usage(text: str, project: str) -> dict[str, Model]:

@@ -67,7 +67,7 @@ def find_alert(caller: Caller, alert_id: int) -> QuotaAlert:
 
 
 def alert_row(alert: QuotaAlert, caller: Caller, silence: AlertSilence | None) -> dict[str, Any]:
-    is_told = caller.operator is not None or may_read(alert, caller.project_id)
+    is_told = caller.sees_all or may_read(alert, caller.project_id)
     return {
         "id": alert.pk,
         "kind": alert.kind,

@@ -179,9 +179,7 @@ def preview_cap(caller: Caller, given: OfCap) -> Change:
 def preview_acknowledge(caller: Caller, given: OfAcknowledged) -> Change:
     """Preview telling the others that somebody looks after an alert. It stays open until its cause is gone."""
     alert = find_alert(caller, given.alert)
-    if caller.operator is None and not (
-        alert.projects and may_read(alert, caller.project_id) and len(alert.projects) == 1
-    ):
+    if not caller.sees_all and not (alert.projects and may_read(alert, caller.project_id) and len(alert.projects) == 1):
         raise SharedAlert
     seen = {"alert": alert.pk, "acknowledged": alert.acknowledged_at is not None}
 

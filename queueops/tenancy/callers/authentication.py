@@ -73,6 +73,7 @@ class Caller:
         operator: The signed-in user; None for all others.
         user_id: The end user who calls, and who sees and does only what is theirs; None: everybody's of the project.
         requests_per_minute: None: QUEUEOPS_REQUESTS_PER_MINUTE.
+        confined: An operator who sees this project alone.
     """
 
     project_id: str
@@ -82,6 +83,12 @@ class Caller:
     operator: AbstractUser | None = None
     user_id: UUID | None = None
     requests_per_minute: int | None = None
+    confined: bool = False
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether it may see and change what counts for several projects, as far as its permissions go."""
+        return self.operator is not None and not self.confined
 
     @property
     def is_anonymous(self) -> bool:

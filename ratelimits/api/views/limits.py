@@ -57,7 +57,7 @@ class Seen:
 
 def sees_all(caller: Caller) -> bool:
     """Limits are the installation's, but a project's key sees no other project's counters."""
-    return caller.operator is not None
+    return caller.sees_all
 
 
 def roots_of(caller: Caller) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def require_operator(caller: Caller) -> None:
     Raises:
         SharedLimit: A project's key would change what counts for all projects.
     """
-    if caller.operator is None:
+    if not caller.sees_all:
         raise SharedLimit
 
 

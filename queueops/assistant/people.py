@@ -1,0 +1,53 @@
+"""People's assistants: one token for all projects that its owner sees, so that each tool is told in which to look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from queueops.tenancy.callers.authentication import Caller, ProjectRequired, UnknownProject
+from queueops.tenancy.models import Project
+from queueops.tenancy.moves import refuse_moved
+
+from .errors import UnknownTool
+from .tool import Tool
+
+PROJECT = "project"
+DESCRIBED = {"type": "string", "description": "Where to look, as the tool `projects` lists them."}
+
+
+def with_project(tool: Tool) -> dict[str, Any]:
+    """What a tool takes of a person's assistant."""
+    schema = tool.given.model_json_schema()
+    if tool.for_people:
+        return schema
+    return {**schema, "properties": {PROJECT: DESCRIBED, **schema.get("properties", {})}}
+
+
+def in_project(caller: Caller, tool: Tool, arguments: dict[str, Any]) -> tuple[Caller, dict[str, Any]]:
+    """
+    Return who asks, in the project that a person's assistant names, and the tool's own arguments.
+
+    A project that somebody is not shown is answered as one that there is not.
+
+    Raises:
+        ProjectRequired, UnknownProject, ProjectMoved
+        UnknownTool: A key asks for what is people's.
+    """
+    if caller.operator is None:
+        if tool.for_people:
+            raise UnknownTool(f"There is no tool {tool.name!r} for keys.")
+        return caller, arguments
+    if tool.for_people:
+        return caller, arguments
+    own = dict(arguments)
+    named = own.pop(PROJECT, None) or caller.project_id
+    if not named:
+        raise ProjectRequired("Name the project, as the tool `projects` lists them.")
+    if not isinstance(named, str) or "\0" in named or (caller.confined and named != caller.project_id):
+        raise UnknownProject
+    move = Project.objects.filter(pk=named).values_list("move", "moved_to").first()
+    if move is None:
+        raise UnknownProject
+    refuse_moved(named, *move, reads=not tool.changes)
+    return replace(caller, project_id=named), own
