@@ -14,14 +14,17 @@ from ratelimits.subjects import LONGEST_NAME
 from .money import LONGEST_PROVIDER, MOST_MONEY, Via
 
 
+class BudgetScope(models.TextChoices):
+    PROJECT = "project", "the project"
+    EACH_USER = "each_user", "each user"
+    USER = "user", "one user"
+    BATCH = "batch", "one batch"
+
+
 class Budget(models.Model):
     """What the jobs of a project, of each of its users, of one user or of one batch may cost."""
 
-    class Scope(models.TextChoices):
-        PROJECT = "project", "the project"
-        EACH_USER = "each_user", "each user"
-        USER = "user", "one user"
-        BATCH = "batch", "one batch"
+    Scope = BudgetScope
 
     class Period(models.TextChoices):
         DAY = "day", "a day"

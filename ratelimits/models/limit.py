@@ -28,6 +28,13 @@ class Unit(models.TextChoices):
     IN_FLIGHT = "in_flight", "calls in flight"
 
 
+class LimitScope(models.TextChoices):
+    GLOBAL = "global", "everyone together"
+    PROJECT = "project"
+    USER = "user"
+    PROJECT_USER = "project_user", "user of a project"
+
+
 class Limit(models.Model):
     """
     A cap on the calls of one service, counted for every key of its scope.
@@ -37,11 +44,7 @@ class Limit(models.Model):
     either `reset_zone` or `window_seconds`, `guard_seconds`; concurrency `capacity`, `lease_seconds`.
     """
 
-    class Scope(models.TextChoices):
-        GLOBAL = "global", "everyone together"
-        PROJECT = "project"
-        USER = "user"
-        PROJECT_USER = "project_user", "user of a project"
+    Scope = LimitScope
 
     class Algorithm(models.TextChoices):
         SLIDING_WINDOW = "sliding_window"

@@ -4,6 +4,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from django.core.management import call_command
 from django.test import Client
+from pydantic import BaseModel
 
 from queueops.site.api_docs import described_path, described_patterns
 from tests.api.conftest import ROOT
@@ -28,6 +29,24 @@ def operations(document):
 def test_every_address_is_described(document):
     described = {path.removeprefix(f"{ROOT}/") for path in document["paths"]} - {"schema/"}
     assert described == {described_path(pattern) for pattern in described_patterns()}
+
+
+def test_no_two_parts_of_bodies_have_one_name():
+    """The document's generator takes the first of them for all."""
+    found = {}
+    for model in models_of(BaseModel):
+        parts = model.model_json_schema(mode="serialization").get("$defs", {})
+        for name, part in parts.items():
+            found.setdefault(name, {})[json.dumps(part, sort_keys=True)] = model.__name__
+    assert len(found) > 20
+    assert {name: list(parts.values()) for name, parts in found.items() if len(parts) > 1} == {}
+
+
+def models_of(base):
+    for model in base.__subclasses__():
+        if model.__module__.startswith(("jobs.api.", "ratelimits.api.", "queueops.rest.")):
+            yield model
+        yield from models_of(model)
 
 
 def test_every_operation_has_examples_errors_and_both_kinds_of_keys(document):

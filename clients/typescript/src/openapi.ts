@@ -409,6 +409,11 @@ export interface components {
          */
         BudgetPolicyEnum: "wait" | "reject";
         /**
+         * BudgetScope
+         * @enum {string}
+         */
+        BudgetScope: "project" | "each_user" | "user" | "batch";
+        /**
          * @description * `project` - the project
          *     * `each_user` - each user
          *     * `user` - one user
@@ -566,7 +571,7 @@ export interface components {
             refill_per_second?: number | null;
             /** Reset Zone */
             reset_zone?: string;
-            scope?: components["schemas"]["Scope"];
+            scope?: components["schemas"]["LimitScope"];
             /**
              * Seen At
              * @description The `updated_at` of what you looked at: refused if somebody changed it since.
@@ -1517,6 +1522,11 @@ export interface components {
          */
         LimitCallTypeEnum: "read" | "write" | "any";
         /**
+         * LimitScope
+         * @enum {string}
+         */
+        LimitScope: "global" | "project" | "user" | "project_user";
+        /**
          * @description * `global` - everyone together
          *     * `project` - Project
          *     * `user` - User
@@ -1588,7 +1598,7 @@ export interface components {
              */
             reason: string;
             /** @default project */
-            scope: components["schemas"]["Scope"];
+            scope: components["schemas"]["BudgetScope"];
             /**
              * Time Zone
              * @description Where a day or month begins at midnight.
@@ -1715,7 +1725,7 @@ export interface components {
              */
             reset_zone: string;
             /** @default project */
-            scope: components["schemas"]["Scope"];
+            scope: components["schemas"]["LimitScope"];
             /**
              * Service
              * @description Empty: calls in flight to any, of a project or a kind.
@@ -1799,6 +1809,54 @@ export interface components {
              * @default UTC
              */
             time_zone: string;
+        };
+        /**
+         * NewWindow
+         * @description Once, or every week.
+         */
+        NewWindow: {
+            /**
+             * Begins At
+             * @description Once: from then.
+             * @default null
+             */
+            begins_at: string | null;
+            /**
+             * Ends At
+             * @description Once: until then.
+             * @default null
+             */
+            ends_at: string | null;
+            /**
+             * Reason
+             * @description Shown wherever work waits for it.
+             * @default
+             */
+            reason: string;
+            /**
+             * Since
+             * @description Weekly: what the clock shows when it begins.
+             * @default null
+             */
+            since: string | null;
+            /**
+             * Time Zone
+             * @description Weekly: whose clock, as `Europe/Berlin`.
+             * @default UTC
+             */
+            time_zone: string;
+            /**
+             * Until
+             * @description Weekly: it ends at the next such time. The same as `since`: a whole day.
+             * @default null
+             */
+            until: string | null;
+            /**
+             * Weekdays
+             * @description Weekly: the days on which it begins; 0 is Monday.
+             * @default []
+             */
+            weekdays: number[];
         };
         NullEnum: null;
         /**
@@ -2086,6 +2144,19 @@ export interface components {
             next_cursor: string | null;
             results: components["schemas"]["UserMonth"][];
         };
+        PaginatedWindowList: {
+            /**
+             * Format: uri
+             * @example https://queue.example.org/api/v1/…/?cursor=MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next: string | null;
+            /**
+             * @description Null on the last page.
+             * @example MDE5MzhhM2MtN2QyZS03YjFhLTljNTUtMGE0YTFmMGQyZTEx
+             */
+            next_cursor: string | null;
+            results: components["schemas"]["Window"][];
+        };
         /**
          * ChangeBudget
          * @description What is left out stays as it is. Of whom it is, its period and its time zone cannot be changed.
@@ -2109,7 +2180,7 @@ export interface components {
              * @description For the audit trail.
              */
             reason?: string;
-            scope?: components["schemas"]["Scope"];
+            scope?: components["schemas"]["BudgetScope"];
             /**
              * Time Zone
              * @description Where a day or month begins at midnight.
@@ -2195,7 +2266,7 @@ export interface components {
             refill_per_second?: number | null;
             /** Reset Zone */
             reset_zone?: string;
-            scope?: components["schemas"]["Scope"];
+            scope?: components["schemas"]["LimitScope"];
             /**
              * Seen At
              * @description The `updated_at` of what you looked at: refused if somebody changed it since.
@@ -2758,11 +2829,6 @@ export interface components {
             next_due: string[];
         };
         /**
-         * Scope
-         * @enum {string}
-         */
-        Scope: "project" | "each_user" | "user" | "batch";
-        /**
          * SetAtOnce
          * @description Whose calls, and how many may be in flight.
          */
@@ -2935,6 +3001,12 @@ export interface components {
             unfinished: number;
             /** Utilisation Percent */
             utilisation_percent: number | null;
+        };
+        Span: {
+            /** Format: date-time */
+            begins_at: string;
+            /** Format: date-time */
+            ends_at: string;
         };
         /** SpendGroupShown */
         SpendGroupShown: {
@@ -3272,6 +3344,54 @@ export interface components {
             is_used: boolean;
             live: number | null;
         };
+        Window: {
+            /**
+             * Format: date-time
+             * @description Once: from then.
+             */
+            readonly begins_at: string | null;
+            /** Format: date-time */
+            readonly created_at: string;
+            /**
+             * Format: date-time
+             * @description Once: until then.
+             */
+            readonly ends_at: string | null;
+            /** Format: uuid */
+            readonly id: string;
+            /** @description Whether it holds its work now. */
+            readonly is_open: boolean;
+            /** @description The project's id, the service or the kind. Empty for everything. */
+            readonly key: string;
+            /** @description The next five, one that is open first. */
+            readonly next_times: components["schemas"]["Span"][];
+            /** @description Shown wherever its work waits. */
+            readonly reason: string;
+            readonly scope: components["schemas"]["WindowScopeEnum"];
+            /**
+             * From
+             * Format: time
+             * @description Weekly: what the clock shows, such as 22:00.
+             */
+            readonly since: string | null;
+            /** @description Weekly: whose clock it goes by, such as Europe/Berlin. */
+            readonly time_zone: string;
+            /**
+             * Format: time
+             * @description Weekly: the next such time after it began. The same: a whole day.
+             */
+            readonly until: string | null;
+            /** @description Weekly: the days on which it begins. */
+            readonly weekdays: number[];
+        };
+        /**
+         * @description * `global` - everything
+         *     * `project` - Project
+         *     * `service` - Service
+         *     * `kind` - Kind
+         * @enum {string}
+         */
+        WindowScopeEnum: "global" | "project" | "service" | "kind";
         /** WithReason */
         WithReason: {
             /**
