@@ -48,6 +48,8 @@ UNCONFINED = {
     ("LimitOverrides", "POST"),
     ("LimitOverrides", "DELETE"),
     ("SimulateLimit", "POST"),
+    ("AtOnceCaps", "PUT"),  # of operators alone, as limits are
+    ("AtOnceCap", "DELETE"),
 }
 
 

@@ -24,6 +24,7 @@ from jobs.models import (
     Executor,
     Job,
     JobEvent,
+    MaintenanceWindow,
     Objective,
     PauseSwitch,
     Pool,
@@ -129,7 +130,10 @@ class World:
             service="a-service", project_id=project, failures=9, opened_at=Now(), last_error=text
         )
         made |= (
-            _lane_of(made_project, text, letter.job_id) | _objective(made_project, text) | _schedule(made_project, text)
+            _lane_of(made_project, text, letter.job_id)
+            | _objective(made_project, text)
+            | _schedule(made_project, text)
+            | _window(made_project, text)
         )
         webhook = make_webhook(made_project, url="https://example.org/", secret=f"whsec_{text}")
         made["jobs_webhook"] = webhook
@@ -284,6 +288,16 @@ def _schedule(project: Project, text: str) -> dict[str, Model]:
         asked_by=text[:100],
     )
     return {"jobs_schedule": schedule}
+
+
+def _window(project: Project, text: str) -> dict[str, Model]:
+    """Far off, so that it holds nothing."""
+    begins_at = timezone.now() + timedelta(days=300)
+    times = {"begins_at": begins_at, "ends_at": begins_at + timedelta(hours=1), "next_change_at": begins_at}
+    window = MaintenanceWindow.objects.create(
+        scope="project", key=project.pk, reason=text, created_by="user:1", **times
+    )
+    return {"jobs_maintenancewindow": window}
 
 
 def everything(*, project: str = "", signed_in: User | None = None) -> dict[str, list[dict[str, Any]]]:
