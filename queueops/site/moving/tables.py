@@ -135,6 +135,7 @@ SORTS = (
     Sort("spend", "ratelimits_spend", leaves=NUMBERED),
     Sort("budgets", "ratelimits_budget", leaves=NUMBERED),
     Sort("decisions", "ratelimits_decideanswer"),
+    Sort("caps of calls in flight", "ratelimits_limit", f"project = {PROJECT}", NUMBERED),
     Sort(
         "limits of its own",
         "ratelimits_limitoverride",
@@ -187,6 +188,7 @@ WATCHED = tuple(
         "paused batches",
         "allowance",
         "quotas of users",
+        "caps of calls in flight",
         "limits of its own",
         "budgets",
         "objectives",
@@ -196,6 +198,7 @@ WATCHED = tuple(
 
 # Tables that know projects, or hold what belongs to some, and stay: with the reason that people are told.
 STAYS: Mapping[str, str] = {
+    "access_personaltoken": "personal tokens: people make others there",
     "jobs_auditentry": "the audit trail: it is append-only, and tells what was done here",
     "jobs_servicebreaker": "outages of providers: the other installation finds out by itself",
     "jobs_batchpolicy": "which way jobs go by default: set it there",
