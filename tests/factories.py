@@ -13,7 +13,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from jobs.handlers.registry import find_handler
-from jobs.models import Batch, DeadLetter, Job, ProviderBatch, Schedule, Webhook, new_id
+from jobs.models import Batch, DeadLetter, Job, MaintenanceWindow, ProviderBatch, Schedule, Webhook, new_id
 from jobs.services.explain.snapshots import BatchSnapshot, batch_snapshot
 from jobs.services.operate.schedules import save_schedule
 from jobs.services.submit.prepare import JobSpec, PreparedJob
@@ -119,6 +119,15 @@ def make_schedule(name: str = "nightly", *, project: str = "acme", **figures: An
     make_project(project)
     given = {"name": name, "cron": "0 * * * *", "jobs": [{"kind": KIND, "payload": json.loads(PAYLOAD)}]}
     return save_schedule(None, {**given, **figures}, project_id=project, actor="user:1")
+
+
+def make_window(project: str = "acme", **figures: Any) -> MaintenanceWindow:
+    """An hour in which the project pauses, by default far off, so that it holds nothing."""
+    make_project(project)
+    begins_at = timezone.now() + timedelta(days=300)
+    times = {"begins_at": begins_at, "ends_at": begins_at + timedelta(hours=1), "next_change_at": begins_at}
+    given = {"scope": "project", "key": project, "created_by": "user:1", **times, **figures}
+    return MaintenanceWindow.objects.create(**given)
 
 
 def make_dead_letter(**fields: Any) -> DeadLetter:

@@ -35,6 +35,7 @@ from ratelimits.services.alerts.silences import silence_of
 from ratelimits.services.limits.ramps import ShownRamp, ramp_now
 
 from .alerts import open_alerts
+from .cache import CachedRead
 from .limits import limits_now
 from .wire import link, list_link
 
@@ -43,6 +44,7 @@ MOST_PAUSES = 50
 MOST_SILENT = 20
 SEEN_BEFOREHAND = timedelta(hours=24)
 MOST_UPCOMING = 20
+WINDOWS_KEPT_SECONDS = 10.0
 _LISTS = {
     "executors": "jobs_executor",
     "breakers": "jobs_servicebreaker",
@@ -112,7 +114,7 @@ def read_overview() -> Overview:
             held_back=held_back,
             letters=letters,
             ramp=ramp,
-            upcoming=upcoming(now=database_moment(), within=SEEN_BEFOREHAND, most=MOST_UPCOMING),
+            upcoming=_windows_ahead.get(),
         )
     )
     return Overview(
@@ -130,6 +132,11 @@ def read_overview() -> Overview:
         findings=found,
         ramp=ramp,
     )
+
+
+_windows_ahead = CachedRead(
+    lambda: upcoming(now=database_moment(), within=SEEN_BEFOREHAND, most=MOST_UPCOMING), seconds=WINDOWS_KEPT_SECONDS
+)
 
 
 def address_of(finding: Finding) -> str:

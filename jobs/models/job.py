@@ -106,7 +106,7 @@ class Job(models.Model):
     )
     credential = models.CharField(max_length=100, null=True, blank=True)  # null: the call shows none
     lane = models.CharField(
-        max_length=500, null=True, help_text="See jobs/lanes.py. Null: its service has no limits and users no turns."
+        max_length=600, null=True, help_text="See jobs/lanes.py. Null: its service has no limits and users no turns."
     )
     target = models.CharField(
         max_length=400,

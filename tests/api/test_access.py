@@ -16,13 +16,21 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern
 
 from jobs.api.urls import urlpatterns
-from jobs.models import BulkOperation, DeadLetter, Job, Schedule
+from jobs.models import BulkOperation, DeadLetter, Job, MaintenanceWindow, Schedule
 from jobs.states import JobState
 from queueops.core.values.rate import Rate
 from queueops.tenancy.callers.throttles import CallerThrottle
 from queueops.tenancy.models import ProducerKey
 from tests.api.conftest import ALL_SCOPES, ROOT, SPEC, Api, error_of, key_for
-from tests.factories import make_batch, make_dead_letter, make_job, make_project, make_provider_batch, make_schedule
+from tests.factories import (
+    make_batch,
+    make_dead_letter,
+    make_job,
+    make_project,
+    make_provider_batch,
+    make_schedule,
+    make_window,
+)
 
 
 def view_of(pattern: URLPattern) -> Any:
@@ -47,6 +55,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "ChangeJobsPriority": {"priority": "low"},
     "ScheduleList": {"name": "x", **SCHEDULE},
     "PreviewSchedule": {"name": "x", **SCHEDULE},
+    "WindowList": {"begins_at": "2030-01-01T00:00:00Z", "ends_at": "2030-01-01T01:00:00Z"},
     "DiscardDeadLetter": {"reason": "x"},
     "DiscardDeadLetters": {"reason": "x"},
 }
@@ -65,12 +74,13 @@ def ids_of(project: str) -> dict[str, str]:
         "operations": str(operation.pk),
         "provider-batches": str(make_provider_batch(project=project).pk),
         "schedules": str(make_schedule(project=project).pk),
+        "maintenance": str(make_window(project).pk),
     }
 
 
 def address(pattern: URLPattern, ids: dict[str, str]) -> str:
     route = str(pattern.pattern)
-    return "/" + route.replace("<uuid:pk>", ids.get(route.split("/", maxsplit=1)[0], ""))
+    return "/" + route.replace("<uuid:pk>", ids.get(route.split("/", maxsplit=1)[0], "")).replace("<int:pk>", "1")
 
 
 def call(api: Api, method: str, pattern: URLPattern, ids: dict[str, str]):
@@ -89,6 +99,7 @@ def everything() -> dict[str, list[Any]]:
         "jobs": list(Job.objects.order_by("pk").values("pk", "status", "priority", "scheduled_at", "held")),
         "letters": list(DeadLetter.objects.order_by("pk").values("pk", "resolution")),
         "schedules": list(Schedule.objects.order_by("pk").values("pk", "paused", "next_due_at")),
+        "windows": list(MaintenanceWindow.objects.order_by("pk").values("pk", "skipped_until", "next_change_at")),
         "operations": list(BulkOperation.objects.order_by("pk").values("pk", "status")),
     }
 
@@ -112,7 +123,8 @@ def test_another_projects_rows_are_neither_shown_nor_touched(api: Api, method, p
             assert not [theirs_id for theirs_id in theirs.values() if theirs_id in text]
     after = everything()
     assert [row for row in after["jobs"] if row in before["jobs"]] == before["jobs"]
-    assert [row for row in after["schedules"] if row in before["schedules"]] == before["schedules"]
+    for rows in ("schedules", "windows"):
+        assert [row for row in after[rows] if row in before[rows]] == before[rows]
     assert (after["letters"], after["operations"]) == (before["letters"], before["operations"])
 
 
@@ -132,10 +144,10 @@ def test_every_method_needs_a_key_with_its_scope(db, method, pattern):
 
 @pytest.mark.parametrize("pattern", urlpatterns, ids=lambda pattern: str(pattern.pattern))
 def test_every_address_answers_options_and_refuses_other_methods(api: Api, pattern):
-    rows = ["jobs", "batches", "dead-letters", "operations", "provider-batches", "schedules"]
+    rows = ["jobs", "batches", "dead-letters", "operations", "provider-batches", "schedules", "maintenance"]
     path = address(pattern, dict.fromkeys(rows, str(uuid4())))
     assert api.send("OPTIONS", path, "").status_code == 200
-    response = api.send("PUT", path, "")
+    response = api.send("PATCH" if hasattr(view_of(pattern), "put") else "PUT", path, "")
     assert error_of(response, 405)["code"] == "method_not_allowed"
     assert "OPTIONS" in response["Allow"]
 

@@ -27,12 +27,15 @@ OTHERS = {
     ("LimitList", "POST"): 403,
     ("LimitDetail", "PATCH"): 403,
     ("LimitDetail", "DELETE"): 403,
+    ("AtOnceCaps", "PUT"): 403,
+    ("AtOnceCap", "DELETE"): 403,
     ("SimulateLimit", "POST"): 200,
     ("PreviewSchedule", "POST"): 200,
 }
 QUERIES = {
     "LimitDetail": "?reason=because",
     "BudgetDetail": "?reason=because",
+    "AtOnceCap": "?reason=because",
     "LimitOverrides": f"?key=project:{PROJECT}",
 }
 REFUSED = {ProjectMove.MOVING: (503, "project_moving"), ProjectMove.MOVED: (410, "project_moved")}

@@ -16,7 +16,7 @@ from ratelimits.services.limits.overrides import set_override
 from ratelimits.services.limits.save_limit import project_of
 from ratelimits.subjects import LONGEST_NAME, Subject
 
-LONGEST = Subject("s" * 64, "write", "p" * LONGEST_NAME, "u" * LONGEST_NAME, "m" * LONGEST_NAME)
+LONGEST = Subject("s" * 64, "write", "p" * LONGEST_NAME, "u" * LONGEST_NAME, "m" * LONGEST_NAME, "o" * 63, "k" * 100)
 
 
 def length_of(model: type[Model], name: str) -> int:
@@ -31,6 +31,7 @@ def test_no_principal_or_model_is_longer_than_a_key_has_room_for():
         *((Job, "model"), (Limit, "model"), (Project, "id")),
     ]
     assert max(length_of(model, name) for model, name in named) == LONGEST_NAME
+    assert (len(LONGEST.owner), len(LONGEST.kind)) == (length_of(Project, "id"), length_of(Job, "kind"))
 
 
 @pytest.mark.django_db
@@ -58,6 +59,6 @@ def test_a_provider_s_project_that_is_none_of_ours_is_left_out_of_the_trail():
 
 
 def test_the_longest_lane_fits_its_column():
-    name = lane_name(LONGEST, project="p" * 63, user="u" * 36)
+    name = lane_name(LONGEST, project=LONGEST.owner, user="u" * 36, target="https://one.of.several:443")
     assert len(name) <= length_of(Job, "lane")
     assert read_lane(name).subject == LONGEST

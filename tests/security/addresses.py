@@ -22,6 +22,7 @@ API_ROWS = {
     "provider-batches": "jobs_providerbatch",
     "operations": "jobs_bulkoperation",
     "schedules": "jobs_schedule",
+    "maintenance": "jobs_maintenancewindow",
     "limits": "ratelimits_limit",
     "counters": "ratelimits_counter",
     "alerts": "ratelimits_quotaalert",

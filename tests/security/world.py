@@ -24,7 +24,6 @@ from jobs.models import (
     Executor,
     Job,
     JobEvent,
-    MaintenanceWindow,
     Objective,
     PauseSwitch,
     Pool,
@@ -68,6 +67,7 @@ from tests.factories import (
     make_route,
     make_usage_event,
     make_webhook,
+    make_window,
 )
 from tests.security.people import person
 
@@ -133,7 +133,7 @@ class World:
             _lane_of(made_project, text, letter.job_id)
             | _objective(made_project, text)
             | _schedule(made_project, text)
-            | _window(made_project, text)
+            | {"jobs_maintenancewindow": make_window(made_project.pk, reason=text)}
         )
         webhook = make_webhook(made_project, url="https://example.org/", secret=f"whsec_{text}")
         made["jobs_webhook"] = webhook
@@ -288,16 +288,6 @@ def _schedule(project: Project, text: str) -> dict[str, Model]:
         asked_by=text[:100],
     )
     return {"jobs_schedule": schedule}
-
-
-def _window(project: Project, text: str) -> dict[str, Model]:
-    """Far off, so that it holds nothing."""
-    begins_at = timezone.now() + timedelta(days=300)
-    times = {"begins_at": begins_at, "ends_at": begins_at + timedelta(hours=1), "next_change_at": begins_at}
-    window = MaintenanceWindow.objects.create(
-        scope="project", key=project.pk, reason=text, created_by="user:1", **times
-    )
-    return {"jobs_maintenancewindow": window}
 
 
 def everything(*, project: str = "", signed_in: User | None = None) -> dict[str, list[dict[str, Any]]]:

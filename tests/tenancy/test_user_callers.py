@@ -21,7 +21,7 @@ from queueops.tenancy.models import Issuer, ProducerKey
 from ratelimits.api.urls import urlpatterns as limiter
 from ratelimits.models import Spend
 from tests.api.conftest import SPEC, Api, error_of, key_for
-from tests.factories import make_batch, make_dead_letter, make_job, make_provider_batch, make_schedule
+from tests.factories import make_batch, make_dead_letter, make_job, make_provider_batch, make_schedule, make_window
 from tests.support.issuers import OTHER_USER, USER, make_issuer, shared_token
 
 pytestmark = pytest.mark.django_db
@@ -42,6 +42,7 @@ ADDRESSES = {
     "POST jobs/<uuid:pk>/reset/": "whole",
     "POST jobs/<uuid:pk>/priority/": "whole",
     "POST jobs/<uuid:pk>/retry/": "whole",
+    "POST jobs/<uuid:pk>/go-on/": "whole",
     "GET batches/": "own",
     "POST batches/": "own",
     "POST forecast/": "own",
@@ -54,6 +55,7 @@ ADDRESSES = {
     "POST batches/<uuid:pk>/resume/": "whole",
     "POST batches/<uuid:pk>/priority/": "whole",
     "POST batches/<uuid:pk>/retry/": "whole",
+    "POST batches/<uuid:pk>/go-on/": "whole",
     "GET events/": "whole",
     "GET dead-letters/": "whole",
     "POST dead-letters/requeue/": "whole",
@@ -78,6 +80,14 @@ ADDRESSES = {
     "POST schedules/<uuid:pk>/pause/": "whole",
     "POST schedules/<uuid:pk>/resume/": "whole",
     "POST schedules/<uuid:pk>/run/": "whole",
+    "GET maintenance/": "whole",
+    "POST maintenance/": "whole",
+    "GET maintenance/<uuid:pk>/": "whole",
+    "DELETE maintenance/<uuid:pk>/": "whole",
+    "POST maintenance/<uuid:pk>/end/": "whole",
+    "GET at-once/": "whole",
+    "PUT at-once/": "whole",
+    "DELETE at-once/<int:pk>/": "whole",
     "GET spend/": "own",
     "GET budgets/": "whole",
     "POST budgets/": "whole",
@@ -162,6 +172,7 @@ def make_rows(user_id: Any, actor: str) -> dict[str, str]:
         "operations": str(operation.pk),
         "provider-batches": str(make_provider_batch().pk),
         "schedules": str(make_schedule(f"of {user_id}").pk),
+        "maintenance": str(make_window().pk),
     }
 
 
@@ -279,7 +290,11 @@ def test_an_idempotency_key_of_another_user_gives_neither_the_answer_nor_the_job
     assert error_of(other.post("/jobs/", SPEC, **{"Idempotency-Key": "one"}), 422)["code"] == "idempotency_key_reused"
     assert IdempotencyRecord.objects.count() == 1
     named = {**SPEC, "idempotency_key": "job-7"}
-    assert user.post("/jobs/", named).json() == {**user.post("/jobs/", named).json(), "created": True}
+    assert user.post("/jobs/", named).json() == {
+        **user.post("/jobs/", named).json(),
+        "created": True,
+        "outcome": "created",
+    }
     refused = error_of(other.post("/jobs/", named), 422)
     assert refused["code"] == "idempotency_key_reused"
     assert Job.objects.filter(user_id=OTHER_USER).count() == 0
@@ -289,7 +304,7 @@ def test_an_idempotency_key_means_one_users_work_even_to_a_key_that_acts_for_all
     api = Api(key_for("acme"))
     named = {**SPEC, "idempotency_key": "job-7", "user_id": str(USER)}
     first = api.post("/jobs/", named).json()
-    assert api.post("/jobs/", named).json() == {**first, "created": False}
+    assert api.post("/jobs/", named).json() == {**first, "created": False, "outcome": "duplicate"}
     refused = error_of(api.post("/jobs/", {**named, "user_id": str(OTHER_USER)}), 422)
     assert refused["code"] == "idempotency_key_reused"
 
