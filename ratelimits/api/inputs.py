@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, RootModel, StringConstraints, model_vali
 from queueops.core.values.moments import Moment, MomentInUTC
 from queueops.core.web.nul import NO_NUL
 from queueops.rest.inputs import Input
-from ratelimits.models import Budget, Limit, LimitCallType, Unit
+from ratelimits.models import Budget, BudgetScope, Limit, LimitCallType, LimitScope, Unit
 from ratelimits.models.allowance import LONGEST_IDEMPOTENCY_KEY, LONGEST_SERVICE
 from ratelimits.models.money import MOST_MONEY
 from ratelimits.services.limiter.answers import MAX_CALLS_ASKED
@@ -94,7 +94,7 @@ class LimitFigures(Input):
     """The figures of a limit; which of them an algorithm reads is in docs/how-to/set-limits.md."""
 
     call_type: LimitCallType = LimitCallType.ANY
-    scope: Limit.Scope = Limit.Scope.PROJECT
+    scope: LimitScope = LimitScope.PROJECT
     model: str = Field(default="", description="Only calls of this model. Empty: of every model.")
     project: str = Field(default="", description="Only calls in flight of this project's jobs.")
     kind: str = Field(default="", description="Only calls in flight of jobs of this kind.")
@@ -156,7 +156,7 @@ class NewBudget(Input):
     amount: Annotated[int, Field(strict=True, ge=0, le=MOST_MONEY)]
     policy: Budget.Policy = Budget.Policy.WAIT
     note: Reason = ""
-    scope: Budget.Scope = Budget.Scope.PROJECT
+    scope: BudgetScope = BudgetScope.PROJECT
     user_id: UUID | None = Field(default=None, description="Of scope `user`: who.")
     batch_id: UUID | None = Field(default=None, description="Of scope `batch`: which.")
     period: Budget.Period = Budget.Period.MONTH

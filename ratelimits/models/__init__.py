@@ -2,8 +2,8 @@
 
 from .alert import AlertRoute, AlertSilence, QuotaAlert
 from .allowance import Allowance, AllowanceOverride, UsageEvent, UsageReservation, UsageTracking
-from .budget import Budget, BudgetHold, BudgetPeriod
-from .limit import Counter, Limit, LimitCallType, LimitOverride, Unit
+from .budget import Budget, BudgetHold, BudgetPeriod, BudgetScope
+from .limit import Counter, Limit, LimitCallType, LimitOverride, LimitScope, Unit
 from .money import Price, Spend, Via
 from .ramp import ResumeRamp
 from .usage import CallTally, Charge, CostEstimate, DecideAnswer
@@ -16,6 +16,7 @@ __all__ = [
     "Budget",
     "BudgetHold",
     "BudgetPeriod",
+    "BudgetScope",
     "CallTally",
     "Charge",
     "CostEstimate",
@@ -24,6 +25,7 @@ __all__ = [
     "Limit",
     "LimitCallType",
     "LimitOverride",
+    "LimitScope",
     "Price",
     "QuotaAlert",
     "ResumeRamp",

@@ -33,7 +33,7 @@ def test_every_address_is_described(document):
 
 def test_no_two_parts_of_bodies_have_one_name():
     """The document's generator takes the first of them for all."""
-    found = {}
+    found: dict[str, dict[str, str]] = {}
     for model in models_of(BaseModel):
         parts = model.model_json_schema(mode="serialization").get("$defs", {})
         for name, part in parts.items():
