@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.contrib.contenttypes.models import ContentType
 from django.core.management.sql import emit_post_migrate_signal
 from django.db import OperationalError, connection, transaction
 from django.test import TransactionTestCase
@@ -50,6 +51,7 @@ class Emptier:
 
     def empty(self) -> None:
         """Again where a server that outlives the test reads: it holds one table and asks for another that we hold."""
+        ContentType.objects.clear_cache()  # a test may have filled it from another database under the same name
         for _ in range(DEADLOCKS):
             try:
                 self._empty()
