@@ -85,7 +85,7 @@ HOUSE_KEEPING = {
 
 HAS_TASKS = "SELECT 1 FROM django_q_ormq WHERE key = %s AND lock <= now() LIMIT 1"
 POLL_QUEUE_SECONDS = 1.0  # it ends at once when something comes
-READ_QUEUE_SECONDS = 0.05  # what another worker read first is not there any more
+READ_AGAIN_SECONDS = 0.005  # another worker reads what came
 RETENTION_SECONDS = 10.0
 STREAM_SECONDS = 30.0
 
@@ -168,9 +168,11 @@ class KillSafeQueue(Queue):  # django_q has no types
             left = POLL_QUEUE_SECONDS if until is None else until - time.monotonic()
             if self._reader.poll(min(POLL_QUEUE_SECONDS, max(0.0, left)) if block else 0):
                 try:
-                    return super().get(block=True, timeout=READ_QUEUE_SECONDS)
+                    # Without waiting: who comes second would wait with the lock for what the first has read, and a kill
+                    # in that time would keep every later task from being read.
+                    return super().get(block=False)
                 except Empty:
-                    pass  # another worker was faster
+                    time.sleep(READ_AGAIN_SECONDS)
             if not block or (until is not None and time.monotonic() >= until):
                 raise Empty
 
