@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,7 +18,7 @@ from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
-from jobs.cluster import SkipLockedBroker, ensure_schedules
+from jobs.cluster import KillSafeQueue, SkipLockedBroker, ensure_schedules
 from jobs.models import DeadLetter, Executor, Job
 from jobs.services.upkeep import executors, upkeep
 from jobs.services.upkeep.watch import watch_executors
@@ -156,3 +159,19 @@ def test_a_clock_that_is_ahead_puts_off_neither_schedules_nor_tasks(monkeypatch:
     latest = max(Schedule.objects.values_list("next_run", flat=True)).timestamp()
     assert database_now() < latest <= database_now() + 3600 + 60
     assert OrmQ.objects.filter(lock__gt=Now() + timedelta(minutes=10)).count() == 0
+
+
+def test_a_worker_that_is_killed_while_another_reads_what_came_leaves_the_queue_readable():
+    queue = KillSafeQueue()
+
+    def look() -> None:
+        queue._reader = SimpleNamespace(poll=lambda _: True)  # something came, and another worker has read it
+        queue.get(timeout=30)
+
+    looking = multiprocessing.get_context("fork").Process(target=look)
+    looking.start()
+    time.sleep(0.3)  # into the midst of its looking
+    looking.kill()
+    looking.join()
+    queue.put("task")
+    assert queue.get(timeout=30) == "task"
