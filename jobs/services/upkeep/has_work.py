@@ -9,10 +9,10 @@ from jobs.models import Job, PauseSwitch
 from jobs.services.finish.kinds import UNSERVED
 from jobs.states import WAITING, CallType, JobState
 
+from .retention import BY_INDEX
 from .unserved import waiting_for
 
 MOST_OF_A_PROJECT = 1_000
-BY_INDEX = "SET LOCAL enable_seqscan = off"
 
 Scope = PauseSwitch.Scope
 
