@@ -44,7 +44,7 @@ from jobs.services.upkeep import upkeep
 from jobs.services.upkeep.upkeep import look_around
 from jobs.states import JobState
 from ratelimits.models import Budget, BudgetHold, BudgetPeriod, Charge, ResumeRamp
-from tests.factories import make_batch, make_job, make_project, make_provider_batch, make_schedule
+from tests.factories import make_batch, make_job, make_project, make_provider_batch, make_schedule, make_window
 from tests.jobs.test_executor_loop import Number, executing
 from tests.support.processes import wait_for
 
@@ -177,6 +177,7 @@ DUE: dict[str, Callable[[], object]] = {
     "something failed": lambda: ServiceBreaker.objects.create(service="test", project_id="acme"),
     "pools changed": lambda: PoolSweep.objects.update_or_create(defaults={"xid": 1, "passes": 0}),
     "a schedule fires": lambda: Schedule.objects.filter(pk=make_schedule().pk).update(next_fire_at=ago()),
+    "a maintenance window comes or goes": lambda: make_window(next_change_at=ago()),
     "one waits to be collected": lambda: Job.objects.filter(pk=make_job(scheduled_at=ago(days=-1)).pk).update(
         via="batch"
     ),
@@ -195,6 +196,7 @@ NOT_DUE: dict[str, Callable[[], object]] = {
     "it expires later": lambda: make_job(scheduled_at=ago(days=-1), expires_at=ago(hours=-1)),
     "a batch has ended": lambda: make_batch(finished_at=ago()),
     "a schedule fires later": make_schedule,
+    "a maintenance window comes later": make_window,
     "an estimate holds": lambda: Charge.objects.create(holder="x", entries=[], expires_at=ago(hours=-1)),
     "money is lost already": lambda: hold_money(expires_at=ago(), lost=True),
     "a ramp is over": lambda: ResumeRamp.objects.create(over_seconds=1, slots=1, started_at=ago(hours=1)),
